@@ -1,0 +1,185 @@
+"""The numbers of the protocol: request and response codes, languages, flag and permission bits, reserved topic names.
+
+Names are RocketMQ's own, so that a word found here is found in its documentation too. Codes that no part of this
+project serves or sends are left out: an unknown number on the wire is answered 3 without needing a name.
+Source: docs/formats.md, "Codes".
+"""
+
+from enum import IntEnum
+from typing import Final
+
+VERSION: Final = 479
+VERSION_NAME: Final = "V5_3_3"
+FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+
+class RequestCode(IntEnum):
+    """What a request asks for."""
+
+    SEND_MESSAGE = 10
+    PULL_MESSAGE = 11
+    QUERY_CONSUMER_OFFSET = 14
+    UPDATE_CONSUMER_OFFSET = 15
+    UPDATE_AND_CREATE_TOPIC = 17
+    GET_ALL_TOPIC_CONFIG = 21
+    GET_BROKER_RUNTIME_INFO = 28
+    SEARCH_OFFSET_BY_TIMESTAMP = 29
+    GET_MAX_OFFSET = 30
+    GET_MIN_OFFSET = 31
+    GET_EARLIEST_MSG_STORETIME = 32
+    VIEW_MESSAGE_BY_ID = 33
+    HEART_BEAT = 34
+    UNREGISTER_CLIENT = 35
+    CONSUMER_SEND_MSG_BACK = 36
+    GET_CONSUMER_LIST_BY_GROUP = 38
+    NOTIFY_CONSUMER_IDS_CHANGED = 40
+    CHECK_CLIENT_CONFIG = 46
+    PUT_KV_CONFIG = 100
+    GET_KV_CONFIG = 101
+    DELETE_KV_CONFIG = 102
+    REGISTER_BROKER = 103
+    UNREGISTER_BROKER = 104
+    GET_ROUTEINFO_BY_TOPIC = 105
+    GET_BROKER_CLUSTER_INFO = 106
+    GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
+    DELETE_TOPIC_IN_BROKER = 215
+    DELETE_TOPIC_IN_NAMESRV = 216
+    GET_KVLIST_BY_NAMESPACE = 219
+    GET_TOPICS_BY_CLUSTER = 224
+    SEND_MESSAGE_V2 = 310
+    SEND_BATCH_MESSAGE = 320
+    QUERY_DATA_VERSION = 322
+    LITE_PULL_MESSAGE = 361
+    BROKER_HEARTBEAT = 904
+
+
+class ResponseCode(IntEnum):
+    """How a request ended."""
+
+    SUCCESS = 0
+    SYSTEM_ERROR = 1
+    SYSTEM_BUSY = 2
+    REQUEST_CODE_NOT_SUPPORTED = 3
+    TRANSACTION_FAILED = 4
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+    MESSAGE_ILLEGAL = 13
+    SERVICE_NOT_AVAILABLE = 14
+    VERSION_NOT_SUPPORTED = 15
+    NO_PERMISSION = 16
+    TOPIC_NOT_EXIST = 17
+    TOPIC_EXIST_ALREADY = 18
+    PULL_NOT_FOUND = 19
+    PULL_RETRY_IMMEDIATELY = 20
+    PULL_OFFSET_MOVED = 21
+    QUERY_NOT_FOUND = 22
+    SUBSCRIPTION_PARSE_FAILED = 23
+    SUBSCRIPTION_NOT_EXIST = 24
+    SUBSCRIPTION_NOT_LATEST = 25
+    SUBSCRIPTION_GROUP_NOT_EXIST = 26
+    FILTER_DATA_NOT_EXIST = 27
+    FILTER_DATA_NOT_LATEST = 28
+    INVALID_PARAMETER = 29
+    NO_BUYER_ID = 204
+    NOT_IN_CURRENT_UNIT = 205
+    CONSUMER_NOT_ONLINE = 206
+    FLOW_CONTROL = 215
+    ILLEGAL_OPERATION = 604
+    GO_AWAY = 1500
+
+
+class LanguageCode(IntEnum):
+    """Implementation language of a peer; its ordinal on binary headers, its name on JSON ones."""
+
+    JAVA = 0
+    CPP = 1
+    DOTNET = 2
+    PYTHON = 3
+    DELPHI = 4
+    ERLANG = 5
+    RUBY = 6
+    OTHER = 7
+    HTTP = 8
+    GO = 9
+    PHP = 10
+    OMS = 11
+    RUST = 12
+    NODE_JS = 13
+
+
+class Flag:
+    """Bits of a frame's `flag`."""
+
+    RESPONSE: Final = 1
+    ONEWAY: Final = 2
+
+
+class SysFlag:
+    """Bits of a message's `sysFlag`; the IPv6 bits are set by the store, from the addresses it writes."""
+
+    COMPRESSED: Final = 0x1
+    MULTI_TAGS: Final = 0x2
+    TRANSACTION_PREPARED: Final = 0x4
+    TRANSACTION_COMMIT: Final = 0x8
+    TRANSACTION_ROLLBACK: Final = 0xC
+    TRANSACTION_MASK: Final = 0xC
+    BORN_HOST_V6: Final = 0x10
+    STORE_HOST_V6: Final = 0x20
+    COMPRESSION_TYPE_MASK: Final = 0x700
+    COMPRESSION_LZ4: Final = 0x100
+    COMPRESSION_ZSTD: Final = 0x200
+    COMPRESSION_ZLIB: Final = 0x300
+
+
+class PullSysFlag:
+    """Bits of a pull request's `sysFlag`."""
+
+    COMMIT_OFFSET: Final = 0x1
+    SUSPEND: Final = 0x2
+    SUBSCRIPTION: Final = 0x4
+    CLASS_FILTER: Final = 0x8
+    LITE_PULL: Final = 0x10
+
+
+class Permission:
+    """Bits of a topic's or broker's `perm`; INHERIT lets a topic serve as the template of new ones."""
+
+    INHERIT: Final = 1
+    WRITE: Final = 2
+    READ: Final = 4
+    PRIORITY: Final = 8
+    READ_WRITE: Final = READ | WRITE
+
+
+class SystemTopic:
+    """Names that RocketMQ reserves."""
+
+    AUTO_CREATE: Final = "TBW102"
+    SELF_TEST: Final = "SELF_TEST_TOPIC"
+    BENCHMARK: Final = "BenchmarkTest"
+    OFFSET_MOVED: Final = "OFFSET_MOVED_EVENT"
+    SCHEDULE: Final = "SCHEDULE_TOPIC_XXXX"
+    TRANSACTION_HALF: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+    TRANSACTION_OP: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+    TRANSACTION_CHECK_MAX: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+    TRACE: Final = "RMQ_SYS_TRACE_TOPIC"
+    CHECKPOINT: Final = "CHECKPOINT_TOPIC"
+    TIMER: Final = "rmq_sys_wheel_timer"
+    REPLY_SUFFIX: Final = "_REPLY_TOPIC"
+    SYSTEM_PREFIX: Final = "rmq_sys_"
+
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+SYSTEM_GROUPS: Final = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)

@@ -1,0 +1,34 @@
+"""Headers of PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361). Source: docs/formats.md, "Pull"."""
+
+from protocol.headers.fields import Header, Int32, Int64
+
+
+class PullMessageHeader(Header, gc=False, rename="camel"):
+    """What a consumer wants of one queue; `sys_flag` bits are `codes.PullSysFlag`, times are milliseconds."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32
+    sys_flag: Int32
+    commit_offset: Int64
+    suspend_timeout_millis: Int64
+    sub_version: Int64
+    subscription: str | None = None
+    expression_type: str | None = None
+    max_msg_bytes: Int32 | None = None
+    request_source: Int32 | None = None
+    bname: str | None = None
+
+
+class PullMessageResponseHeader(Header, gc=False, rename="camel"):
+    """Where to go on; clients need all four offsets with every status."""
+
+    suggest_which_broker_id: Int64
+    next_begin_offset: Int64
+    min_offset: Int64
+    max_offset: Int64
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+    forbidden_type: Int32 | None = None

@@ -1,0 +1,60 @@
+"""Headers of sending: SEND_MESSAGE (10), its one-letter form SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
+
+Both forms are one struct here; only the names on the wire differ. Source: docs/formats.md, "Send".
+"""
+
+from typing import Any, Final
+
+from protocol.headers.fields import BoolText, Header, Int32, Int64, renamed
+
+
+class SendMessageHeader(Header, gc=False, rename="camel"):
+    """What a producer says of a message; its bytes are the body of the request.
+
+    `queue_id` below 0 lets the broker choose. `properties` is the encoded property string. `bname` names the broker.
+    """
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
+    properties: str = ""
+    reconsume_times: Int32 | None = None
+    unit_mode: BoolText | None = None
+    max_reconsume_times: Int32 | None = None
+    batch: BoolText | None = None
+    bname: str | None = None
+
+
+_LETTERS: Final = {
+    "producer_group": "a",
+    "topic": "b",
+    "default_topic": "c",
+    "default_topic_queue_nums": "d",
+    "queue_id": "e",
+    "sys_flag": "f",
+    "born_timestamp": "g",
+    "flag": "h",
+    "properties": "i",
+    "reconsume_times": "j",
+    "unit_mode": "k",
+    "max_reconsume_times": "l",
+    "batch": "m",
+    "bname": "n",
+}
+
+SendMessageV2Header: Final[Any] = renamed(SendMessageHeader, "SendMessageV2Header", _LETTERS)
+"""SendMessageHeader with one-letter names on the wire."""
+
+
+class SendMessageResponseHeader(Header, gc=False, rename="camel"):
+    """Where a message went: `msg_id` is its offset id (a batch: comma-joined), `queue_offset` that of the first."""
+
+    msg_id: str
+    queue_id: Int32
+    queue_offset: Int64
+    transaction_id: str | None = None

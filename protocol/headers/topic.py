@@ -1,0 +1,26 @@
+"""Headers about topics on a broker: 17, 215. Source: docs/formats.md, "Topics"."""
+
+from protocol.headers.fields import BoolText, Header, Int32
+
+
+class CreateTopicHeader(Header, gc=False, rename="camel"):
+    """Request 17; `attributes` is `+key=value,-key`, `topic_filter_type` SINGLE_TAG or MULTI_TAG."""
+
+    topic: str
+    default_topic: str | None = None
+    read_queue_nums: Int32 = 0
+    write_queue_nums: Int32 = 0
+    perm: Int32 = 0
+    topic_filter_type: str | None = None
+    topic_sys_flag: Int32 | None = None
+    order: BoolText | None = None
+    attributes: str | None = None
+    force: BoolText | None = None
+
+
+class TopicHeader(Header, gc=False, rename="camel"):
+    """One topic, everywhere or in one cluster: requests 105, 215 and 216."""
+
+    topic: str = ""
+    cluster_name: str | None = None
+    accept_standard_json_only: BoolText | None = None

@@ -1,0 +1,185 @@
+"""The header dialects: how the outer fields of a command stand in a frame's header.
+
+    0  JSON      a JSON object; members in alphabetical order, null members left out
+    1  ROCKETMQ  binary: code i16, language u8, version i16, opaque i32, flag i32, remark (i32 length, UTF-8),
+                 ext block (i32 length; entries: key i16 length, UTF-8; value i32 length, UTF-8)
+
+The dialect is a byte of the frame, so each request may choose its own, and is answered in it. A header in plain JSON
+is decoded in one step by msgspec; what that refuses (unquoted keys, single quotes, numbers as text ...) is read once
+more by the tolerant reader before the connection is closed for it. Text is UTF-8; a zero-length text in a binary header
+means null. Source: docs/formats.md, "Header dialects".
+"""
+
+from collections.abc import Callable, Mapping
+from struct import Struct, error as StructError
+from typing import Any, Final
+
+import msgspec
+
+from protocol import javajson
+from protocol.codes import LanguageCode
+from protocol.command import JSON, ROCKETMQ, RemotingCommand, ext_from_json
+from protocol.errors import ProtocolError
+from protocol.frame import Frame, encode_frame, encode_prefix
+
+_FIXED: Final = Struct(">hBhiii")
+_I16: Final = Struct(">h")
+_I32: Final = Struct(">i")
+_decode_plain_json: Final = msgspec.json.Decoder(RemotingCommand, strict=False).decode
+_encode_json: Final = msgspec.json.Encoder().encode
+
+
+def decode_command(frame: Frame) -> RemotingCommand | None:
+    """The command in a frame; None for a header that is a JSON array (ignored, as RocketMQ does).
+
+    Raises ProtocolError for an unknown dialect and for a header that is none.
+    """
+    dialect, header, body = frame
+    if dialect == JSON:
+        try:
+            command = _decode_plain_json(header)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            tolerant = _decode_tolerant_json(bytes(header))
+            if tolerant is None:
+                return None
+            command = tolerant
+    elif dialect == ROCKETMQ:
+        command = _decode_binary(header)
+        command.dialect = ROCKETMQ
+    else:
+        raise ProtocolError(f"unknown header dialect {dialect}")
+    command.body = body
+    return command
+
+
+def encode_command(command: RemotingCommand) -> bytes:
+    """The whole frame of a command."""
+    return encode_frame(command.dialect, encode_header(command), command.body)
+
+
+def encode_head(command: RemotingCommand, body_length: int) -> bytes:
+    """The frame up to its body, for a body that is written from elsewhere."""
+    header = encode_header(command)
+    return encode_prefix(command.dialect, len(header), body_length) + header
+
+
+def encode_header(command: RemotingCommand) -> bytes:
+    """The header alone, in the command's dialect."""
+    return _ENCODERS[command.dialect](command)
+
+
+# ---------------------------------------------------------------------------------------------------------- JSON (0)
+
+
+def _decode_tolerant_json(text: bytes) -> RemotingCommand | None:
+    try:
+        header = javajson.loads(text)
+    except ValueError as error:
+        raise ProtocolError(f"header is not JSON: {error}") from error
+    if isinstance(header, list):
+        return None
+    if not isinstance(header, Mapping):
+        raise ProtocolError(f"header must be an object, not {type(header).__name__}")
+    remark = header.get("remark")
+    return RemotingCommand(
+        code=_json_int(header, "code"),
+        flag=_json_int(header, "flag"),
+        language=header.get("language"),
+        opaque=_json_int(header, "opaque"),
+        remark=None if remark is None else str(remark),
+        version=_json_int(header, "version"),
+        ext=ext_from_json(header.get("extFields")),
+    )
+
+
+def _json_int(header: Mapping[Any, Any], key: str) -> int:
+    value = header.get(key)
+    try:
+        return 0 if value is None else int(value)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"header member {key!r} is no number") from error
+
+
+def _encode_json_header(command: RemotingCommand) -> bytes:
+    language = command.language_code
+    members: dict[str, Any] = {"code": command.code}
+    if command.ext is not None:
+        members["extFields"] = command.ext
+    elif len(bytes(command.raw_ext)):
+        members["extFields"] = command.raw_ext
+    members["flag"] = command.flag
+    members["language"] = (language or LanguageCode.OTHER).name
+    members["opaque"] = command.opaque
+    if command.remark is not None:
+        members["remark"] = command.remark
+    members["serializeTypeCurrentRPC"] = "JSON"
+    members["version"] = command.version
+    return _encode_json(members)
+
+
+# ------------------------------------------------------------------------------------------------------ ROCKETMQ (1)
+
+
+def _decode_binary(header: memoryview) -> RemotingCommand:
+    try:
+        code, language, version, opaque, flag, remark_length = _FIXED.unpack_from(header)
+        remark, at = _text(header, _FIXED.size, remark_length)
+        (ext_length,) = _I32.unpack_from(header, at)
+        at += 4
+        if ext_length < 0 or at + ext_length > len(header):
+            raise ProtocolError(f"ext block of {ext_length} bytes does not fit into its header")
+        ext = _decode_binary_ext(header[at : at + ext_length])
+    except (StructError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"binary header not readable: {error}") from error
+    return RemotingCommand(
+        code=code, flag=flag, language=language, opaque=opaque, remark=remark or None, version=version, ext=ext
+    )
+
+
+def _decode_binary_ext(block: memoryview) -> dict[str, str]:
+    ext: dict[str, str] = {}
+    at = 0
+    while at < len(block):
+        (key_length,) = _I16.unpack_from(block, at)
+        key, at = _text(block, at + 2, key_length)
+        (value_length,) = _I32.unpack_from(block, at)
+        value, at = _text(block, at + 4, value_length)
+        if value:
+            ext[key] = value
+    return ext
+
+
+def _text(buffer: memoryview, at: int, length: int) -> tuple[str, int]:
+    if length < 0 or at + length > len(buffer):
+        raise ProtocolError(f"text of {length} bytes does not fit into its header")
+    return str(buffer[at : at + length], "utf-8"), at + length
+
+
+def _encode_binary_header(command: RemotingCommand) -> bytes:
+    language = command.language_code
+    remark = (command.remark or "").encode()
+    ext = b"".join(_encode_binary_entry(key, value) for key, value in command.ext_fields().items())
+    fixed = _FIXED.pack(
+        _as_i16(command.code),
+        LanguageCode.OTHER if language is None else language,
+        _as_i16(command.version),
+        command.opaque,
+        command.flag,
+        len(remark),
+    )
+    return b"".join((fixed, remark, _I32.pack(len(ext)), ext))
+
+
+def _encode_binary_entry(key: str, value: str) -> bytes:
+    name, text = key.encode(), value.encode()
+    return b"".join((_I16.pack(len(name)), name, _I32.pack(len(text)), text))
+
+
+def _as_i16(value: int) -> int:
+    return (value + 0x8000 & 0xFFFF) - 0x8000
+
+
+_ENCODERS: Final[dict[int, Callable[[RemotingCommand], bytes]]] = {
+    JSON: _encode_json_header,
+    ROCKETMQ: _encode_binary_header,
+}
