@@ -1,0 +1,1 @@
+"""Who gets what and when: parked pulls and the arrivals that wake them."""

@@ -1,0 +1,1 @@
+"""Topics, subscription groups, consumer offsets and client sessions, with their JSON files."""

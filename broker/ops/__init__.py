@@ -1,0 +1,1 @@
+"""What an operator looks at from outside: health pages, over HTTP."""

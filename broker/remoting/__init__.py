@@ -1,0 +1,1 @@
+"""Service access layer: accepts connections, decodes frames, dispatches by request code, writes once per turn."""

@@ -1,0 +1,1 @@
+"""Which messages a subscription selects: tag expressions by hash and by text."""

@@ -1,0 +1,1 @@
+"""Official RocketMQ clients, as their registries deliver them, against a started daemon."""
