@@ -1,0 +1,316 @@
+"""Messages as values: names, properties, hashes, and the struct that a stored record decodes to.
+
+Properties travel and rest as one string: `name 0x01 value 0x02`, entry after entry. Nothing can be escaped. A reader
+takes the last entry with or without its 0x02, skips entries without a name or without a value, and lets a later
+duplicate win; `decode_properties` and `property_value` keep exactly these rules, the second without building a map,
+because the send path wants three names out of ten.
+
+A tag is found by its hash, Java's: h = 31 * h + u over the UTF-16 units u, wrapped to a signed 32-bit number. So are
+index keys and the fingerprints of heartbeats.
+
+A batch body is a row of small records (`BatchRecord`), each with the properties of one message.
+
+Sources: docs/formats.md, "Properties", "Java hash", "Names", "Batch body", "System flags".
+"""
+
+import re
+import struct
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, reduce
+from importlib import import_module
+from operator import mul
+from types import ModuleType
+from typing import Any, Final
+
+import msgspec
+
+from protocol.codes import ResponseCode, SysFlag
+from protocol.errors import RequestError
+from protocol.message_id import encode_host, encode_offset_id
+
+# --- properties -----------------------------------------------------------------------------------
+
+NAME_END: Final = "\x01"
+ENTRY_END: Final = "\x02"
+MAX_PROPERTIES_BYTES: Final = 32_767
+
+
+class PropertyName:
+    """Names with a meaning of their own; user properties share the same map."""
+
+    KEYS: Final = "KEYS"
+    TAGS: Final = "TAGS"
+    UNIQ_KEY: Final = "UNIQ_KEY"
+    WAIT: Final = "WAIT"
+    DELAY: Final = "DELAY"
+    CLUSTER: Final = "CLUSTER"
+    MSG_REGION: Final = "MSG_REGION"
+    TRACE_ON: Final = "TRACE_ON"
+    SHARDING_KEY: Final = "__SHARDINGKEY"
+    RETRY_TOPIC: Final = "RETRY_TOPIC"
+    REAL_TOPIC: Final = "REAL_TOPIC"
+    REAL_QUEUE_ID: Final = "REAL_QID"
+    ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+    RECONSUME_TIME: Final = "RECONSUME_TIME"
+    MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+    TRANSACTION_PREPARED: Final = "TRAN_MSG"
+    PRODUCER_GROUP: Final = "PGROUP"
+    MIN_OFFSET: Final = "MIN_OFFSET"
+    MAX_OFFSET: Final = "MAX_OFFSET"
+    POP_CHECKPOINT: Final = "POP_CK"
+    CRC32: Final = "__CRC32#"
+
+
+def encode_properties(properties: Mapping[str, str | None]) -> str:
+    """The property string, every entry closed; None values are left out.
+
+    ValueError for what would be read back as something else: an empty name, 0x01 or 0x02 in a name, 0x02 in a value.
+    """
+    entries = []
+    for name, value in properties.items():
+        if value is None:
+            continue
+        if not name or NAME_END in name or ENTRY_END in name or ENTRY_END in value:
+            raise ValueError(f"no property can be written as {name!r}={value!r}: 0x01 and 0x02 separate entries")
+        entries.append(f"{name}{NAME_END}{value}{ENTRY_END}")
+    return "".join(entries)
+
+
+def decode_properties(text: str) -> dict[str, str]:
+    """Never raises: what is no entry is skipped."""
+    properties = {}
+    for entry in text.split(ENTRY_END):
+        name, _, value = entry.partition(NAME_END)
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def property_value(text: str, name: str) -> str | None:
+    """What `decode_properties(text).get(name)` returns, for one name and without the map."""
+    _, found, tail = text.rpartition(f"\x02{name}\x01")
+    if not found:
+        if not text.startswith(f"{name}\x01"):
+            return None
+        tail = text[len(name) + 1 :]
+    # An empty value counts as absent; an earlier duplicate may have one.
+    return tail.partition(ENTRY_END)[0] or decode_properties(text).get(name)
+
+
+# --- hashes ---------------------------------------------------------------------------------------
+
+_POWERS: Final = tuple(pow(31, n, 1 << 32) for n in range(512))
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode: signed 32 bit, over UTF-16 units."""
+    units: Sequence[int]
+    if text.isascii():
+        units = text.encode()[::-1]
+    else:
+        raw = text.encode("utf-16-le", "surrogatepass")
+        units = struct.unpack(f"<{len(raw) // 2}H", raw)[::-1]
+    if len(units) <= len(_POWERS):
+        unsigned: int = sum(map(mul, units, _POWERS)) & 0xFFFF_FFFF
+    else:
+        unsigned = reduce(lambda h, unit: (31 * h + unit) & 0xFFFF_FFFF, reversed(units), 0)
+    return unsigned - ((unsigned & 0x8000_0000) << 1)
+
+
+@lru_cache(maxsize=4096)
+def tags_code(tags: str | None) -> int:
+    """What a queue unit holds for a message's TAGS: the hash of the whole text, 0 without one; recent ones are kept."""
+    return java_hash(tags) if tags else 0
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+MAX_TOPIC_LENGTH: Final = 127
+MAX_GROUP_LENGTH: Final = 255
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_NAME_PATTERN: Final = "^[%|a-zA-Z0-9_-]+$"
+
+
+def check_topic_name(topic: str | None) -> None:
+    """RequestError(INVALID_PARAMETER) with RocketMQ's text unless `topic` is a valid topic name."""
+    _check_name("topic", topic, MAX_TOPIC_LENGTH)
+
+
+def check_group_name(group: str | None) -> None:
+    """RequestError(INVALID_PARAMETER) unless `group` is a valid group name: a topic's characters, up to 255 of them."""
+    _check_name("group", group, MAX_GROUP_LENGTH)
+
+
+def _check_name(kind: str, name: str | None, max_length: int) -> None:
+    if name is None or not name.strip():
+        raise RequestError(ResponseCode.INVALID_PARAMETER, f"The specified {kind} is blank.")
+    if _NAME.fullmatch(name) is None:
+        remark = f"The specified {kind} contains illegal characters, allowing only {_NAME_PATTERN}"
+        raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
+    if len(name) > max_length:
+        raise RequestError(ResponseCode.INVALID_PARAMETER, f"The specified {kind} is longer than {kind} max length.")
+
+
+# --- bodies ---------------------------------------------------------------------------------------
+
+MAX_PAYLOAD_BYTES: Final = 256 * 1024 * 1024
+
+
+class PayloadError(ValueError):
+    """A compressed body that cannot be inflated: damaged, too large, or of a type that is not installed here."""
+
+
+def inflate(body: bytes | memoryview, sys_flag: int) -> bytes:
+    """The body as its sender gave it; PayloadError if it is damaged or would exceed MAX_PAYLOAD_BYTES."""
+    if not sys_flag & SysFlag.COMPRESSED:
+        return bytes(body)
+    compression = sys_flag & SysFlag.COMPRESSION_TYPE_MASK
+    if compression not in _INFLATERS:
+        raise PayloadError(f"unknown compression type 0x{compression:x} in sysFlag {sys_flag}")
+    name, error, new_inflater = _INFLATERS[compression]
+    if new_inflater is None:
+        raise PayloadError(f"the body is compressed by {name}, and no Python module for it is installed")
+    inflater = new_inflater()
+    try:
+        payload: bytes = inflater.decompress(body, MAX_PAYLOAD_BYTES)
+    except error as damage:
+        raise PayloadError(f"the {name} body is damaged: {damage}") from damage
+    if not inflater.eof:
+        raise PayloadError(f"the {name} body is cut off, or larger than {MAX_PAYLOAD_BYTES} bytes when inflated")
+    return payload
+
+
+def _optional(module: str) -> ModuleType | None:
+    try:
+        return import_module(module)
+    except ImportError:
+        return None
+
+
+_lz4 = _optional("lz4.frame")
+_zstd = _optional("pyzstd")
+
+# compression bits of sysFlag -> (name, what a damaged body raises, a maker of decompressors; None: not installed).
+# Writers from before the type bits existed say nothing, and mean zlib.
+_INFLATERS: Final[dict[int, tuple[str, type[Exception], Any]]] = {
+    0: ("ZLIB", zlib.error, zlib.decompressobj),
+    SysFlag.COMPRESSION_ZLIB: ("ZLIB", zlib.error, zlib.decompressobj),
+    SysFlag.COMPRESSION_LZ4: ("LZ4", RuntimeError, _lz4 and _lz4.LZ4FrameDecompressor),
+    SysFlag.COMPRESSION_ZSTD: ("ZSTD", _zstd.ZstdError if _zstd else ValueError, _zstd and _zstd.ZstdDecompressor),
+}
+
+
+# --- messages -------------------------------------------------------------------------------------
+
+
+class Message(msgspec.Struct):
+    """A message to be sent. `keys` are separated by spaces, as the index will split them."""
+
+    topic: str
+    body: bytes
+    tags: str = ""
+    keys: str = ""
+    properties: dict[str, str] = {}
+    flag: int = 0
+
+    def all_properties(self) -> dict[str, str]:
+        """`properties` with KEYS and TAGS among them, ready to be added to and encoded."""
+        named = {PropertyName.KEYS: self.keys, PropertyName.TAGS: self.tags}
+        return self.properties | {name: value for name, value in named.items() if value}
+
+
+class MessageExt(msgspec.Struct):
+    """A stored message, as `protocol.record` decodes it. Times in ms; hosts as (ip, port); `body` as stored."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    body: bytes
+    properties: dict[str, str]
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: tuple[str, int]
+    store_timestamp: int
+    store_host: tuple[str, int]
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_crc: int
+    size: int
+
+    @property
+    def tags(self) -> str:
+        return self.properties.get(PropertyName.TAGS, "")
+
+    @property
+    def keys(self) -> str:
+        """Index keys, separated by spaces."""
+        return self.properties.get(PropertyName.KEYS, "")
+
+    @property
+    def uniq_key(self) -> str:
+        return self.properties.get(PropertyName.UNIQ_KEY, "")
+
+    @property
+    def offset_msg_id(self) -> str:
+        return encode_offset_id(encode_host(*self.store_host), self.physical_offset)
+
+    @property
+    def msg_id(self) -> str:
+        """The id that applications see: the sender's, else where the record lies."""
+        return self.uniq_key or self.offset_msg_id
+
+    def payload(self) -> bytes:
+        """The body as its sender gave it; PayloadError if it cannot be inflated."""
+        return inflate(self.body, self.sys_flag)
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+_BATCH_HEAD: Final = struct.Struct(">iiiii")  # total size, magic 0, body crc 0, flag, body length
+_PROPERTIES_LENGTH: Final = struct.Struct(">h")
+
+
+class BatchRecord(msgspec.Struct, gc=False):
+    """One message of a batch body. Decoded ones view the batch: they live as long as its buffer does."""
+
+    flag: int
+    body: bytes | memoryview
+    properties: bytes | memoryview
+
+
+def encode_batch(records: Iterable[BatchRecord]) -> bytes:
+    """The body of a SEND_BATCH_MESSAGE; struct.error if a record's properties exceed 32,767 bytes."""
+    parts: list[bytes | memoryview] = []
+    for record in records:
+        size = _BATCH_HEAD.size + len(record.body) + _PROPERTIES_LENGTH.size + len(record.properties)
+        parts.append(_BATCH_HEAD.pack(size, 0, 0, record.flag, len(record.body)))
+        parts += (record.body, _PROPERTIES_LENGTH.pack(len(record.properties)), record.properties)
+    return b"".join(parts)
+
+
+def decode_batch(body: bytes | memoryview) -> list[BatchRecord]:
+    """The messages of a batch body, as views into it; RequestError(SYSTEM_ERROR) if it is damaged.
+
+    The total size of each record is not looked at: the lengths inside decide, as they do in RocketMQ.
+    """
+    view = memoryview(body)
+    records = []
+    at = 0
+    try:
+        while at < len(view):
+            _, _, _, flag, body_length = _BATCH_HEAD.unpack_from(view, at)
+            at += _BATCH_HEAD.size
+            body_end = at + body_length
+            (properties_length,) = _PROPERTIES_LENGTH.unpack_from(view, body_end)
+            end = body_end + _PROPERTIES_LENGTH.size + properties_length
+            if body_length < 0 or properties_length < 0 or end > len(view):
+                raise struct.error("a length points outside the batch")
+            records.append(BatchRecord(flag, view[at:body_end], view[body_end + _PROPERTIES_LENGTH.size : end]))
+            at = end
+    except struct.error as damage:
+        remark = f"the batch body of {len(view)} bytes is damaged near byte {at}: {damage}"
+        raise RequestError(ResponseCode.SYSTEM_ERROR, remark) from damage
+    return records
