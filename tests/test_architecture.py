@@ -1,0 +1,174 @@
+"""The import rule: who may import whom, no cycles, no imports inside functions, a pure protocol package.
+
+The rule is a table, `MAY_IMPORT`: the longest prefix that matches a module says which packages of ours it may import.
+A package may always import from itself. Sources are read with `ast`, never imported, and imports under
+`if TYPE_CHECKING:` count like any other: a cycle of types is a cycle of ideas.
+"""
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("protocol", "broker", "clients")
+
+STORE = ("protocol", "broker.errors")
+METADATA = (*STORE, "broker.config", "broker.store", "broker.remoting")
+DELIVERY = (*METADATA, "broker.metadata")
+PROCESSORS = (*DELIVERY, "broker.delivery")
+DAEMON = (*PROCESSORS, "broker.processors", "broker.namesrv", "broker.ops")
+
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "protocol": (),
+    "broker": (),
+    "broker.errors": (),
+    "broker.settings": ("broker.errors",),
+    "broker.remoting": ("protocol", "broker.errors"),
+    "broker.namesrv": ("protocol", "broker.errors", "broker.remoting"),
+    "broker.store": STORE,
+    "broker.config": (
+        "broker.errors",
+        "broker.settings",
+        "broker.store.config",
+        "broker.remoting.config",
+        "broker.namesrv.config",
+    ),
+    "broker.metadata": METADATA,
+    "broker.delivery": DELIVERY,
+    "broker.processors": PROCESSORS,
+    "broker.ops": ("broker.errors", "broker.store", "broker.remoting", "broker.namesrv", "broker.metadata"),
+    "broker.daemon": DAEMON,
+    "broker.cli": ("broker.errors", "broker.settings", "broker.config", "broker.daemon"),
+    "broker.__main__": ("broker.cli",),
+    "clients": ("protocol",),
+}
+
+PURE = "protocol"
+IMPURE_MODULES = frozenset((
+    "asyncio", "os", "pathlib", "random", "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess",
+    "tempfile", "threading", "time", "uvloop",
+))  # fmt: skip
+ONLY_UNDER = {"pyspark": "clients.spark", "pyarrow": "clients.spark"}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {
+    module_name(path): path.read_text() for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))
+}
+
+
+def imported_names(source: str) -> Iterator[str]:
+    """Every name an import statement could bind a module to: `from a import b` gives `a` and `a.b`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def under(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def layer_of(module: str) -> str:
+    return max((layer for layer in MAY_IMPORT if under(module, layer)), key=len)
+
+
+def layer_violations(module: str, source: str) -> list[str]:
+    layer = layer_of(module)
+    # `broker` itself is only the docstring of the package; importing it says nothing about a layer.
+    ours = (
+        name for name in imported_names(source) if name.split(".")[0] in PACKAGES and name not in ("broker", "clients")
+    )
+    return [
+        f"{module} imports {name}"
+        for name in ours
+        if layer_of(name) != layer and not any(under(name, allowed) for allowed in MAY_IMPORT[layer])
+    ]
+
+
+def nested_imports(module: str, source: str) -> list[str]:
+    functions = (
+        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    return [
+        f"{module}:{statement.lineno} imports inside {function.name}()"
+        for function in functions
+        for statement in ast.walk(function)
+        if isinstance(statement, ast.Import | ast.ImportFrom)
+    ]
+
+
+def impurities(module: str, source: str) -> list[str]:
+    return [f"{module} imports {name}" for name in imported_names(source) if name.split(".")[0] in IMPURE_MODULES]
+
+
+@pytest.mark.parametrize("module", sorted(SOURCES))
+def test_a_module_imports_only_what_its_layer_may(module: str) -> None:
+    """A module imports only from the layers below its own."""
+    assert layer_violations(module, SOURCES[module]) == []
+
+
+@pytest.mark.parametrize("module", sorted(SOURCES))
+def test_no_import_hides_in_a_function(module: str) -> None:
+    """Imports stand at the top of the module, where a cycle would show."""
+    assert nested_imports(module, SOURCES[module]) == []
+
+
+@pytest.mark.parametrize("module", sorted(name for name in SOURCES if under(name, PURE)))
+def test_the_protocol_package_is_pure(module: str) -> None:
+    """protocol turns bytes into values: it has no loop, socket, clock, file or chance."""
+    assert impurities(module, SOURCES[module]) == []
+
+
+def test_there_is_no_import_cycle() -> None:
+    """The modules can be put in an order in which each imports only earlier ones."""
+    graph = {
+        module: {name for name in imported_names(source) if name in SOURCES and name != module}
+        for module, source in SOURCES.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
+
+
+def test_spark_is_imported_in_its_own_corner_only() -> None:
+    """pyspark and pyarrow are optional, so nothing outside clients.spark needs them."""
+    strays = [
+        f"{module} imports {name}"
+        for module, source in SOURCES.items()
+        for name in imported_names(source)
+        if (home := ONLY_UNDER.get(name.split(".")[0])) and not under(module, home)
+    ]
+    assert strays == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("protocol.frame", "import broker.store"),
+        ("broker.remoting.boss", "from broker.config import DaemonConfig"),
+        ("broker.namesrv.routes", "from broker.store import message_store"),
+        ("broker.store.reput", "from broker.delivery.arrivals import Arrivals"),
+        ("clients.producer", "from broker.errors import StartError"),
+        ("broker.processors.send", "from broker import daemon"),
+    ],
+)
+def test_a_planted_breach_of_the_rule_is_found(module: str, source: str) -> None:
+    """The checker sees an import that breaks the rule, in each of the forms in which one can be written."""
+    assert layer_violations(module, source)
+
+
+def test_a_planted_nested_or_impure_import_is_found() -> None:
+    """The checker sees an import inside a function and an impure one."""
+    assert nested_imports("broker.x", "async def f():\n    from a import b\n") == ["broker.x:2 imports inside f()"]
+    assert impurities("protocol.x", "from time import monotonic")
