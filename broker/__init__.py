@@ -1,1 +1,1 @@
-"""The daemon: remoting, processors, store, metadata, delivery, name server, put together in broker/daemon.py."""
+"""The daemons: broker and name server, in five layers (docs/architecture.md)."""

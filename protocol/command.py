@@ -13,7 +13,6 @@ A received `body` (and raw ext text) is a view into the receive buffer and lives
 """
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
@@ -80,6 +79,13 @@ class RemotingCommand(msgspec.Struct, gc=False):
         self.dialect = request.dialect
         return self
 
+    def detached(self) -> Self:
+        """This command with memory of its own, to be kept beyond the turn that received it."""
+        self.body = bytes(self.body)
+        if self.ext is None:
+            self.raw_ext = self.raw_ext.copy()
+        return self
+
     @property
     def is_response(self) -> bool:
         """Whether this answers a request of ours."""
@@ -117,9 +123,14 @@ class RemotingCommand(msgspec.Struct, gc=False):
         return self.ext
 
 
-@cache
+_json_decoders: dict[type[Header], msgspec.json.Decoder[Any]] = {}
+
+
 def _json_decoder(header_type: type[H]) -> msgspec.json.Decoder[H]:
-    return msgspec.json.Decoder(header_type, strict=False)
+    decoder = _json_decoders.get(header_type)
+    if decoder is None:
+        decoder = _json_decoders[header_type] = msgspec.json.Decoder(header_type, strict=False)
+    return decoder
 
 
 def parse_ext(text: bytes) -> dict[str, str]:

@@ -35,13 +35,18 @@ class Frame(NamedTuple):
 
 
 class FrameDecoder:
-    """Cuts a stream into frames; after a `ProtocolError` the stream is lost and the connection must be closed."""
+    """Cuts a stream into frames.
 
-    __slots__ = ("_max_frame_bytes", "_pending")
+    On bytes that are no frame, `failure` says why and `feed` returns what was good before them: those requests are
+    still answered, but the stream is lost and its connection must be closed.
+    """
+
+    __slots__ = ("_max_frame_bytes", "_pending", "failure")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._pending = bytearray()
+        self.failure: ProtocolError | None = None
 
     def __repr__(self) -> str:
         return f"<FrameDecoder pending={len(self._pending)}>"
@@ -52,9 +57,11 @@ class FrameDecoder:
         return len(self._pending)
 
     def feed(self, data: memoryview) -> list[Frame]:
-        """Return the frames that `data` completes, oldest first; raise ProtocolError on what is no frame."""
+        """Return the frames that `data` completes, oldest first; nothing more after a failure."""
         frames: list[Frame] = []
-        start = self._complete_pending(data, frames) if self._pending else 0
+        start = 0
+        if self._pending or self.failure:
+            start = self._complete_pending(data, frames)
         end = len(data)
         unpack = _PREFIX.unpack_from
         while end - start >= 8:
@@ -62,7 +69,8 @@ class FrameDecoder:
             frame_end = start + 4 + length
             body_start = start + 8 + (word & _HEADER_LENGTH_MASK)
             if body_start > frame_end or frame_end - start > self._max_frame_bytes:
-                raise self._illegal(length, word)
+                self.failure = self._illegal(length, word)
+                return frames
             if frame_end > end:
                 break
             frames.append(Frame(word >> 24, data[start + 8 : body_start], data[body_start:frame_end]))
@@ -72,26 +80,28 @@ class FrameDecoder:
 
     def _complete_pending(self, data: memoryview, frames: list[Frame]) -> int:
         """Add to the pending frame what it lacks; return how many bytes of `data` that took."""
+        if self.failure:
+            return len(data)
         pending = self._pending
-        taken = min(max(0, 8 - len(pending)), len(data))
+        taken = min(max(0, _PREFIX.size - len(pending)), len(data))
         pending += data[:taken]
-        if len(pending) < 8:
+        if len(pending) < _PREFIX.size:
             return taken
-        length, word = self._check_prefix(pending)
-        missing = min(4 + length - len(pending), len(data) - taken)
+        length: int
+        word: int
+        length, word = _PREFIX.unpack_from(pending)
+        body_start = 8 + (word & _HEADER_LENGTH_MASK)
+        frame_end = 4 + length
+        if body_start > frame_end or frame_end > self._max_frame_bytes:
+            self.failure = self._illegal(length, word)
+            return len(data)
+        missing = min(frame_end - len(pending), len(data) - taken)
         pending += data[taken : taken + missing]
-        if len(pending) == 4 + length:
+        if len(pending) == frame_end:
             self._pending = bytearray()
             view = memoryview(pending)
-            body_start = 8 + (word & _HEADER_LENGTH_MASK)
             frames.append(Frame(word >> 24, view[8:body_start], view[body_start:]))
         return taken + missing
-
-    def _check_prefix(self, buffer: bytearray) -> tuple[int, int]:
-        length, word = _PREFIX.unpack_from(buffer)
-        if 4 + (word & _HEADER_LENGTH_MASK) > length or 4 + length > self._max_frame_bytes:
-            raise self._illegal(length, word)
-        return length, word
 
     def _illegal(self, length: int, word: int) -> ProtocolError:
         return ProtocolError(

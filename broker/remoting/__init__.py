@@ -1,1 +1,1 @@
-"""Service access layer: accepts connections, decodes frames, dispatches by request code, writes once per turn."""
+"""Service access layer: connections, frames in, responses out. Knows processors as callables, not what they mean."""

@@ -1,0 +1,60 @@
+"""The boss: listens, accepts, and hands each connection to the selector; closes idle ones; stops in order.
+
+Stopping is gentle: first the door closes (no new connections), requests that were admitted get their answers for up to
+`grace_s`, then the connections are closed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from broker.remoting.dispatch import Dispatcher
+from broker.remoting.selector import Connection, RemotingConfig, Selector
+
+BACKLOG: Final = 1024
+IDLE_SCAN_S: Final = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class RemotingServer:
+    """A listening address, its selector and its processor table."""
+
+    def __init__(self, config: RemotingConfig) -> None:
+        self.dispatcher = Dispatcher()
+        self.selector = Selector(self.dispatcher, config)
+        self._server: asyncio.Server | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<RemotingServer {self._server and self._server.sockets} {self.selector!r}>"
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port (which differs from 0 when 0 was asked for). OSError if it cannot be had."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Connection(self.selector), host, port, backlog=BACKLOG)
+        self._scan_idle()
+        bound: int = self._server.sockets[0].getsockname()[1]
+        log.info("listening host=%s port=%d", host, bound)
+        return bound
+
+    async def stop(self, held: Callable[[], int], grace_s: float = 3.0) -> None:
+        """Close the door, wait until `held()` admitted requests are answered, close what is left."""
+        self.selector.accepting = False
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        if self._server is not None:
+            self._server.close()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace_s
+        while held() and loop.time() < deadline:
+            await asyncio.sleep(0.005)
+        for connection in list(self.selector.connections):
+            connection.close()
+        log.info("stopped listening unanswered=%d", held())
+
+    def _scan_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.selector.close_idle(loop.time())
+        self._idle_timer = loop.call_later(IDLE_SCAN_S, self._scan_idle)

@@ -1,0 +1,154 @@
+"""Dispatch: which processor serves a request code, and how much unanswered work it may have.
+
+A processor is a plain callable `(connection, command) -> response | None | awaitable`:
+    response     goes out with everything else of this turn
+    None         the processor answers by itself later (a send after its write, a parked pull), or never (oneway)
+    awaitable    it has to wait for something; its result is the response
+
+A pool is a budget, not threads: requests that were admitted and are not yet answered. What a processor answers at once
+never counts; whoever defers an answer holds a place (`Pool.held += 1`) until it is given. A full pool refuses with
+SYSTEM_BUSY before anything was done: a stored message is never answered with SYSTEM_BUSY.
+
+This is also the one place where errors become responses: `RequestError` its own code and remark, any other exception
+SYSTEM_ERROR and a traceback in the log, a code without a processor REQUEST_CODE_NOT_SUPPORTED. A oneway request is
+never answered, whatever happens.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from broker.remoting.selector import Connection
+from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import ProtocolError, RequestError
+
+Processor = Callable[[Connection, RemotingCommand], RemotingCommand | None | Awaitable[RemotingCommand | None]]
+
+OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
+
+log = logging.getLogger(__name__)
+
+
+class PoolStatistics(msgspec.Struct, frozen=True):
+    """A pool at one moment; counters are totals since the start."""
+
+    name: str
+    capacity: int
+    held: int
+    rejected: int
+
+
+class Pool:
+    """A bound on the requests of some kind that wait for their answers."""
+
+    __slots__ = ("capacity", "held", "name", "rejected")
+
+    def __init__(self, name: str, capacity: int) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.held = 0
+        self.rejected = 0
+
+    def __repr__(self) -> str:
+        return f"<Pool {self.name} {self.held}/{self.capacity}>"
+
+    def statistics(self) -> PoolStatistics:
+        """The pool's figures now."""
+        return PoolStatistics(name=self.name, capacity=self.capacity, held=self.held, rejected=self.rejected)
+
+
+class Dispatcher:
+    """The processor table."""
+
+    def __init__(self) -> None:
+        self._table: dict[int, tuple[Processor, Pool]] = {}
+        self._turn_ends: list[Callable[[], None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Dispatcher {len(self._table)} codes, {len(self._tasks)} waiting>"
+
+    @property
+    def waiting(self) -> int:
+        """Requests whose processors are being awaited."""
+        return len(self._tasks)
+
+    def register(self, codes: Iterable[int], processor: Processor, pool: Pool) -> None:
+        """Let `processor` serve `codes` within `pool`."""
+        for code in codes:
+            self._table[int(code)] = (processor, pool)
+
+    def at_turn_end(self, callback: Callable[[], None]) -> None:
+        """Call `callback` after all frames of a read were handled and before its answers are written."""
+        self._turn_ends.append(callback)
+
+    def pools(self) -> list[Pool]:
+        """Every pool in use, once."""
+        return list({id(pool): pool for _, pool in self._table.values()}.values())
+
+    def end_turn(self) -> None:
+        """Let processors finish what they gathered during a read."""
+        for callback in self._turn_ends:
+            callback()
+
+    def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
+        """Serve one request; never raises but ProtocolError, which closes the connection."""
+        entry = self._table.get(command.code)
+        if entry is None:
+            remark = f" request type {command.code} not supported"
+            connection.answer(command, RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+            return
+        processor, pool = entry
+        if pool.held >= pool.capacity:
+            pool.rejected += 1
+            connection.answer(command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, OVERLOAD))
+            return
+        try:
+            result = processor(connection, command)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            connection.answer(command, error_response(command, connection.peer, error))
+            return
+        if result is None:
+            return
+        if isinstance(result, RemotingCommand):
+            connection.answer(command, result)
+        else:
+            self._await(connection, command, pool, result)
+
+    def _await(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        pool: Pool,
+        result: Awaitable[RemotingCommand | None],
+    ) -> None:
+        request = command.detached()
+
+        async def finish() -> None:
+            try:
+                response = await result
+            except Exception as error:
+                response = error_response(request, connection.peer, error)
+            finally:
+                pool.held -= 1
+            if response is not None:
+                connection.answer(request, response)
+
+        pool.held += 1
+        task = asyncio.ensure_future(finish())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def error_response(command: RemotingCommand, peer: str, error: Exception) -> RemotingCommand:
+    """The answer to a request that failed; unexpected failures are logged with their traceback."""
+    if isinstance(error, RequestError):
+        return RemotingCommand.response(error.code, error.remark)
+    log.error("request failed code=%d peer=%s", command.code, peer, exc_info=error)
+    return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
