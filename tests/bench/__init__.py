@@ -1,1 +1,1 @@
-"""Benchmarks, run by hand: none of them is collected as a test."""
+"""Benchmarks: scripts with `--help`, run by hand; CI checks that they run, never how fast."""
