@@ -1,0 +1,52 @@
+"""Body: what all JSON bodies have in common, which is how they become structs and bytes.
+
+Decoding goes from fast to tolerant: msgspec; msgspec once more with bare numeric keys quoted; then the tolerant reader,
+which also drops nulls, names ordinals and knows objects as map keys. All three are lax about scalars, as fastjson is:
+numbers may come as text, and absent members have defaults. Encoding is fastjson's.
+"""
+
+from functools import lru_cache
+from typing import Any, Self
+
+import msgspec
+
+from protocol import javajson
+from protocol.bodies.enums import name_ordinals
+from protocol.bodies.message_queue import MessageQueue
+from protocol.codes import ResponseCode
+from protocol.errors import RequestError
+
+
+class BodyError(RequestError, ValueError):
+    """A body that is none: SYSTEM_ERROR for who sent it in a request, a ValueError for who read it from a file."""
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(ResponseCode.SYSTEM_ERROR, remark)
+
+
+class Body(msgspec.Struct, rename="camel"):
+    """Base of the structs; members in camelCase unless a field says otherwise."""
+
+    def encode(self) -> bytes:
+        return javajson.dumps(self)
+
+    @classmethod
+    def decode(cls, data: bytes | bytearray | memoryview) -> Self:
+        """Raises BodyError, and nothing else, if `data` does not hold this body."""
+        decoder = _decoder(cls)
+        for plain in (bytes, javajson.quote_numeric_keys):
+            try:
+                body: Self = decoder.decode(plain(data))
+                return body
+            except (ValueError, RecursionError):
+                continue  # no plain JSON, or not in these types: the next way is more tolerant
+        try:
+            members = javajson.loads(data, nulls=False, object_key=MessageQueue.of, object_hook=name_ordinals)
+            return msgspec.convert(members, cls, strict=False, str_keys=True)
+        except ValueError as error:
+            raise BodyError(f"the body is no {cls.__name__}: {error}") from error
+
+
+@lru_cache(maxsize=256)
+def _decoder(body: type[Body]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(body, strict=False)

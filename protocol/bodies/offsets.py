@@ -1,0 +1,15 @@
+"""Committed offsets of all groups: the content of consumerOffset.json and of the answer to 43.
+
+Source: docs/formats.md, "JSON bodies".
+"""
+
+from protocol.bodies.body import Body
+from protocol.bodies.topic import DataVersion
+
+
+class ConsumerOffsets(Body):
+    """`offset_table`: `topic@group` -> queue id -> offset. `group_topic_map` repeats it by group; readers ignore it."""
+
+    data_version: DataVersion | None = None
+    group_topic_map: dict[str, list[str]] | None = None
+    offset_table: dict[str, dict[int, int]] = {}

@@ -1,0 +1,41 @@
+"""Routes: where the queues of a topic are.
+
+The keys of `brokerAddrs` are broker ids: bare numbers for old clients, quoted, with all text in ASCII, for those that
+ask for standard JSON. Source: docs/formats.md, "Routes".
+"""
+
+from protocol import javajson
+from protocol.bodies.body import Body
+
+
+class QueueData(Body):
+    """The queues of a topic on one broker."""
+
+    broker_name: str = ""
+    read_queue_nums: int = 0
+    write_queue_nums: int = 0
+    perm: int = 0
+    topic_sys_flag: int = 0
+
+
+class BrokerData(Body):
+    """The addresses (`ip:port`) of one broker name, by broker id; 0 is the master."""
+
+    cluster: str = ""
+    broker_name: str = ""
+    broker_addrs: dict[int, str] = {}
+    zone_name: str | None = None
+    enable_acting_master: bool = False
+
+
+class TopicRouteData(Body):
+    """`order_topic_conf`: `broker-a:8;broker-b:8` for topics whose queue numbers are fixed."""
+
+    order_topic_conf: str | None = None
+    queue_datas: list[QueueData] = []
+    broker_datas: list[BrokerData] = []
+    filter_server_table: dict[str, list[str]] = {}
+
+    def encode_standard(self) -> bytes:
+        """As strict JSON parsers want it: numeric keys quoted, non-ASCII characters escaped."""
+        return javajson.dumps(self, quote_numeric_keys=True, ascii_only=True)
