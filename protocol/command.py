@@ -46,9 +46,9 @@ class RemotingCommand(msgspec.Struct, gc=False):
     remark: str | None = None
     version: int = 0
     raw_ext: msgspec.Raw = msgspec.field(name="extFields", default=msgspec.Raw())  # noqa: RUF009 (immutable)
-    ext: dict[str, str] | None = msgspec.field(name="\0ext", default=None)
-    body: Any = msgspec.field(name="\0body", default=b"")
-    dialect: int = msgspec.field(name="\0dialect", default=JSON)
+    ext: dict[str, str] | None = msgspec.field(name="(ext)", default=None)
+    body: Any = msgspec.field(name="(body)", default=b"")
+    dialect: int = msgspec.field(name="(dialect)", default=JSON)
 
     @classmethod
     def request(

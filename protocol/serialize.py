@@ -11,7 +11,8 @@ means null. Source: docs/formats.md, "Header dialects".
 """
 
 from collections.abc import Callable, Mapping
-from struct import Struct, error as StructError
+from struct import Struct
+from struct import error as StructError
 from typing import Any, Final
 
 import msgspec
@@ -45,9 +46,9 @@ def decode_command(frame: Frame) -> RemotingCommand | None:
             command = tolerant
     elif dialect == ROCKETMQ:
         command = _decode_binary(header)
-        command.dialect = ROCKETMQ
     else:
         raise ProtocolError(f"unknown header dialect {dialect}")
+    command.dialect = dialect
     command.body = body
     return command
 

@@ -1,0 +1,88 @@
+"""Random and damaged frames never do anything but decode or fail with the documented error."""
+
+import random
+
+import pytest
+
+from protocol.command import RemotingCommand
+from protocol.errors import ProtocolError, RequestError
+from protocol.frame import FrameDecoder, encode_frame
+from protocol.headers.namesrv import RegisterBrokerHeader
+from protocol.headers.pull import PullMessageHeader
+from protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from protocol.serialize import decode_command, encode_command
+
+pytestmark = pytest.mark.fuzz
+
+HEADER_TYPES = (SendMessageHeader, SendMessageV2Header, PullMessageHeader, RegisterBrokerHeader)
+JSON_BITS = (b'{"code":', b"310", b",", b'"extFields":', b"{", b"}", b'"a":', b"null", b"'x'", b"[", b"]", b"1e999", b'"', b"\\u", b"true", b"-", b"{}")
+
+
+def seeds() -> list[bytes]:
+    """Frames as clients send them, in both dialects."""
+    header = SendMessageV2Header("g", "T", "TBW102", 4, 0, 0, 1, 0, "KEYS\x01k\x02", batch=False)
+    frames = []
+    for dialect in (0, 1):
+        command = RemotingCommand.request(310, header, b"body")
+        command.dialect = dialect
+        frames.append(encode_command(command))
+    return frames
+
+
+def mutated(choice: random.Random, frame: bytes) -> bytes:
+    """One frame with a few bytes changed, cut out, doubled, or replaced by pieces of JSON."""
+    data = bytearray(frame)
+    for _ in range(choice.randint(1, 4)):
+        at = choice.randrange(len(data) + 1)
+        kind = choice.randrange(5)
+        if kind == 0 and at < len(data):
+            data[at] = choice.randrange(256)
+        elif kind == 1:
+            del data[at : at + choice.randrange(1, 9)]
+        elif kind == 2:
+            data[at:at] = choice.randbytes(choice.randrange(1, 9))
+        elif kind == 3:
+            data[at:at] = choice.choice(JSON_BITS)
+        else:
+            data[at:at] = data[choice.randrange(len(data) + 1) :][: choice.randrange(1, 40)]
+    return bytes(data)
+
+
+def reframed(choice: random.Random, frame: bytes) -> bytes:
+    """The same damage inside a frame whose lengths are right, so that it reaches the header decoders."""
+    dialect, header = frame[4], frame[8 : 8 + int.from_bytes(frame[5:8], "big")]
+    return encode_frame(dialect if choice.random() < 0.98 else choice.randrange(256), mutated(choice, header), b"body")
+
+
+def decode(stream: bytes) -> None:
+    """What a connection does with what it reads."""
+    decoder = FrameDecoder()
+    for frame in decoder.feed(memoryview(stream)):
+        command = decode_command(frame)
+        if command is None:
+            continue
+        for header_type in HEADER_TYPES:
+            try:
+                command.header(header_type)
+            except RequestError:
+                continue
+        encode_command(command)
+        command.detached()
+
+
+def test_frames_decode_or_close(fuzz_rounds: int) -> None:
+    """Nothing but ProtocolError comes out, whatever comes in."""
+    choice = random.Random(20_261_121)
+    frames = seeds()
+    decoded = 0
+    for round_number in range(fuzz_rounds):
+        make = mutated if round_number % 4 == 0 else reframed
+        stream = make(choice, choice.choice(frames))
+        try:
+            decode(stream)
+            decoded += 1
+        except ProtocolError:
+            continue
+        except Exception as error:
+            raise AssertionError(f"round {round_number}: {stream!r}") from error
+    assert 0 < decoded < fuzz_rounds

@@ -1,0 +1,78 @@
+"""Frames come out of any split of the stream; what is no frame is told, after the good ones before it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.frame import Frame, FrameDecoder, encode_frame, encode_prefix
+
+LIMIT = 1024
+
+
+def plain(frames: list[Frame]) -> list[tuple[int, bytes, bytes]]:
+    return [(dialect, bytes(header), bytes(body)) for dialect, header, body in frames]
+
+
+def feed_in_pieces(decoder: FrameDecoder, stream: bytes, size: int) -> list[tuple[int, bytes, bytes]]:
+    return [
+        frame
+        for start in range(0, len(stream), size)
+        for frame in plain(decoder.feed(memoryview(stream[start : start + size])))
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=40), st.binary(max_size=80)), max_size=8),
+    st.integers(1, 60),
+)
+def test_any_split_gives_the_same_frames(frames: list[tuple[int, bytes, bytes]], size: int) -> None:
+    """However the stream is cut, the frames are those that were sent."""
+    stream = b"".join(encode_frame(*frame) for frame in frames)
+    decoder = FrameDecoder(LIMIT)
+    assert feed_in_pieces(decoder, stream, size) == frames
+    assert decoder.failure is None
+    assert decoder.pending_bytes == 0
+
+
+def test_headers_and_bodies_of_a_whole_frame_are_views() -> None:
+    """A frame that arrives whole is not copied."""
+    buffer = bytearray(encode_frame(0, b"head", b"body"))
+    (frame,) = FrameDecoder().feed(memoryview(buffer))
+    buffer[-1:] = b"Y"
+    assert bytes(frame.body) == b"bodY"
+
+
+def test_the_limit_counts_the_length_word() -> None:
+    """A frame of exactly the limit passes; one byte more does not."""
+    largest = encode_frame(0, b"", bytes(LIMIT - 8))
+    assert len(FrameDecoder(LIMIT).feed(memoryview(largest))) == 1
+    decoder = FrameDecoder(LIMIT)
+    assert decoder.feed(memoryview(encode_frame(0, b"", bytes(LIMIT - 7)))) == []
+    assert "limit 1024" in str(decoder.failure)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        (-1).to_bytes(4, "big", signed=True) + bytes(4),
+        (3).to_bytes(4, "big") + bytes(4),
+        (4).to_bytes(4, "big") + (1).to_bytes(4, "big"),
+        (2**31 - 1).to_bytes(4, "big") + bytes(4),
+        b"GET / HTTP/1.1\r\n",
+    ],
+)
+@pytest.mark.parametrize("size", [1, 5, 64])
+def test_what_is_no_frame_is_told_after_the_frames_before_it(prefix: bytes, size: int) -> None:
+    """Good frames come out, then `failure` is set and nothing more is decoded."""
+    good = encode_frame(1, b"h", b"b")
+    decoder = FrameDecoder(LIMIT)
+    assert feed_in_pieces(decoder, good + prefix + good, size) == [(1, b"h", b"b")]
+    assert decoder.failure is not None
+    assert decoder.feed(memoryview(good)) == []
+
+
+def test_an_announced_giant_costs_only_what_arrived() -> None:
+    """Memory follows the bytes received, not the length that was promised."""
+    decoder = FrameDecoder()
+    decoder.feed(memoryview(encode_prefix(0, 10, 16_000_000) + b"ten bytes!"))
+    assert decoder.pending_bytes == 18
