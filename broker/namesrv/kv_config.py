@@ -1,0 +1,140 @@
+"""Texts by namespace and key that operators leave with the name server, and the file that keeps them.
+
+The one namespace in use is ORDER_TOPIC_CONFIG: topic -> `broker-a:8;broker-b:8`, the fixed queues of an ordered topic.
+
+The file is one line, `{"configTable":{"namespace":{"key":"value"}}}`, replaced at each change: the new content is
+written to `<name>.tmp` and synced; the current file becomes `<name>.bak`; the temporary one takes its name; the directory is
+synced. A change counts only when it is in the file, so what was acknowledged survives a cut, and a change whose write
+failed is as if it had never been asked for. Changes come one at a time; the write happens in a helper thread, which
+makes system calls only. Source: docs/formats.md, "Name server".
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from broker.errors import StartError
+from protocol.bodies.body import Body
+from protocol.codes import ResponseCode
+from protocol.errors import RequestError
+
+ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
+
+Table = dict[str, dict[str, str]]
+
+log = logging.getLogger(__name__)
+
+
+class KVConfigFile(Body):
+    """What stands in the file."""
+
+    config_table: Table = msgspec.field(default_factory=dict)
+
+
+class KVConfigStatistics(msgspec.Struct, frozen=True):
+    """The configuration at one moment; `saved` counts the changes since the start."""
+
+    namespaces: int
+    keys: int
+    saved: int
+
+
+class KVConfig:
+    """The table and its file. Before `load` it is empty."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._table: Table = {}
+        self._saved = 0
+        self._worth_backing_up = False
+        self._changing = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<KVConfig {self._path} {sum(map(len, self._table.values()))} keys>"
+
+    def statistics(self) -> KVConfigStatistics:
+        """The configuration's figures now."""
+        return KVConfigStatistics(
+            namespaces=len(self._table), keys=sum(map(len, self._table.values())), saved=self._saved
+        )
+
+    def load(self) -> None:
+        """Read the file, or its backup if it is damaged; neither: an empty table. StartError if both are bad."""
+        problems = []
+        for path in (self._path, _backup(self._path)):
+            try:
+                self._table = KVConfigFile.decode(path.read_bytes()).config_table
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StartError(f"the name server's configuration is not readable: {error}") from error
+            except ValueError as error:
+                log.warning("name server configuration damaged path=%s reason=%s", path, error)
+                problems.append(f"{path}: {error}")
+                continue
+            self._worth_backing_up = path == self._path
+            if problems:
+                log.warning("name server configuration taken from its backup path=%s", path)
+            return
+        if problems:
+            raise StartError(f"the name server's configuration is damaged: {'; '.join(problems)}")
+
+    def get(self, namespace: str, key: str) -> str | None:
+        """One value; None if there is none."""
+        return self._table.get(namespace, {}).get(key)
+
+    def namespace(self, namespace: str) -> Mapping[str, str] | None:
+        """All values of a namespace; None if nobody ever put one there."""
+        return self._table.get(namespace)
+
+    async def put(self, namespace: str, key: str, value: str) -> None:
+        """Set one value; returns when it is in the file. RequestError(SYSTEM_ERROR) if it cannot be written."""
+        async with self._changing:
+            await self._replace({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
+
+    async def delete(self, namespace: str, key: str) -> None:
+        """Remove one value, which need not be there; an emptied namespace stays."""
+        async with self._changing:
+            if self.get(namespace, key) is not None:
+                left = {k: v for k, v in self._table[namespace].items() if k != key}
+                await self._replace({**self._table, namespace: left})
+
+    async def _replace(self, table: Table) -> None:
+        try:
+            data = KVConfigFile(table).encode()
+            await asyncio.to_thread(_replace_file, self._path, data, back_up=self._worth_backing_up)
+        except OSError as error:
+            log.error("name server configuration not written path=%s reason=%s", self._path, error)
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"the configuration cannot be saved: {error}") from error
+        self._table = table
+        self._saved += 1
+        self._worth_backing_up = True
+
+
+def _backup(path: Path) -> Path:
+    return path.with_name(path.name + ".bak")
+
+
+def _replace_file(path: Path, data: bytes, *, back_up: bool) -> None:
+    """Put `data` in the place of a file: see the module's story. A damaged file must not replace a good backup."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    if back_up:
+        backup = _backup(path)
+        backup.unlink(missing_ok=True)
+        os.link(path, backup)
+    temporary.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

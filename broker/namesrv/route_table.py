@@ -1,0 +1,297 @@
+"""The route table: which broker serves which topic, under which address. Pure: no I/O, the time is an argument.
+
+Three tables, all filled by registrations (103) and emptied by unregistrations (104), silence and lost connections:
+
+    brokers   broker name -> its cluster and its addresses by broker id (0 = master)
+    live      (cluster, address) -> when it was last heard of, by whom, with which DataVersion
+    topics    topic -> broker name -> queue counts and permission
+
+Rules that are easily missed (docs/formats.md, "Name server"):
+
+- The topics of a broker are what its master told. They are looked at only if something can have changed: the first
+  registration of that broker id, another DataVersion than the last one, or a topic that this table lacks.
+- A first registration with exactly one topic is refused, because brokers also register single changed topics and one
+  of those must not stand for the whole. A refused registration changes nothing.
+- A topic that a broker no longer lists stays in its route until somebody deletes it (216).
+- An address that comes back under another id has changed its role; another address under the same id has taken its
+  place, unless the old one is alive with a newer state version: then the newcomer is ignored, politely.
+- The topics of a broker name go with its last address.
+
+`owner` is whoever speaks for a broker, for the server its connection: when the owner goes, the broker does, unless it
+has registered through another one meanwhile.
+"""
+
+from collections.abc import Hashable, Mapping
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from protocol.bodies.cluster import ClusterInfo
+from protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from protocol.bodies.topic import DataVersion, TopicConfig
+from protocol.codes import ResponseCode
+from protocol.errors import RequestError
+
+MASTER_ID: Final = 0
+HEARTBEAT_TIMEOUT_MS: Final = 120_000
+
+Owner = TypeVar("Owner", bound=Hashable)
+
+
+class BrokerAddress(msgspec.Struct, frozen=True):
+    """Where a broker is and what it is called."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+
+
+class Registration(msgspec.Struct, frozen=True):
+    """What a broker says about itself."""
+
+    broker: BrokerAddress
+    data_version: DataVersion
+    topics: Mapping[str, TopicConfig]
+    ha_address: str = ""
+    heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS
+    enable_acting_master: bool = False
+    zone: str | None = None
+
+
+class MasterAddress(msgspec.Struct, frozen=True):
+    """What a registering slave is told about its master."""
+
+    address: str
+    ha_address: str
+
+
+class RouteTableStatistics(msgspec.Struct, frozen=True):
+    """The table at one moment; `registrations`, `refused` and `expired` are totals since the start."""
+
+    clusters: int
+    brokers: int
+    addresses: int
+    topics: int
+    registrations: int
+    refused: int
+    expired: int
+
+
+class _Broker(msgspec.Struct):
+    cluster: str
+    addresses: dict[int, str]
+    enable_acting_master: bool = False
+    zone: str | None = None
+
+
+class _Live(msgspec.Struct, Generic[Owner]):
+    broker: BrokerAddress
+    owner: Owner
+    ha_address: str
+    data_version: DataVersion
+    timeout_ms: int
+    heard_ms: int
+
+
+class RouteTable(Generic[Owner]):
+    """See the module's story."""
+
+    def __init__(self, *, forget_unlisted_topics: bool = False) -> None:
+        self._forget_unlisted_topics = forget_unlisted_topics
+        self._brokers: dict[str, _Broker] = {}
+        self._live: dict[tuple[str, str], _Live[Owner]] = {}
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._registrations = 0
+        self._refused = 0
+        self._expired = 0
+
+    def __repr__(self) -> str:
+        return f"<RouteTable {len(self._brokers)} brokers, {len(self._topics)} topics>"
+
+    def statistics(self) -> RouteTableStatistics:
+        """The table's figures now."""
+        return RouteTableStatistics(
+            clusters=len({broker.cluster for broker in self._brokers.values()}),
+            brokers=len(self._brokers),
+            addresses=sum(len(broker.addresses) for broker in self._brokers.values()),
+            topics=len(self._topics),
+            registrations=self._registrations,
+            refused=self._refused,
+            expired=self._expired,
+        )
+
+    # ------------------------------------------------------------------------------------------------ brokers come ...
+
+    def register(self, registration: Registration, owner: Owner, now_ms: int) -> MasterAddress | None:
+        """Take a registration; a slave is told its master, if that is alive.
+
+        RequestError(SYSTEM_ERROR) for a first registration with exactly one topic.
+        """
+        told = registration.broker
+        broker = self._brokers.get(told.broker_name)
+        addresses = {} if broker is None else broker.addresses
+        if self._outranked(told, addresses, registration.data_version):
+            self._live.pop((told.cluster, told.address), None)
+            return None
+        first = told.broker_id not in addresses
+        if first and len(registration.topics) == 1:
+            self._refused += 1
+            raise RequestError(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        if broker is None:
+            broker = self._brokers[told.broker_name] = _Broker(cluster=told.cluster, addresses={})
+        _drop_address(broker.addresses, told.address)
+        broker.addresses[told.broker_id] = told.address
+        broker.enable_acting_master = registration.enable_acting_master
+        broker.zone = registration.zone
+        if told.broker_id == MASTER_ID:
+            self._take_topics(registration, changed=first or self.is_changed(told, registration.data_version))
+        self._live[told.cluster, told.address] = _Live(
+            broker=told,
+            owner=owner,
+            ha_address=registration.ha_address,
+            data_version=registration.data_version,
+            timeout_ms=registration.heartbeat_timeout_ms,
+            heard_ms=now_ms,
+        )
+        self._registrations += 1
+        return self._master_of(told)
+
+    def _outranked(self, told: BrokerAddress, addresses: Mapping[int, str], version: DataVersion) -> bool:
+        """Whether another address holds this id with a newer state."""
+        holder = addresses.get(told.broker_id, told.address)
+        live = self._live.get((told.cluster, holder))
+        return holder != told.address and live is not None and live.data_version.state_version > version.state_version
+
+    def _take_topics(self, registration: Registration, *, changed: bool) -> None:
+        name = registration.broker.broker_name
+        if self._forget_unlisted_topics:
+            unlisted = [t for t, queues in self._topics.items() if name in queues and t not in registration.topics]
+            for topic in unlisted:
+                self._forget(topic, name)
+        for topic, config in registration.topics.items():
+            queues = self._topics.setdefault(topic, {})
+            if changed or name not in queues:
+                queues[name] = QueueData(
+                    broker_name=name,
+                    perm=config.perm,
+                    read_queue_nums=config.read_queue_nums,
+                    topic_sys_flag=config.topic_sys_flag,
+                    write_queue_nums=config.write_queue_nums,
+                )
+
+    def _master_of(self, told: BrokerAddress) -> MasterAddress | None:
+        master = self._brokers[told.broker_name].addresses.get(MASTER_ID)
+        if told.broker_id == MASTER_ID or master is None:
+            return None
+        live = self._live.get((told.cluster, master))
+        return None if live is None else MasterAddress(address=master, ha_address=live.ha_address)
+
+    def data_version(self, cluster: str, address: str) -> DataVersion | None:
+        """The DataVersion of a broker's last registration; None if it is not known."""
+        live = self._live.get((cluster, address))
+        return None if live is None else live.data_version
+
+    def is_changed(self, broker: BrokerAddress, version: DataVersion) -> bool:
+        """Whether a broker that is at `version` has news for this table."""
+        return self.data_version(broker.cluster, broker.address) != version
+
+    def heard_of(self, cluster: str, address: str, now_ms: int) -> None:
+        """A broker gave a sign of life."""
+        live = self._live.get((cluster, address))
+        if live is not None:
+            live.heard_ms = now_ms
+
+    # -------------------------------------------------------------------------------------------------- ... and go
+
+    def unregister(self, gone: BrokerAddress) -> None:
+        """Forget a broker's address, and its topics if that was the last one."""
+        self._live.pop((gone.cluster, gone.address), None)
+        broker = self._brokers.get(gone.broker_name)
+        if broker is None:
+            return
+        _drop_address(broker.addresses, gone.address)
+        if not broker.addresses:
+            del self._brokers[gone.broker_name]
+            for topic in [topic for topic, queues in self._topics.items() if gone.broker_name in queues]:
+                self._forget(topic, gone.broker_name)
+
+    def connection_lost(self, owner: Owner) -> list[BrokerAddress]:
+        """Forget the brokers that an owner spoke for; returns them."""
+        gone = [live.broker for live in self._live.values() if live.owner is owner]
+        for broker in gone:
+            self.unregister(broker)
+        return gone
+
+    def expire(self, now_ms: int) -> list[tuple[BrokerAddress, Owner]]:
+        """Forget the brokers that were silent for too long; returns them with who spoke for them."""
+        silent = [live for live in self._live.values() if live.heard_ms + live.timeout_ms < now_ms]
+        for live in silent:
+            self.unregister(live.broker)
+        self._expired += len(silent)
+        return [(live.broker, live.owner) for live in silent]
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, everywhere or on the brokers of one cluster."""
+        for name in list(self._topics.get(topic, ())):
+            if cluster is None or self._brokers[name].cluster == cluster:
+                self._forget(topic, name)
+
+    def _forget(self, topic: str, broker_name: str) -> None:
+        queues = self._topics[topic]
+        del queues[broker_name]
+        if not queues:
+            del self._topics[topic]
+
+    # ------------------------------------------------------------------------------------------------------- questions
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """Who serves a topic; None if nobody does."""
+        queues = self._topics.get(topic)
+        if queues is None:
+            return None
+        return TopicRouteData(
+            broker_datas=[self._broker_data(name) for name in queues],
+            filter_server_table={},
+            queue_datas=list(queues.values()),
+        )
+
+    def why_no_route(self, topic: str) -> str:
+        """The reason for a missing route, for the log: what an operator should look at."""
+        if not self._brokers:
+            return "no broker is registered with this name server"
+        return f"none of the {len(self._brokers)} registered brokers has a topic {topic!r}"
+
+    def cluster_info(self) -> ClusterInfo:
+        """All brokers, by name and by cluster."""
+        clusters: dict[str, list[str]] = {}
+        for name, broker in self._brokers.items():
+            clusters.setdefault(broker.cluster, []).append(name)
+        return ClusterInfo(
+            broker_addr_table={name: self._broker_data(name) for name in self._brokers},
+            cluster_addr_table=clusters,
+        )
+
+    def topics(self) -> list[str]:
+        """All topics."""
+        return list(self._topics)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """The topics that some broker of a cluster serves; none for an unknown cluster."""
+        names = {name for name, broker in self._brokers.items() if broker.cluster == cluster}
+        return [topic for topic, queues in self._topics.items() if not names.isdisjoint(queues)]
+
+    def _broker_data(self, name: str) -> BrokerData:
+        broker = self._brokers[name]
+        return BrokerData(
+            broker_addrs=dict(sorted(broker.addresses.items())),
+            broker_name=name,
+            cluster=broker.cluster,
+            enable_acting_master=broker.enable_acting_master,
+            zone_name=broker.zone,
+        )
+
+
+def _drop_address(addresses: dict[int, str], address: str) -> None:
+    for broker_id in [broker_id for broker_id, known in addresses.items() if known == address]:
+        del addresses[broker_id]

@@ -1,0 +1,102 @@
+"""The name server's root: a listening address, the route table, the KV configuration, the look for silent brokers.
+
+It runs by itself (`mqnamesrv`) or inside a broker's process; either way it has its own port and its own tables, and
+name servers do not know of each other: every broker registers with each. A broker is forgotten as soon as its
+connection is gone, and when it has been silent for too long.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from broker.namesrv.config import NamesrvConfig
+from broker.namesrv.kv_config import KVConfig, KVConfigStatistics
+from broker.namesrv.processors import NamesrvProcessors, told
+from broker.namesrv.route_table import RouteTable, RouteTableStatistics
+from broker.remoting.boss import RemotingServer
+from broker.remoting.selector import Connection, RemotingConfig, RemotingStatistics
+
+FIRST_SCAN_S: Final = 0.005
+
+log = logging.getLogger(__name__)
+
+
+class NameServerStatistics(msgspec.Struct, frozen=True):
+    """The parts' figures at one moment."""
+
+    routes: RouteTableStatistics
+    kv: KVConfigStatistics
+    remoting: RemotingStatistics
+
+
+def monotonic_ms() -> int:
+    """A clock that no administrator can set."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class NameServer:
+    """A name server, ready to start; it starts once."""
+
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        remoting: RemotingConfig,
+        now_ms: Callable[[], int] = monotonic_ms,
+    ) -> None:
+        self._config = config
+        self._now_ms = now_ms
+        self._scan_timer: asyncio.TimerHandle | None = None
+        self.routes = RouteTable[Connection](forget_unlisted_topics=config.delete_topic_with_broker_registration)
+        self.kv = KVConfig(config.kv_config_path)
+        self.remoting = RemotingServer(remoting)
+        self.remoting.selector.on_close(self._connection_lost)
+        NamesrvProcessors(config, self.routes, self.kv, now_ms).register(self.remoting.dispatcher)
+
+    def __repr__(self) -> str:
+        return f"<NameServer {self.routes!r} {self.remoting!r}>"
+
+    def statistics(self) -> NameServerStatistics:
+        """The name server's figures now."""
+        return NameServerStatistics(
+            routes=self.routes.statistics(),
+            kv=self.kv.statistics(),
+            remoting=self.remoting.selector.statistics(),
+        )
+
+    async def start(self, host: str, port: int) -> int:
+        """Load the configuration and listen; returns the port. StartError or OSError say why it cannot."""
+        self.kv.load()
+        bound = await self.remoting.start(host, port)
+        self._scan_timer = asyncio.get_running_loop().call_later(FIRST_SCAN_S, self._scan)
+        return bound
+
+    async def stop(self) -> None:
+        """Answer what was asked, then close every connection."""
+        if self._scan_timer is not None:
+            self._scan_timer.cancel()
+        await self.remoting.stop(lambda: self.remoting.dispatcher.waiting)
+
+    def forget_silent_brokers(self) -> None:
+        """Look once for brokers that fell silent, and close their connections."""
+        for broker, connection in self.routes.expire(self._now_ms()):
+            log.warning("broker expired %s peer=%s", told(broker), connection.peer)
+            connection.close()
+
+    def _scan(self) -> None:
+        self.forget_silent_brokers()
+        interval_s = self._config.scan_not_active_broker_interval / 1000
+        self._scan_timer = asyncio.get_running_loop().call_later(interval_s, self._scan)
+
+    def _connection_lost(self, connection: Connection) -> None:
+        stopping = not self.remoting.selector.accepting
+        for broker in self.routes.connection_lost(connection):
+            log.log(
+                logging.DEBUG if stopping else logging.WARNING,
+                "broker lost, its connection closed %s peer=%s",
+                told(broker),
+                connection.peer,
+            )
