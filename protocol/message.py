@@ -205,18 +205,19 @@ _INFLATERS: Final[dict[int, tuple[str, type[Exception], Any]]] = {
 
 
 class Message(msgspec.Struct):
-    """A message to be sent. `keys` are separated by spaces, as the index will split them."""
+    """A message to be sent. `keys`: several, or one text in which spaces separate them, as the index will split it."""
 
     topic: str
     body: bytes
     tags: str = ""
-    keys: str = ""
+    keys: str | Sequence[str] = ""
     properties: dict[str, str] = {}
     flag: int = 0
 
     def all_properties(self) -> dict[str, str]:
         """`properties` with KEYS and TAGS among them, ready to be added to and encoded."""
-        named = {PropertyName.KEYS: self.keys, PropertyName.TAGS: self.tags}
+        keys = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
+        named = {PropertyName.KEYS: keys, PropertyName.TAGS: self.tags}
         return self.properties | {name: value for name, value in named.items() if value}
 
 
