@@ -1,0 +1,141 @@
+"""Committed offsets: how far each group has consumed each queue; and, in memory only, how far it has pulled.
+
+    `topic@group` -> queue id -> offset of the next message to consume
+
+It is content of `config/consumerOffset.json`, saved every few seconds while offsets move, and at stop: what a crash
+takes back is consumed twice. A commit costs two dict operations; encoding keeps the text of every row that has not
+changed since the last save, so a save costs as much as has moved, plus one join.
+
+An offset below 0 says that a client does not know its position; it never becomes one. Offsets may go backwards: that is
+how a client resets itself. Source: docs/formats.md, "State files", "Consumer offsets".
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from protocol.bodies.offsets import ConsumerOffsets
+from protocol.bodies.topic import DataVersion
+
+log = logging.getLogger(__name__)
+
+SEPARATOR: Final = "@"
+
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+class OffsetsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How often offsets are saved."""
+
+    flush_consumer_offset_interval: int = 5_000  # ms of commits that a crash may take back
+
+
+class OffsetsStatistics(msgspec.Struct, frozen=True):
+    """The table at one moment; `commits` is a total since the start."""
+
+    rows: int
+    commits: int
+    version: int
+
+
+class ConsumerOffsetTable:
+    """Offsets by topic and group. `clock` gives Unix ms, for versions."""
+
+    def __init__(self, config: OffsetsConfig, clock: Callable[[], int]) -> None:
+        self._interval_ms = config.flush_consumer_offset_interval
+        self._clock = clock
+        self._committed: dict[str, dict[int, int]] = {}
+        self._pulled: dict[str, dict[int, int]] = {}
+        self._texts: dict[str, bytes] = {}  # rows as they stand in the file
+        self._moved: set[str] = set()  # rows whose text is out of date
+        self._listeners: list[Callable[[], None]] = []
+        self._due_ms = 0
+        self._unsaved = False
+        self._commits = 0
+        self.version = DataVersion()
+
+    def __repr__(self) -> str:
+        return f"<ConsumerOffsetTable rows={len(self._committed)} commits={self._commits}>"
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` from `step` when offsets have moved since it was last called."""
+        self._listeners.append(listener)
+
+    def load(self, data: bytes | None) -> None:
+        """Take the content of consumerOffset.json (None: a new store). BodyError."""
+        if data is not None:
+            body = ConsumerOffsets.decode(data)
+            self._committed = body.offset_table
+            self.version = body.data_version or DataVersion()
+            self._moved.update(self._committed)
+        log.info("consumer offsets loaded rows=%d", len(self._committed))
+
+    def committed(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The next offset that the group will consume; None if it never said."""
+        row = self._committed.get(topic + SEPARATOR + group)
+        return None if row is None else row.get(queue_id)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note how far the group has consumed; an offset below 0 says nothing."""
+        if offset < 0:
+            return
+        self._commits += 1
+        key = topic + SEPARATOR + group
+        row = self._committed.get(key)
+        if row is None:
+            row = self._committed[key] = {}
+        if row.get(queue_id) != offset:
+            row[queue_id] = offset
+            self._moved.add(key)
+            self._unsaved = True
+
+    def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset that the group was last told to pull next."""
+        row = self._pulled.get(topic + SEPARATOR + group)
+        return None if row is None else row.get(queue_id)
+
+    def note_pull(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
+        """Note where the group will pull next; kept in memory only."""
+        key = topic + SEPARATOR + group
+        row = self._pulled.get(key)
+        if row is None:
+            row = self._pulled[key] = {}
+        row[queue_id] = next_offset
+
+    def table(self) -> Mapping[str, Mapping[int, int]]:
+        """Committed offsets by `topic@group` and queue id, to look at."""
+        return self._committed
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget what every group had committed of a deleted topic."""
+        prefix = topic + SEPARATOR
+        for key in [key for key in self._committed if key.startswith(prefix)]:
+            del self._committed[key]
+            self._texts.pop(key, None)
+            self._moved.discard(key)
+            self._unsaved = True
+
+    def step(self, now_ms: int) -> None:
+        """Have moved offsets saved, once per interval."""
+        if self._unsaved and now_ms >= self._due_ms:
+            self._due_ms = now_ms + self._interval_ms
+            self._unsaved = False
+            for listener in self._listeners:
+                listener()
+
+    def encode(self) -> bytes:
+        """The table as consumerOffset.json, under a new version if it has changed."""
+        if self._moved:
+            self.version = self.version.next(self._clock())
+        for key in self._moved:
+            row = ",".join(f"{queue_id}:{offset}" for queue_id, offset in sorted(self._committed[key].items()))
+            self._texts[key] = b"%b:{%b}" % (_encode(key), row.encode())
+        self._moved.clear()
+        rows = b",".join(self._texts.values())
+        return b"".join((b'{"dataVersion":', _encode(self.version), b',"offsetTable":{', rows, b"}}"))
+
+    def statistics(self) -> OffsetsStatistics:
+        """The table's figures now."""
+        return OffsetsStatistics(rows=len(self._committed), commits=self._commits, version=self.version.counter)

@@ -1,0 +1,211 @@
+"""The topic table: which topics this broker has, with how many queues, and what may be done with them.
+
+The table is content of `config/topics.json`, of the registration with name servers and of the answer to 21. Whoever
+keeps a copy compares DataVersions, so every change of the table changes its version, and then tells the listeners
+(the file's saver, the registration); several changes in a row are several calls, and listeners gather them.
+
+Topics come about in four ways: the broker makes its own at start; a send to an unknown topic makes one after a template
+that has the INHERIT bit (TBW102, unless auto-creation is off); a group's `%RETRY%` and `%DLQ%` topics come with the
+group's first heartbeat and first dead letter; an operator makes the rest. A topic from the file wins over one that is
+made at start, so that an operator's queue counts survive.
+
+Sources: docs/formats.md, "System topics", "Topic auto-creation", "State files".
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from protocol.codes import Permission, SystemTopic
+
+log = logging.getLogger(__name__)
+
+UNIT: Final = 1
+UNIT_SUB: Final = 2
+"""Bits of a topic's `topic_sys_flag`: made by a unit-mode sender, by a unit-mode consumer (retry topics)."""
+
+RESERVED_TOPICS: Final = frozenset((
+    SystemTopic.AUTO_CREATE,
+    SystemTopic.SCHEDULE,
+    SystemTopic.BENCHMARK,
+    SystemTopic.TRANSACTION_HALF,
+    SystemTopic.TRANSACTION_OP,
+    SystemTopic.TRANSACTION_CHECK_MAX,
+    SystemTopic.TRACE,
+    SystemTopic.SELF_TEST,
+    SystemTopic.OFFSET_MOVED,
+    SystemTopic.CHECKPOINT,
+))  # fmt: skip
+
+NOT_SENDABLE: Final = frozenset(
+    (
+        SystemTopic.SCHEDULE,
+        SystemTopic.TRANSACTION_HALF,
+        SystemTopic.TRANSACTION_OP,
+        SystemTopic.TRANSACTION_CHECK_MAX,
+        SystemTopic.SELF_TEST,
+        SystemTopic.OFFSET_MOVED,
+    )
+)
+"""Topics that clients may not send to."""
+
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+class TopicsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose topics these are, and what they start with."""
+
+    cluster_name: str
+    broker_name: str
+    broker_permission: int = Permission.READ_WRITE  # limits what routes say of every topic
+    default_topic_queue_nums: int = 8  # queues of TBW102: most that an auto-created topic gets
+    auto_create_topic_enable: bool = True  # whether TBW102 is a template
+    delay_levels: int = 18  # queues of the schedule topic
+
+
+class TopicsStatistics(msgspec.Struct, frozen=True):
+    """The table at one moment; `version` counts its changes."""
+
+    topics: int
+    version: int
+
+
+class TopicTable:
+    """Topics by name. `clock` gives Unix ms, for versions."""
+
+    def __init__(self, config: TopicsConfig, clock: Callable[[], int]) -> None:
+        self._config = config
+        self._clock = clock
+        self._topics: dict[str, TopicConfig] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self._own = {topic.topic_name: topic for topic in _topics_at_start(config)}
+        self.version = DataVersion()
+
+    def __repr__(self) -> str:
+        return f"<TopicTable topics={len(self._topics)} version={self.version.counter}>"
+
+    def __iter__(self) -> Iterator[TopicConfig]:
+        return iter(self._topics.values())
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every change."""
+        self._listeners.append(listener)
+
+    def load(self, data: bytes | None) -> None:
+        """Take the content of topics.json (None: a new store) and add what the broker itself needs. BodyError."""
+        if data is not None:
+            wrapper = TopicConfigSerializeWrapper.decode(data)
+            self._topics.update(wrapper.topic_config_table)
+            self.version = wrapper.data_version
+        missing = [topic for topic in self._own.values() if topic.topic_name not in self._topics]
+        self._topics.update((topic.topic_name, topic) for topic in missing)
+        template = self._topics.get(SystemTopic.AUTO_CREATE)
+        if template is not None and not self._config.auto_create_topic_enable:
+            template.perm &= ~Permission.INHERIT
+        if missing:
+            self._changed()
+        log.info("topics loaded topics=%d version=%d", len(self._topics), self.version.counter)
+
+    def find(self, name: str) -> TopicConfig | None:
+        """The topic, which belongs to the table: change it by `update` only."""
+        return self._topics.get(name)
+
+    def is_system(self, name: str) -> bool:
+        """Whether a topic is RocketMQ's or the broker's own, and so not an operator's to change."""
+        return name in RESERVED_TOPICS or name in self._own or name.startswith(SystemTopic.SYSTEM_PREFIX)
+
+    def create_from_template(self, name: str, template: str, queues: int, *, sys_flag: int = 0) -> TopicConfig | None:
+        """What a send to an unknown topic makes; None if `template` is no topic or lets nobody inherit."""
+        model = self._topics.get(template)
+        if model is None or not model.perm & Permission.INHERIT:
+            return None
+        count = max(0, min(queues, model.write_queue_nums))
+        topic = TopicConfig(
+            topic_name=name,
+            read_queue_nums=count,
+            write_queue_nums=count,
+            perm=model.perm & ~Permission.INHERIT,
+            topic_filter_type=model.topic_filter_type,
+            topic_sys_flag=sys_flag,
+        )
+        log.info("topic created topic=%s queues=%d template=%s", name, count, template)
+        self._put(topic)
+        return topic
+
+    def create_for_group(self, name: str, queues: int = 1, *, sys_flag: int = 0, order: bool = False) -> TopicConfig:
+        """A group's `%RETRY%` or `%DLQ%` topic, made if it is not there."""
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = TopicConfig(name, queues, queues, Permission.READ_WRITE, topic_sys_flag=sys_flag, order=order)
+            log.info("topic created topic=%s queues=%d", name, queues)
+            self._put(topic)
+        return topic
+
+    def update(self, topic: TopicConfig) -> bool:
+        """Make or replace a topic as an operator wants it; False if it is so already."""
+        if self._topics.get(topic.topic_name) == topic:
+            return False
+        log.info("topic updated %s", topic)
+        self._put(topic)
+        return True
+
+    def delete(self, name: str) -> bool:
+        """Forget a topic; False if there was none."""
+        if self._topics.pop(name, None) is None:
+            return False
+        log.info("topic deleted topic=%s", name)
+        self._changed()
+        return True
+
+    def registration(self) -> RegisterBrokerBody:
+        """What name servers are told: every topic, within what the broker as a whole permits."""
+        limit = self._config.broker_permission
+        topics = self._topics
+        if limit != Permission.READ_WRITE:
+            topics = {name: msgspec.structs.replace(topic, perm=topic.perm & limit) for name, topic in topics.items()}
+        return RegisterBrokerBody(TopicConfigSerializeWrapper(self.version, dict(topics)))
+
+    def encode(self) -> bytes:
+        """The table as topics.json."""
+        return b"".join(
+            (b'{"dataVersion":', _encode(self.version), b',"topicConfigTable":', _encode(self._topics), b"}")
+        )
+
+    def statistics(self) -> TopicsStatistics:
+        """The table's figures now."""
+        return TopicsStatistics(topics=len(self._topics), version=self.version.counter)
+
+    def _put(self, topic: TopicConfig) -> None:
+        self._topics[topic.topic_name] = topic
+        self._changed()
+
+    def _changed(self) -> None:
+        self.version = self.version.next(self._clock())
+        for listener in self._listeners:
+            listener()
+
+
+def _topics_at_start(config: TopicsConfig) -> Iterator[TopicConfig]:
+    """What a broker makes for itself: read and write queues are equal."""
+    template = Permission.READ_WRITE | Permission.INHERIT
+    if config.auto_create_topic_enable:
+        yield _topic(SystemTopic.AUTO_CREATE, config.default_topic_queue_nums, template)
+    yield _topic(config.cluster_name, 16, template)
+    yield _topic(config.broker_name, 1, template)
+    yield _topic(SystemTopic.BENCHMARK, 1024)
+    yield _topic(SystemTopic.SCHEDULE, config.delay_levels)
+    for name in (
+        SystemTopic.SELF_TEST,
+        SystemTopic.OFFSET_MOVED,
+        SystemTopic.TRANSACTION_HALF,
+        SystemTopic.TRANSACTION_OP,
+        config.cluster_name + SystemTopic.REPLY_SUFFIX,
+    ):
+        yield _topic(name, 1)
+
+
+def _topic(name: str, queues: int, perm: int = Permission.READ_WRITE) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
