@@ -1,0 +1,88 @@
+"""Tasks that live as long as their owner: named, never silent, gone when it has stopped.
+
+`spawn` runs a coroutine; `repeat` runs a step every so often, and at once when asked. An exception out of a step is
+logged with its traceback and the next step comes in its time; one out of a spawned coroutine is logged too. `stop`
+cancels everything and waits until it is over.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+Step = Callable[[], Awaitable[float | None]]
+"""One round; returns how many seconds until the next, None for the usual interval."""
+
+
+class Repeat:
+    """A step that runs again and again."""
+
+    def __init__(self, name: str, step: Step, interval_s: float) -> None:
+        self._name = name
+        self._step = step
+        self._interval_s = interval_s
+        self._soon = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Repeat {self._name} every {self._interval_s:g} s>"
+
+    def soon(self) -> None:
+        """Run the next step now; if one is running, another follows it."""
+        self._soon.set()
+
+    async def run(self) -> None:
+        """Forever; the first step comes at once."""
+        while True:
+            self._soon.clear()
+            pause_s = self._interval_s
+            try:
+                asked_s = await self._step()
+                pause_s = self._interval_s if asked_s is None else asked_s
+            except Exception:
+                log.exception("background step failed, the next one follows task=%s", self._name)
+            await self._wait(pause_s)
+
+    async def _wait(self, pause_s: float) -> None:
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._soon.wait()
+        except TimeoutError:
+            pass  # the usual case: the interval is over
+
+
+class Background:
+    """The tasks of one owner."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Background {self._owner} {len(self._tasks)} tasks>"
+
+    def spawn(self, name: str, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run `coroutine` as task `owner/name`."""
+        task = asyncio.create_task(coroutine, name=f"{self._owner}/{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def repeat(self, name: str, step: Step, interval_s: float) -> Repeat:
+        """Run `step` at once, then `interval_s` after the end of each round."""
+        repeat = Repeat(f"{self._owner}/{name}", step, interval_s)
+        self.spawn(name, repeat.run())
+        return repeat
+
+    async def stop(self) -> None:
+        """Cancel all tasks and wait for their end."""
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("background task failed task=%s", task.get_name(), exc_info=error)

@@ -1,0 +1,101 @@
+"""What can go wrong for an application, by what it can do about it.
+
+    ClientError          everything below
+      BrokerError        a peer understood the request and refused it: `code` and `remark` are its own
+      NoRoute            no name server knows the topic, or the topic has no queue for this purpose
+      ConnectFailed      no connection to an address
+      ConnectionLost     the connection ended before the answer came: the request may have been carried out
+      RequestTimeout     no answer in time: the request may have been carried out
+      InvalidMessage     this message cannot be sent as it is; nothing was sent
+      ClientClosed       the client was stopped, or never started
+
+Every error carries what is known of `code`, `remark`, `broker` (name or address) and `topic`, and its text ends with
+what to do. Source of the codes: docs/formats.md, "Codes".
+"""
+
+from typing import Final
+
+from protocol.codes import RequestCode, ResponseCode
+
+_ADVICE: Final[dict[int, str]] = {
+    ResponseCode.SYSTEM_ERROR: "The remark tells what the broker stumbled over; its log has more.",
+    ResponseCode.SYSTEM_BUSY: "The broker is overloaded: send less at a time, or try again in a moment.",
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "That peer does not serve this request: check its version.",
+    ResponseCode.MESSAGE_ILLEGAL: "Make body or properties smaller: the remark names the limits.",
+    ResponseCode.SERVICE_NOT_AVAILABLE: "The broker cannot store now: check its disk, and whether it is a master.",
+    ResponseCode.NO_PERMISSION: "Check the permissions of broker, topic and group (perm, consumeEnable).",
+    ResponseCode.TOPIC_NOT_EXIST: "Create the topic, or allow autoCreateTopicEnable on the broker.",
+    ResponseCode.QUERY_NOT_FOUND: "There is no such thing on this broker.",
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED: "Correct the subscription's expression.",
+    ResponseCode.SUBSCRIPTION_NOT_EXIST: "The broker does not know this consumer yet; a heartbeat tells it.",
+    ResponseCode.SUBSCRIPTION_NOT_LATEST: "Give all members of the group the same subscriptions.",
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "Create the group, or allow autoCreateSubscriptionGroup on the broker.",
+    ResponseCode.INVALID_PARAMETER: "Correct what the remark names.",
+    ResponseCode.FLOW_CONTROL: "The broker limits this client: slow down.",
+    ResponseCode.GO_AWAY: "The broker is shutting down: another one will do, or this one when it is back.",
+}
+
+
+class ClientError(Exception):
+    """Anything this SDK raises. Fields that do not apply are None."""
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        code: int | None = None,
+        remark: str | None = None,
+        broker: str | None = None,
+        topic: str | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.code = code
+        self.remark = remark
+        self.broker = broker
+        self.topic = topic
+
+
+class BrokerError(ClientError):
+    """A refusal by a broker or name server."""
+
+    @classmethod
+    def of(
+        cls, request_code: int, code: int, remark: str | None, broker: str, topic: str | None = None
+    ) -> "BrokerError":
+        """The error for `code` in answer to `request_code`."""
+        about = f" for topic {topic}" if topic else ""
+        advice = _ADVICE.get(code, "")
+        text = f"{broker} refused {name_of(RequestCode, request_code)}{about}: {name_of(ResponseCode, code)}"
+        if remark:
+            text += f": {remark.strip()}"
+        return cls(f"{text} {advice}".rstrip(), code=code, remark=remark, broker=broker, topic=topic)
+
+
+class NoRoute(ClientError):
+    """Nowhere to send to, or to read from."""
+
+
+class ConnectFailed(ClientError):
+    """An address that could not be reached."""
+
+
+class ConnectionLost(ClientError):
+    """A connection that ended with requests in flight."""
+
+
+class RequestTimeout(ClientError):
+    """A request without an answer in time."""
+
+
+class InvalidMessage(ClientError):
+    """A message that is refused before it leaves."""
+
+
+class ClientClosed(ClientError):
+    """Use of a client before its start or after its stop."""
+
+
+def name_of(kind: type[RequestCode] | type[ResponseCode], code: int) -> str:
+    """`NAME (number)`, or the bare number of a code without a name here."""
+    known = kind._value2member_map_.get(code)
+    return f"code {code}" if known is None else f"{known.name} ({code})"

@@ -1,0 +1,45 @@
+"""What may be set, one frozen struct per part. Defaults are those of RocketMQ's own clients where they have one."""
+
+import msgspec
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What producers and consumers share. Seconds."""
+
+    connect_timeout_s: float = 3.0
+    request_timeout_s: float = 3.0  # any request that has no time of its own
+    route_refresh_s: float = 30.0
+    heartbeat_s: float = 30.0  # a broker forgets a client after 120 s of silence
+    backoff_min_s: float = 0.1  # pause before the second attempt to reach an address; doubles with each
+    backoff_max_s: float = 5.0
+    max_in_flight: int = 8192  # requests without an answer on one connection; more wait
+
+
+class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How messages are sent."""
+
+    send_timeout_s: float = 3.0  # for a send with all its retries
+    retries: int = 2  # on other queues, if the answer or the transport allows it
+    max_message_bytes: int = 4 * 1024 * 1024  # of a body before compression, or of a batch; the broker's maxMessageSize
+    compress_above_bytes: int = 4096  # bodies of this size and more are compressed, if that makes them smaller
+    compression_level: int = 5  # zlib's
+    default_topic: str = "TBW102"  # the template of topics that brokers create at the first message
+    default_topic_queues: int = 4
+
+
+class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How queues are read."""
+
+    pull_batch: int = 32  # messages per pull
+    pull_bytes: int = 256 * 1024  # bytes per pull; only brokers of RocketMQ 5 look at it
+    suspend_s: float = 15.0  # how long a broker may hold a pull that finds nothing
+    pull_timeout_s: float = 30.0  # more than `suspend_s`
+    max_queue_messages: int = 1000  # of one queue, received and not finished
+    max_bytes: int = 100 * 1024 * 1024  # of all queues, received and not finished
+    max_queue_span: int = 2000  # between the first not finished offset of a queue and its last
+    commit_interval_s: float = 5.0
+    rebalance_interval_s: float = 20.0  # at the latest; changes of the group are noticed at once
+    concurrency: int = 20  # messages that a handler works on at the same time
+    retry_pause_s: float = 1.0  # before a failed message goes to the handler again; doubles with each failure
+    retry_pause_max_s: float = 60.0
+    stop_timeout_s: float = 30.0  # how long running handlers may take to finish when the consumer stops
