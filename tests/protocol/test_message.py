@@ -1,0 +1,297 @@
+"""Properties, hashes, names, bodies and batches of messages."""
+
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import message
+from protocol.codes import ResponseCode, SysFlag
+from protocol.errors import RequestError
+from protocol.message import (
+    BatchRecord,
+    Message,
+    MessageExt,
+    PayloadError,
+    check_group_name,
+    check_topic_name,
+    decode_batch,
+    decode_properties,
+    encode_batch,
+    encode_properties,
+    inflate,
+    java_hash,
+    property_value,
+    tags_code,
+)
+from tests.harness.golden import bodies
+
+NAMES = st.sampled_from(["KEYS", "TAGS", "TAG", "AGS", "a", "é", " "])
+HOSTILE_ENTRIES = st.lists(st.sampled_from(["KEYS", "TAGS", "a", "\x01", "\x02", "x", "订单", " "]), max_size=30)
+
+
+# --- properties ------------------------------------------------------------------------------------
+
+
+def test_properties_of_the_worked_example() -> None:
+    """The property string of the worked example has its bytes, and is read with and without the last 0x02."""
+    properties = {"KEYS": "k1", "UNIQ_KEY": "C0A8010A0001000000000001", "TAGS": "TagA"}
+    text = encode_properties(properties)
+    assert text.encode().hex() == (
+        "4b455953016b3102554e49515f4b4559014330413830313041303030313030303030303030303030310254414753015461674102"
+    )
+    assert decode_properties(text) == decode_properties(text[:-1]) == properties
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("\x02\x02", {}),
+        ("a\x01b", {"a": "b"}),
+        ("a\x01b\x02", {"a": "b"}),
+        ("a\x01\x02b\x012\x02", {"b": "2"}),
+        ("\x01b\x02c\x013", {"c": "3"}),
+        ("a\x01b\x01c\x02", {"a": "b\x01c"}),
+        ("a\x011\x02a\x012\x02", {"a": "2"}),
+        ("a\x011\x02a\x01\x02", {"a": "1"}),
+        ("lonely\x02a\x011", {"a": "1"}),
+    ],
+)
+def test_property_reading_rules(text: str, expected: Mapping[str, str]) -> None:
+    """Entries without a name or a value do not count, later duplicates win, the first 0x01 separates."""
+    assert decode_properties(text) == expected
+    assert {name: property_value(text, name) for name in expected} == expected
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text(min_size=1), max_size=8))
+def test_properties_round_trip(properties: dict[str, str]) -> None:
+    """What can be written is read back; the rest is refused with a ValueError."""
+    try:
+        text = encode_properties(properties)
+    except ValueError:
+        assert any("\x02" in name + value or "\x01" in name for name, value in properties.items())
+        return
+    assert decode_properties(text) == properties
+
+
+@given(HOSTILE_ENTRIES.map("".join) | st.text())
+def test_what_was_read_can_be_written(text: str) -> None:
+    """Any string decodes, and what it decodes to encodes to the same properties."""
+    properties = decode_properties(text)
+    assert decode_properties(encode_properties(properties)) == properties
+
+
+@given(HOSTILE_ENTRIES.map("".join) | st.text(), NAMES)
+def test_the_lookup_agrees_with_the_map(text: str, name: str) -> None:
+    """Looking up one property gives what the map of all has, for any string."""
+    assert property_value(text, name) == decode_properties(text).get(name)
+
+
+def test_null_properties_are_left_out() -> None:
+    """A None value is no entry."""
+    assert encode_properties({"a": None, "b": "1"}) == "b\x011\x02"
+
+
+# --- hashes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("*", 42),
+        ("TagA", 2_598_919),
+        ("TagB", 2_598_920),
+        ("TagZZZZZZ", -367_331_910),
+        ("TopicTest", -1_902_610_879),
+        ("TopicTest-0", 1_247_014_820),
+        ("TopicTest#k1", 2_746_024),
+        ("TopicTest#C0A8010A0001000000000001", 50_988_410),
+        ("订单", 1_129_459),
+        ("\U0001f600", 1_772_899),
+        ("polygenelubricants", -(2**31)),
+    ],
+)
+def test_java_hashes(text: str, expected: int) -> None:
+    """The hashes of the worked examples."""
+    assert java_hash(text) == expected
+    assert tags_code(text) == expected
+
+
+@given(st.text(st.characters()) | st.integers(0, 2000).map(lambda n: "é~" * n))
+def test_java_hash_is_hashcode(text: str) -> None:
+    """Any text, however long, hashes as the definition says, over UTF-16 units."""
+    raw = text.encode("utf-16-be", "surrogatepass")
+    expected = 0
+    for high, low in zip(raw[::2], raw[1::2], strict=True):
+        expected = (31 * expected + high * 256 + low) % 2**32
+    assert java_hash(text) % 2**32 == expected
+    assert -(2**31) <= java_hash(text) < 2**31
+
+
+def test_no_tag_has_code_0() -> None:
+    """Absent and empty tags are code 0."""
+    assert tags_code(None) == tags_code("") == 0
+
+
+# --- names -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("topic", ["T", "%RETRY%g", "a|b-c_9", "L" * 127])
+def test_valid_topics(topic: str) -> None:
+    """Letters, digits and `%|_-`, up to 127 of them."""
+    check_topic_name(topic)
+
+
+@pytest.mark.parametrize(
+    ("topic", "remark"),
+    [
+        (None, "The specified topic is blank."),
+        ("", "The specified topic is blank."),
+        (" \t", "The specified topic is blank."),
+        ("a b", "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ("订单", "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ("T\n", "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ("é" * 128, "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ("L" * 128, "The specified topic is longer than topic max length."),
+    ],
+)
+def test_invalid_topics(topic: str | None, remark: str) -> None:
+    """Each rule has RocketMQ's text, in its order."""
+    with pytest.raises(RequestError) as refused:
+        check_topic_name(topic)
+    assert (refused.value.code, refused.value.remark) == (ResponseCode.INVALID_PARAMETER, remark)
+
+
+def test_groups() -> None:
+    """A group has a topic's characters, and up to 255 of them."""
+    check_group_name("g" * 255)
+    for group in ("g" * 256, "a.b", "", None):
+        with pytest.raises(RequestError):
+            check_group_name(group)
+
+
+# --- bodies ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sys_flag", [SysFlag.COMPRESSED, 769])
+def test_zlib_bodies_inflate(sys_flag: int) -> None:
+    """Bodies of old and new writers, which name zlib or do not, inflate."""
+    assert inflate(zlib.compress(b"x" * 5000, 5), sys_flag) == b"x" * 5000
+
+
+def test_plain_bodies_stay() -> None:
+    """Without the compressed bit the body is what it is."""
+    assert inflate(memoryview(b"x"), SysFlag.COMPRESSION_ZLIB) == b"x"
+
+
+@pytest.mark.parametrize("body", [b"", b"no zlib", zlib.compress(b"x" * 5000)[:-1]])
+def test_damaged_bodies(body: bytes) -> None:
+    """A body that does not inflate is a PayloadError."""
+    with pytest.raises(PayloadError):
+        inflate(body, SysFlag.COMPRESSED)
+
+
+def test_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body that would inflate beyond the limit is a PayloadError."""
+    monkeypatch.setattr(message, "MAX_PAYLOAD_BYTES", 1000)
+    with pytest.raises(PayloadError, match="larger than 1000"):
+        inflate(zlib.compress(b"x" * 1001), SysFlag.COMPRESSED)
+
+
+@pytest.mark.parametrize(("bits", "name"), [(SysFlag.COMPRESSION_LZ4, "LZ4"), (SysFlag.COMPRESSION_ZSTD, "ZSTD")])
+def test_types_that_are_not_installed(bits: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A type without its module is named in the error."""
+    monkeypatch.setitem(message._INFLATERS, bits, (name, ValueError, None))
+    with pytest.raises(PayloadError, match=name):
+        inflate(b"x", SysFlag.COMPRESSED | bits)
+
+
+def test_unknown_compression_type() -> None:
+    """A type that nobody knows is a PayloadError."""
+    with pytest.raises(PayloadError, match="0x700"):
+        inflate(b"x", SysFlag.COMPRESSED | 0x700)
+
+
+# --- messages --------------------------------------------------------------------------------------
+
+
+def stored(properties: dict[str, str]) -> MessageExt:
+    return MessageExt(
+        topic="TopicTest",
+        queue_id=2,
+        queue_offset=5,
+        physical_offset=4096,
+        body=zlib.compress(b"Hello RocketMQ"),
+        properties=properties,
+        flag=0,
+        sys_flag=SysFlag.COMPRESSED,
+        born_timestamp=1_700_000_000_000,
+        born_host=("192.168.1.10", 34567),
+        store_timestamp=1_700_000_000_123,
+        store_host=("10.0.0.1", 10911),
+        reconsume_times=0,
+        prepared_transaction_offset=0,
+        body_crc=0,
+        size=166,
+    )
+
+
+def test_what_a_stored_message_says() -> None:
+    """Tags, keys and ids come from the properties, the offset id from the place of the record."""
+    full = stored({"TAGS": "TagA", "KEYS": "k1 k2", "UNIQ_KEY": "C0"})
+    assert (full.tags, full.keys, full.uniq_key, full.msg_id) == ("TagA", "k1 k2", "C0", "C0")
+    assert full.offset_msg_id == "0A00000100002A9F0000000000001000"
+    assert full.payload() == b"Hello RocketMQ"
+    bare = stored({})
+    assert (bare.tags, bare.keys, bare.uniq_key, bare.msg_id) == ("", "", "", bare.offset_msg_id)
+
+
+def test_properties_of_a_message_to_send() -> None:
+    """KEYS and TAGS join the other properties where there are any; the message itself does not change."""
+    message_to_send = Message("T", b"", tags="TagA", keys="k1 k2", properties={"region": "华东"})
+    assert message_to_send.all_properties() == {"region": "华东", "KEYS": "k1 k2", "TAGS": "TagA"}
+    assert message_to_send.properties == {"region": "华东"}
+    assert Message("T", b"").all_properties() == {}
+
+
+# --- batches ---------------------------------------------------------------------------------------
+
+
+def test_golden_batches() -> None:
+    """The batches that Java sent decode, and encode to the same bytes."""
+    for body in bodies("SEND_BATCH_MESSAGE", "request"):
+        records = decode_batch(body)
+        assert len(records) > 1
+        assert all("UNIQ_KEY" in decode_properties(str(record.properties, "utf-8")) for record in records)
+        assert encode_batch(records) == body
+
+
+@given(st.lists(st.builds(BatchRecord, st.integers(-(2**31), 2**31 - 1), st.binary(), st.binary()), max_size=5))
+def test_batches_round_trip(records: list[BatchRecord]) -> None:
+    """Any records come back from their batch, as views of it."""
+    decoded = decode_batch(memoryview(encode_batch(records)))
+    assert [(r.flag, bytes(r.body), bytes(r.properties)) for r in decoded] == [
+        (r.flag, r.body, r.properties) for r in records
+    ]
+
+
+@given(st.binary(max_size=60) | st.binary(max_size=40).map(lambda tail: b"\0" * 12 + b"\xff" * 8 + tail))
+def test_hostile_batches(body: bytes) -> None:
+    """Bytes that are no batch are refused with a RequestError and nothing else."""
+    with suppress(RequestError):
+        assert sum(len(record.body) for record in decode_batch(body)) < len(body) or not body
+
+
+def test_a_cut_batch_is_refused_wherever_it_is_cut() -> None:
+    """No prefix of a record passes for a record."""
+    body = encode_batch([BatchRecord(1, b"body", b"a\x01b\x02")])
+    for length in range(1, len(body)):
+        with pytest.raises(RequestError) as refused:
+            decode_batch(body[:length])
+        assert refused.value.code == ResponseCode.SYSTEM_ERROR
