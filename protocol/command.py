@@ -20,7 +20,7 @@ import msgspec
 from protocol import javajson
 from protocol.codes import VERSION, Flag, LanguageCode, ResponseCode
 from protocol.errors import ProtocolError, RequestError
-from protocol.headers.fields import Header
+from protocol.headers.fields import Header, Int32
 
 H = TypeVar("H", bound=Header)
 
@@ -39,21 +39,19 @@ class RemotingCommand(msgspec.Struct, gc=False):
     a header, and whoever decodes a frame sets them afterwards.
     """
 
-    code: int
-    flag: int = 0
+    code: Int32
+    flag: Int32 = 0
     language: Any = None
-    opaque: int = 0
+    opaque: Int32 = 0
     remark: str | None = None
-    version: int = 0
-    raw_ext: msgspec.Raw = msgspec.field(name="extFields", default=msgspec.Raw())  # noqa: RUF009 (immutable)
+    version: Int32 = 0
+    raw_ext: msgspec.Raw = msgspec.field(name="extFields", default=msgspec.Raw())
     ext: dict[str, str] | None = msgspec.field(name="(ext)", default=None)
     body: Any = msgspec.field(name="(body)", default=b"")
     dialect: int = msgspec.field(name="(dialect)", default=JSON)
 
     @classmethod
-    def request(
-        cls, code: int, header: Header | None = None, body: bytes = b"", *, oneway: bool = False
-    ) -> Self:
+    def request(cls, code: int, header: Header | None = None, body: bytes = b"", *, oneway: bool = False) -> Self:
         """A request of ours; whoever sends it gives it its opaque."""
         ext = None if header is None else header.to_ext()
         flag = Flag.ONEWAY if oneway else 0

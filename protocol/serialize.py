@@ -96,9 +96,12 @@ def _decode_tolerant_json(text: bytes) -> RemotingCommand | None:
 def _json_int(header: Mapping[Any, Any], key: str) -> int:
     value = header.get(key)
     try:
-        return 0 if value is None else int(value)
-    except (TypeError, ValueError) as error:
+        number = 0 if value is None else int(value)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ProtocolError(f"header member {key!r} is no number") from error
+    if not -(2**31) <= number < 2**31:
+        raise ProtocolError(f"header member {key!r} does not fit into 32 bits")
+    return number
 
 
 def _encode_json_header(command: RemotingCommand) -> bytes:
@@ -106,10 +109,10 @@ def _encode_json_header(command: RemotingCommand) -> bytes:
     members: dict[str, Any] = {"code": command.code}
     if command.ext is not None:
         members["extFields"] = command.ext
-    elif len(bytes(command.raw_ext)):
+    elif bytes(command.raw_ext):
         members["extFields"] = command.raw_ext
     members["flag"] = command.flag
-    members["language"] = (language or LanguageCode.OTHER).name
+    members["language"] = (LanguageCode.OTHER if language is None else language).name
     members["opaque"] = command.opaque
     if command.remark is not None:
         members["remark"] = command.remark

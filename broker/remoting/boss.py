@@ -14,6 +14,7 @@ from broker.remoting.selector import Connection, RemotingConfig, Selector
 
 BACKLOG: Final = 1024
 IDLE_SCAN_S: Final = 5.0
+STOP_POLL_S: Final = 0.005
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +47,9 @@ class RemotingServer:
             self._idle_timer.cancel()
         if self._server is not None:
             self._server.close()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + grace_s
-        while held() and loop.time() < deadline:
-            await asyncio.sleep(0.005)
+        deadline = asyncio.get_running_loop().time() + grace_s
+        while held() and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(STOP_POLL_S)
         for connection in list(self.selector.connections):
             connection.close()
         log.info("stopped listening unanswered=%d", held())

@@ -26,7 +26,7 @@ from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError, RequestError
 
-Processor = Callable[[Connection, RemotingCommand], RemotingCommand | None | Awaitable[RemotingCommand | None]]
+Processor = Callable[[Connection, RemotingCommand], RemotingCommand | Awaitable[RemotingCommand | None] | None]
 
 OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 
@@ -111,7 +111,7 @@ class Dispatcher:
             result = processor(connection, command)
         except ProtocolError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (answered, and logged with its traceback)
             connection.answer(command, error_response(command, connection.peer, error))
             return
         if result is None:
@@ -133,7 +133,7 @@ class Dispatcher:
         async def finish() -> None:
             try:
                 response = await result
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 (as above)
                 response = error_response(request, connection.peer, error)
             finally:
                 pool.held -= 1

@@ -1,14 +1,15 @@
 """The selector: connections, what they read, and one write per turn.
 
 All connections share one receive buffer. A read is handled whole before anything else happens: every complete frame in
-it is decoded and dispatched, processors finish what they gathered (`Turns.end_turn`: the one write into the log), and all
-answers to the connection leave in one write. A connection owns no more than the piece of a frame that a read cut off.
+it is decoded and dispatched, processors finish what they gathered (`Turns.end_turn`: the one write into the log), and
+all answers to the connection leave in one write. A connection owns no more than the piece of a frame that a read cut
+off.
 
         get_buffer -> buffer_updated -> FrameDecoder -> dispatch ... end_turn -> flush
 
-A peer that does not read what it asked for is not read from either: above `peer_backlog_bytes` waiting for one peer (or,
-with anything waiting for it, `total_backlog_bytes` for all) its connection is paused, frames already received are kept
-for later, and everything goes on when the peer has taken what is there. Other connections do not notice.
+A peer that does not read what it asked for is not read from either: above `peer_backlog_bytes` waiting for one peer
+(or, with anything waiting for it, `total_backlog_bytes` for all) its connection is paused, frames already received are
+kept for later, and everything goes on when the peer has taken what is there. Other connections do not notice.
 
 A connection carries requests of both sides. Answers to ours are matched by opaque; oneway requests of the peer are
 never answered. Nothing here knows what a request means.

@@ -5,8 +5,8 @@
     python -m tests.bench.bench_send --dialect binary
 
 A fresh `mqbroker` runs as a process of its own on a temporary store. The load generator sends frames that were encoded
-beforehand, so that it is not what is measured; the broker's CPU is user + system time of its process (/proc), which on a
-shared machine is steadier than throughput. Budget: 10 us of broker CPU per 1 KiB send.
+beforehand, so that it is not what is measured; the broker's CPU is user + system time of its process (/proc), which on
+a shared machine is steadier than throughput. Budget: 10 us of broker CPU per 1 KiB send.
 """
 
 import argparse

@@ -1,0 +1,54 @@
+"""The answer to an accepted send, which is most of what a broker ever says, from one template.
+
+JSON answers with plain ids are made by filling in bytes; everything else goes through the general encoder and comes out
+as the same member by member. Source: docs/formats.md, "Send".
+"""
+
+from typing import Final
+
+import msgspec
+
+from protocol.codes import Flag, ResponseCode
+from protocol.command import JSON, LANGUAGE, VERSION, RemotingCommand
+from protocol.frame import encode_prefix
+from protocol.headers.send import SendMessageResponseHeader
+from protocol.serialize import encode_command
+
+_PREFIXES: Final = tuple(encode_prefix(JSON, length, 0) for length in range(1024))
+
+
+class SendAnswers:
+    """Answers of one broker: its region, trace switch and store host stand in all of them."""
+
+    def __init__(self, region: str, *, trace_on: bool, store_host: bytes) -> None:
+        self.ext = {"MSG_REGION": region, "TRACE_ON": "true" if trace_on else "false"}
+        fixed = msgspec.json.encode(self.ext)[:-1].replace(b"%", b"%%")
+        host = store_host.hex().upper().encode()
+        self._plain = b"".join(
+            (
+                b'{"code":0,"extFields":' + fixed,
+                b',"msgId":"' + host + b'%016X","queueId":"%d","queueOffset":"%d","transactionId":"%s"},"flag":',
+                b'%d,"language":"%s","opaque":%%d,' % (Flag.RESPONSE, LANGUAGE.encode()),
+                b'"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION,
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"<SendAnswers {self.ext}>"
+
+    def stored(
+        self, request: RemotingCommand, physical_offset: int, queue_id: int, queue_offset: int, unique_key: str
+    ) -> bytes | None:
+        """The frame that says where a message went; None if it is not the plain case."""
+        if request.dialect != JSON or not unique_key.isalnum() or not unique_key.isascii():
+            return None
+        header = self._plain % (physical_offset, queue_id, queue_offset, unique_key.encode(), request.opaque)
+        length = len(header)
+        return (_PREFIXES[length] if length < 1024 else encode_prefix(JSON, length, 0)) + header
+
+    def stored_general(
+        self, request: RemotingCommand, code: ResponseCode, remark: str | None, header: SendMessageResponseHeader
+    ) -> bytes:
+        """The same for any dialect, any id, and the codes that say stored, but not flushed in time."""
+        response = RemotingCommand.response(code, remark, self.ext | header.to_ext())
+        return encode_command(response.answer_to(request))

@@ -1,0 +1,96 @@
+"""From the properties that a producer sent to those that are stored.
+
+The broker adds CLUSTER, and UNIQ_KEY where the sender made none, closes the last entry, and drops what only a broker
+may set (POP_CK). All this is done on the text: a map of properties is built for the rare message that needs one.
+Sources: docs/formats.md, "Properties", "Send".
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from protocol.codes import ResponseCode
+from protocol.errors import RequestError
+from protocol.message import (
+    ENTRY_END,
+    NAME_END,
+    BatchRecord,
+    PropertyName,
+    decode_properties,
+    encode_properties,
+    property_value,
+)
+
+NOT_SERVED: Final = "this version does not deliver {what} (property {name}); the message was not stored"
+
+_UNSERVED: Final = {
+    PropertyName.DELAY: "delayed messages",
+    "TIMER_DELAY_SEC": "timer messages",
+    "TIMER_DELAY_MS": "timer messages",
+    "TIMER_DELIVER_MS": "timer messages",
+    PropertyName.TRANSACTION_PREPARED: "transactions",
+}
+# Any of these in the text means a closer look; found inside another name or value, the look finds nothing.
+_MARKS: Final = ("DELAY", "TIMER_DELIVER_MS", "TRAN_MSG", "POP_CK", "CLUSTER", "WAIT\x01f")
+
+
+class StoredProperties(msgspec.Struct, gc=False):
+    """The bytes to store, and what the send path wants to know of them."""
+
+    encoded: bytes
+    unique_key: str
+    tags: str | None
+    wait_flush: bool
+
+
+class PropertyCompletion:
+    """Completes property strings for one cluster."""
+
+    __slots__ = ("_cluster_entry", "_new_unique_key")
+
+    def __init__(self, cluster: str, new_unique_key: Callable[[], str]) -> None:
+        self._cluster_entry = encode_properties({PropertyName.CLUSTER: cluster})
+        self._new_unique_key = new_unique_key
+
+    def __repr__(self) -> str:
+        return f"<PropertyCompletion {self._cluster_entry!r}>"
+
+    def complete(self, sent: str) -> StoredProperties:
+        """What is stored for a message with these properties; RequestError for kinds that are not served."""
+        wait = True
+        for mark in _MARKS:
+            if mark in sent:
+                sent, wait = _look_closer(sent)
+                break
+        if sent and sent[-1] != ENTRY_END:
+            sent += ENTRY_END
+        unique_key = property_value(sent, PropertyName.UNIQ_KEY)
+        if unique_key is None:
+            unique_key = self._new_unique_key()
+            sent = f"{sent}{PropertyName.UNIQ_KEY}{NAME_END}{unique_key}{ENTRY_END}"
+        tags = property_value(sent, PropertyName.TAGS)
+        return StoredProperties((sent + self._cluster_entry).encode("utf-8", "replace"), unique_key, tags, wait)
+
+    def complete_record(self, record: BatchRecord, batch_level: dict[str, str]) -> StoredProperties:
+        """The same for one record of a batch: it keeps its own and gains the batch's where it has none."""
+        own = str(record.properties, "utf-8", "replace")
+        names = decode_properties(own)
+        added = {name: value for name, value in batch_level.items() if name not in names}
+        separator = ENTRY_END if own and own[-1] != ENTRY_END else ""
+        return self.complete(own + separator + encode_properties(added))
+
+
+def _look_closer(sent: str) -> tuple[str, bool]:
+    """Refuse what is not served, drop what only a broker sets; also whether to wait for the flush."""
+    properties = decode_properties(sent)
+    for name, what in _UNSERVED.items():
+        value = properties.get(name)
+        if value is not None and value not in ("0", "false"):
+            raise RequestError(ResponseCode.MESSAGE_ILLEGAL, NOT_SERVED.format(what=what, name=name))
+    wait = properties.get(PropertyName.WAIT, "true").lower() == "true"
+    if PropertyName.POP_CHECKPOINT in properties or PropertyName.CLUSTER in properties:
+        for name in (PropertyName.POP_CHECKPOINT, PropertyName.CLUSTER):
+            properties.pop(name, None)
+        sent = encode_properties(properties)
+    return sent, wait

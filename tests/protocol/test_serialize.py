@@ -1,0 +1,216 @@
+"""Headers in both dialects: real frames come back byte for byte, odd ones are read, wrong ones close the connection."""
+
+import pytest
+
+from protocol.codes import LanguageCode, RequestCode, ResponseCode
+from protocol.command import JSON, ROCKETMQ, RemotingCommand
+from protocol.errors import ProtocolError, RequestError
+from protocol.frame import Frame, FrameDecoder, encode_frame
+from protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from protocol.headers.fields import Header, is_true
+from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
+from protocol.serialize import decode_command, encode_command
+from tests.harness.golden import GoldenFrame, transcripts
+
+TYPED: dict[int, type[Header]] = {
+    RequestCode.SEND_MESSAGE: SendMessageHeader,
+    RequestCode.SEND_MESSAGE_V2: SendMessageV2Header,
+    RequestCode.SEND_BATCH_MESSAGE: SendMessageV2Header,
+    RequestCode.PULL_MESSAGE: PullMessageHeader,
+    RequestCode.QUERY_CONSUMER_OFFSET: QueryConsumerOffsetHeader,
+    RequestCode.UPDATE_CONSUMER_OFFSET: UpdateConsumerOffsetHeader,
+}
+
+
+def decode(raw: bytes) -> RemotingCommand:
+    (frame,) = FrameDecoder().feed(memoryview(raw))
+    command = decode_command(frame)
+    assert command is not None
+    return command
+
+
+def json_command(header: bytes) -> RemotingCommand | None:
+    return decode_command(Frame(JSON, memoryview(header), memoryview(b"")))
+
+
+@pytest.mark.parametrize("golden", transcripts(), ids=lambda golden: golden.id)
+def test_real_frames_come_back_byte_for_byte(golden: GoldenFrame) -> None:
+    """What RocketMQ wrote is decoded to the values of the transcript and encoded to the same bytes."""
+    command = decode(golden.raw)
+    assert (command.code, command.flag, command.opaque, command.version, command.remark) == tuple(
+        golden.header.get(name) for name in ("code", "flag", "opaque", "version", "remark")
+    )
+    assert command.language_code is LanguageCode[golden.header["language"]]
+    assert command.ext_fields() == (golden.header.get("extFields") or {})
+    if not golden.header.get("extFields") and command.dialect == JSON:
+        command.ext = None  # an absent map and an empty one read alike and are written differently
+    assert encode_command(command) == golden.raw
+
+
+@pytest.mark.parametrize("golden", transcripts(), ids=lambda golden: golden.id)
+def test_real_frames_byte_by_byte(golden: GoldenFrame) -> None:
+    """A frame that dribbles in is the same frame."""
+    decoder = FrameDecoder()
+    frames = [frame for byte in golden.raw for frame in decoder.feed(memoryview(bytes((byte,))))]
+    (frame,) = frames
+    assert encode_frame(frame.dialect, bytes(frame.header), frame.body) == golden.raw
+
+
+@pytest.mark.parametrize(
+    "golden",
+    [g for g in transcripts() if g.header["code"] in TYPED and not g.header["flag"] & 1],
+    ids=lambda golden: golden.id,
+)
+def test_typed_headers_hold_what_the_ext_fields_say(golden: GoldenFrame) -> None:
+    """Typed decoding and its way back agree with the text of every field that the struct knows."""
+    header_type = TYPED[golden.header["code"]]
+    ext = decode(golden.raw).header(header_type).to_ext()
+    known = {name: value for name, value in golden.header["extFields"].items() if name in ext}
+    assert ext == known
+    assert len(known) >= len(golden.header["extFields"]) - 1
+
+
+PULL = {
+    "consumerGroup": "g", "topic": "T", "queueId": 3, "maxMsgNums": 32, "sysFlag": 2, "queueOffset": 7,
+    "commitOffset": -1, "suspendTimeoutMillis": 15000, "subVersion": 1700000000000000000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("header", "ext"),
+    [
+        (
+            b'{"code":11,"extFields":{"a":5,"b":true,"c":null,"d":{"x":1},"e":1.5}}',
+            {"a": "5", "b": "true", "d": '{"x":1}', "e": "1.5"},
+        ),
+        (b'{"code":11,"extFields":""}', {}),
+        (b'{"code":11,"extFields":null}', {}),
+        (b'{"code":11}', {}),
+        (b"{code:11,extFields:{'a':'b'},remark:null,opaque:'3'}", {"a": "b"}),
+        (b'{"code":"11","version":"409","extFields":{"a":"b"},"strange":[1,{}]}', {"a": "b"}),
+    ],
+)
+def test_shapes_that_clients_send_are_read(header: bytes, ext: dict[str, str]) -> None:
+    """docs/formats.md, "Reading ext fields": what the reference reader tolerates is tolerated."""
+    command = json_command(header)
+    assert command is not None
+    assert command.code == 11
+    assert command.ext_fields() == ext
+
+
+@pytest.mark.parametrize(
+    ("language", "code"), [(b'"GO"', LanguageCode.GO), (b"9", LanguageCode.GO), (b'"LISP"', None), (b"{}", None)]
+)
+def test_languages_by_name_and_by_ordinal(language: bytes, code: LanguageCode | None) -> None:
+    """An unknown language is no error, and is answered."""
+    command = json_command(b'{"code":1,"language":' + language + b"}")
+    assert command is not None
+    assert command.language_code is code
+    assert b'"language":' in encode_command(command)
+
+
+def test_an_array_is_ignored() -> None:
+    """A header that is a JSON array is no command and no error."""
+    assert json_command(b"[]") is None
+
+
+@pytest.mark.parametrize(
+    ("dialect", "header"),
+    [
+        (JSON, b"{"), (JSON, b"5"), (JSON, b""), (JSON, b'{"code":"x"}'), (JSON, b"\xff"), (JSON, b'{"code":1e99}'),
+        (JSON, b'{"code":1,"opaque":4294967296}'),
+        (ROCKETMQ, b""), (ROCKETMQ, bytes(16)), (ROCKETMQ, bytes(13) + b"\xff\xff\xff\xff" + bytes(4)),
+        (ROCKETMQ, bytes(17) + b"\x00\x00\x00\x05" + b"\x00\x01a\x00\x00"), (77, b"{}"),
+    ],
+)  # fmt: skip
+def test_what_is_no_header_closes_the_connection(dialect: int, header: bytes) -> None:
+    """ProtocolError, and nothing else, for bytes that are no header."""
+    with pytest.raises(ProtocolError):
+        decode_command(Frame(dialect, memoryview(header), memoryview(b"")))
+
+
+@pytest.mark.parametrize("ext", [b"5", b"[1]", b'"x"', b"{"])
+def test_ext_fields_that_are_no_map_close_the_connection(ext: bytes) -> None:
+    """Only an empty text counts as no fields."""
+
+    def read() -> None:
+        command = json_command(b'{"code":11,"extFields":' + ext + b"}")
+        assert command is not None
+        command.header(PullMessageHeader)
+
+    with pytest.raises(ProtocolError):
+        read()
+
+
+@pytest.mark.parametrize("dialect", [JSON, ROCKETMQ])
+def test_headers_survive_both_dialects(dialect: int) -> None:
+    """A typed header is the same after encoding and decoding, odd text included."""
+    header = SendMessageV2Header("g\u8ba2", 'T"\\\n', "TBW102", 4, -1, 1, 2**40, -5, "K\x01v\x02", 3, batch=True)
+    command = RemotingCommand.request(310, header, b"body")
+    command.dialect, command.opaque, command.remark = dialect, -7, "r\u00e9"
+    back = decode(encode_command(command))
+    assert (back.opaque, back.remark, bytes(back.body), back.dialect) == (-7, "r\u00e9", b"body", dialect)
+    decoded = back.header(SendMessageV2Header)
+    assert decoded.to_ext() == header.to_ext()
+    assert is_true(decoded.batch)
+
+
+def test_the_same_struct_reads_both_forms_of_a_send() -> None:
+    """Long names and single letters are one struct."""
+    long = SendMessageHeader("g", "T", "TBW102", 4, 0, 0, 1, 0)
+    assert isinstance(SendMessageV2Header(*("g", "T", "TBW102", 4, 0, 0, 1, 0)), SendMessageHeader)
+    assert set(long.to_ext()) >= {"producerGroup", "defaultTopicQueueNums", "sysFlag"}
+
+
+@pytest.mark.parametrize("value", ["true", "TRUE", "True", True])
+def test_true_in_any_case_is_true(value: str | bool) -> None:
+    """RocketMQ's booleans."""
+    assert is_true(value)
+
+
+@pytest.mark.parametrize("value", ["1", "yes", "", " true", None, False])
+def test_everything_else_is_false(value: str | bool | None) -> None:
+    """A one from the C++ client is false."""
+    assert not is_true(value)
+
+
+@pytest.mark.parametrize("missing", list(PULL))
+def test_a_missing_required_field_is_a_refusal(missing: str) -> None:
+    """The request is answered with SYSTEM_ERROR; the connection stays."""
+    command = RemotingCommand(code=11, ext={name: str(value) for name, value in PULL.items() if name != missing})
+    with pytest.raises(RequestError) as refusal:
+        command.header(PullMessageHeader)
+    assert refusal.value.code is ResponseCode.SYSTEM_ERROR
+    assert missing in refusal.value.remark
+
+
+@pytest.mark.parametrize("value", ["x", "", "5.5", str(2**31), "-99999999999999999999"])
+def test_numbers_out_of_range_are_a_refusal(value: str) -> None:
+    """What does not fit the field's type does not get further."""
+    command = RemotingCommand(code=11, ext={name: str(v) for name, v in PULL.items()} | {"queueId": value})
+    with pytest.raises(RequestError):
+        command.header(PullMessageHeader)
+
+
+def test_answers_carry_opaque_dialect_and_text_values() -> None:
+    """Every ext value of a JSON answer is a string; opaque and dialect are the request's."""
+    request = RemotingCommand(code=11, opaque=-3, dialect=ROCKETMQ)
+    response = RemotingCommand.response(0, None, PullMessageResponseHeader(0, 5, 1, 9))
+    back = decode(encode_command(response.answer_to(request)))
+    assert back.is_response
+    assert (back.opaque, back.dialect) == (-3, ROCKETMQ)
+    assert back.ext == {"suggestWhichBrokerId": "0", "nextBeginOffset": "5", "minOffset": "1", "maxOffset": "9"}
+    text = encode_command(RemotingCommand.response(0, None, SendMessageResponseHeader("ID", 1, 2)))
+    assert b'"extFields":{"msgId":"ID","queueId":"1","queueOffset":"2"}' in text
+
+
+def test_a_detached_command_outlives_its_buffer() -> None:
+    """What is kept beyond its turn has memory of its own."""
+    raw = bytearray(encode_command(RemotingCommand.request(11, QueryConsumerOffsetHeader("g", "T", 1), b"body")))
+    command = decode_command(FrameDecoder().feed(memoryview(raw))[0])
+    assert command is not None
+    command.detached()
+    raw[:] = bytes(len(raw))
+    assert command.header(QueryConsumerOffsetHeader).topic == "T"
+    assert command.body == b"body"
