@@ -21,27 +21,27 @@ DELIVERY = (*METADATA, "broker.metadata")
 PROCESSORS = (*DELIVERY, "broker.delivery")
 DAEMON = (*PROCESSORS, "broker.processors", "broker.namesrv", "broker.ops")
 
+# Reading the configuration: below everything but the structs that the parts declare for themselves.
+KEYS = ("broker.errors", "broker.inactive", "broker.settings", "broker.store.config")
+CONFIG = (*KEYS, "broker.keys", "broker.remoting.selector", "broker.namesrv.config", "protocol")
+
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "protocol": (),
     "broker": (),
     "broker.errors": (),
+    "broker.inactive": (),
     "broker.settings": ("broker.errors",),
+    "broker.keys": KEYS,
+    "broker.config": CONFIG,
     "broker.remoting": ("protocol", "broker.errors"),
     "broker.namesrv": ("protocol", "broker.errors", "broker.remoting"),
     "broker.store": STORE,
-    "broker.config": (
-        "broker.errors",
-        "broker.settings",
-        "broker.store.config",
-        "broker.remoting.config",
-        "broker.namesrv.config",
-    ),
     "broker.metadata": METADATA,
     "broker.delivery": DELIVERY,
     "broker.processors": PROCESSORS,
     "broker.ops": ("broker.errors", "broker.store", "broker.remoting", "broker.namesrv", "broker.metadata"),
     "broker.daemon": DAEMON,
-    "broker.cli": ("broker.errors", "broker.settings", "broker.config", "broker.daemon"),
+    "broker.cli": ("broker.errors", "broker.settings", "broker.keys", "broker.config", "broker.daemon"),
     "broker.__main__": ("broker.cli",),
     "clients": ("protocol",),
 }

@@ -1,0 +1,5 @@
+"""`python -m broker` is `mqbroker`."""
+
+from broker.cli import mqbroker
+
+mqbroker()

@@ -1,0 +1,207 @@
+"""The commands `mqbroker` and `mqnamesrv`: arguments in, a running daemon or one line on stderr out.
+
+Both do the same four things: gather the settings (file, environment, flags), print them if asked to, start the loop
+with the signal handlers, and turn a StartError into one line and exit code 1. Logs go to stdout, so that stderr holds
+nothing but the reason why a daemon did not start.
+
+SIGTERM and SIGINT ask the daemon to stop in order; a second one ends the process at once, with exit code 1.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import platform
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Final, TypeVar
+
+import typer
+import uvloop
+
+from broker import daemon
+from broker.config import LOOPBACK, EffectiveSetting, Loaded, Machine, load_broker, load_namesrv
+from broker.errors import StartError
+from broker.keys import BROKER_KEYS, NAMESRV_KEYS
+from broker.settings import NAMESRV_KEY, Catalogue, Given, from_environment, from_file, from_flags
+
+DISTRIBUTION: Final = "skylarkmq"
+LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
+SOMEWHERE_ELSE: Final = ("192.0.2.1", 9)  # reserved for documentation; nothing is sent to it
+
+Config = TypeVar("Config")
+Serve = Callable[[Config, asyncio.Event], Awaitable[None]]
+
+log = logging.getLogger("broker")
+
+BROKER_HELP: Final = """
+Run a message broker that RocketMQ's clients can use.
+
+Without -n or namesrvAddr it brings its own name server, on port 9876.
+
+Examples:\n
+  mqbroker                                            broker and name server on 127.0.0.1, store in ./store\n
+  mqbroker -c broker.conf -n ns1:9876;ns2:9876        with RocketMQ's properties file, in a cluster\n
+  mqbroker --set brokerIP1=10.0.0.5                   reachable from other machines\n
+  mqbroker -c broker.conf -p                          what it would run with, and where each value comes from\n
+"""
+
+NAMESRV_HELP: Final = """
+Run a name server, where brokers register and clients ask for routes.
+
+Examples:\n
+  mqnamesrv                                           on port 9876 of all addresses\n
+  mqnamesrv --set listenPort=9877 --set bindAddress=127.0.0.1\n
+"""
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        python = f"Python {platform.python_version()}"
+        typer.echo(f"{DISTRIBUTION} {version(DISTRIBUTION)} ({python}, uvloop {version('uvloop')})")
+        raise typer.Exit
+
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("-c", "--config", metavar="FILE", help="Properties file, RocketMQ's keys.")
+]
+NamesrvAddr = Annotated[
+    str | None, typer.Option("-n", "--namesrv", metavar="ADDR;ADDR", help="Name servers, host:port.")
+]
+PrintSettings = Annotated[bool, typer.Option("-p", "--print", help="Print all settings in effect, and exit.")]
+AsJson = Annotated[bool, typer.Option("--json", help="With -p: as JSON.")]
+Pairs = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated.")]
+Version = Annotated[
+    bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print versions, and exit.")
+]
+
+mqbroker = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+mqnamesrv = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@mqbroker.command(help=BROKER_HELP)
+def _mqbroker(
+    config: ConfigFile = None,
+    namesrv: NamesrvAddr = None,
+    show: PrintSettings = False,
+    as_json: AsJson = False,
+    pairs: Pairs = None,
+    _version: Version = False,
+) -> None:
+    named = [Given(NAMESRV_KEY, namesrv, "-n")] if namesrv else []
+    with one_line_on_stderr("mqbroker"):
+        given = [*gathered(config, pairs or [], BROKER_KEYS), *named]
+        run_or_show(load_broker(given, this_machine()), daemon.serve, show, as_json)
+
+
+@mqnamesrv.command(help=NAMESRV_HELP)
+def _mqnamesrv(
+    config: ConfigFile = None,
+    show: PrintSettings = False,
+    as_json: AsJson = False,
+    pairs: Pairs = None,
+    _version: Version = False,
+) -> None:
+    with one_line_on_stderr("mqnamesrv"):
+        given = gathered(config, pairs or [], NAMESRV_KEYS)
+        run_or_show(load_namesrv(given, this_machine()), daemon.serve_namesrv, show, as_json)
+
+
+@contextmanager
+def one_line_on_stderr(command: str) -> Iterator[None]:
+    """An operator's mistake, or what is in the way of a start: one line and exit code 1."""
+    try:
+        yield
+    except StartError as error:
+        typer.echo(f"{command}: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+# Where settings come from.
+
+
+def gathered(config: Path | None, pairs: list[str], catalogue: Catalogue) -> list[Given]:
+    """Every key that was given, weakest source first."""
+    in_file = from_file(read_file(config), str(config)) if config else ()
+    return [*in_file, *from_environment(os.environ, catalogue), *from_flags(pairs)]
+
+
+def read_file(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def this_machine() -> Machine:
+    return Machine(host_name=socket.gethostname(), address=own_address(), home=Path.home(), resolve=resolved)
+
+
+def own_address() -> str:
+    """The address from which this machine would speak to others; the loopback one if it knows no way out."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(SOMEWHERE_ELSE)
+        except OSError:
+            return LOOPBACK
+        return str(probe.getsockname()[0])
+
+
+def resolved(host: str) -> str:
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise StartError(f"brokerIP1={host}: the name has no address ({error.strerror})") from None
+
+
+# What happens with them.
+
+
+def run_or_show(loaded: Loaded[Config], serve: Serve[Config], show: bool, as_json: bool) -> None:
+    if show:
+        for warning in loaded.warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        typer.echo(json_of(loaded.effective) if as_json else table_of(loaded.effective))
+        return
+    configure_logging()
+    for warning in loaded.warnings:
+        log.warning("setting ignored: %s", warning)
+    for note in loaded.notes:
+        log.info("setting not acted on: %s", note)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(until_stopped(loaded.config, serve))
+
+
+def table_of(effective: list[EffectiveSetting]) -> str:
+    """Key, value and origin in columns."""
+    keys, values = (max(map(len, column)) for column in zip(*((row.key, row.value) for row in effective), strict=True))
+    return "\n".join(f"{row.key:{keys}}  {row.value:{values}}  {row.origin}" for row in effective)
+
+
+def json_of(effective: list[EffectiveSetting]) -> str:
+    return json.dumps({row.key: {"value": row.value, "origin": row.origin} for row in effective}, indent=2)
+
+
+def configure_logging() -> None:
+    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format=LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S")
+
+
+async def until_stopped(config: Config, serve: Serve[Config]) -> None:
+    """Serve until a signal asks to stop."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal, number, stop)
+    await serve(config, stop)
+
+
+def on_signal(number: signal.Signals, stop: asyncio.Event) -> None:
+    if stop.is_set():
+        log.warning("stopping at once signal=%s", number.name)
+        os._exit(1)
+    log.info("stopping signal=%s", number.name)
+    stop.set()

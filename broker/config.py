@@ -1,0 +1,222 @@
+"""What a daemon runs with: one frozen struct per part.
+
+Nothing here reads a file or asks the machine: `load_broker` and `load_namesrv` take the keys that were given
+(`broker/settings.py`; which key sets which field: `broker/keys.py`) and a `Machine` for the defaults that come from it,
+and return values. They raise StartError for what cannot be, such as a known key with a value that it cannot have.
+
+Addresses. A broker binds to `bindAddress`; without it to 0.0.0.0 if `brokerIP1` is set (which is what it tells clients
+to connect to, and may belong to a router in front of it); without either to 127.0.0.1, so that a daemon that nobody
+configured is not open to a network. What it advertises is `brokerIP1`, else the address it binds to, else, when that
+is a wildcard, the machine's own. The name server inside a broker and the health pages bind like the broker.
+
+Without `namesrvAddr` a broker brings its own name server; with it, it registers with those.
+"""
+
+import ipaddress
+import os.path
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from broker.errors import StartError
+from broker.keys import BROKER_KEYS, NAMESRV_KEYS
+from broker.namesrv.config import NamesrvConfig
+from broker.remoting.selector import RemotingConfig
+from broker.settings import Given, Setting, Settled, settle, shown
+from broker.store.config import StoreConfig
+from protocol.message_id import encode_host
+
+LOOPBACK: Final = "127.0.0.1"
+EVERYWHERE: Final = "0.0.0.0"
+
+Config = TypeVar("Config")
+
+
+class Machine(NamedTuple):
+    """What defaults take from the machine."""
+
+    host_name: str  # brokerName
+    address: str  # advertised when bound to all addresses
+    home: Path  # under it mqnamesrv keeps its files
+    resolve: Callable[[str], str]  # host name -> address; StartError if it has none
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Who this broker is and what it lets clients do. Periods in ms."""
+
+    broker_cluster_name: str = "DefaultCluster"
+    broker_name: str  # the host's name unless given; brokers of one name are one group of replicas to clients
+    broker_id: int = 0  # 0 is a master, and this version has nothing else
+    namesrv_addresses: tuple[str, ...] = ()  # "host:port" each; none: the name server in this process
+    broker_permission: int = 6  # 2 may be written, 4 may be read, 6 both
+    default_topic_queue_nums: int = 8  # most queues that an auto-created topic gets
+    auto_create_topic_enable: bool = True  # a send to an unknown topic makes it
+    auto_create_subscription_group: bool = True  # an unknown group that pulls is made
+    reject_transaction_message: bool = False
+    region_id: str = "DefaultRegion"  # MSG_REGION of send answers
+    trace_on: bool = True  # TRACE_ON of send answers
+    start_accept_send_request_time_stamp: int = 0  # Unix ms before which sends are refused
+    long_polling_enable: bool = True  # a pull that finds nothing waits as long as its request says
+    short_polling_time_mills: int = 1_000  # how long it waits if not
+    lite_pull_message_enable: bool = True  # 361 may be asked
+    real_time_notify_consumer_change: bool = True  # members of a group hear at once who came or left
+    register_name_server_period: int = 30_000  # kept between 10 s and 60 s
+    force_register: bool = True  # register at each period, whether or not a topic changed
+    flush_consumer_offset_interval: int = 5_000  # committed offsets that a crash may take back
+
+
+class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the broker is reached."""
+
+    bind_host: str  # an address of this machine, or a wildcard
+    advertised_host: str  # what name servers tell clients
+    advertised_ip: str  # the same as an address, which stands in records and message ids
+    port: int
+    why: str  # which settings decided, for the log
+
+
+class PoolsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests of a kind that may wait for their answers; more are refused with SYSTEM_BUSY."""
+
+    send: int = 10_000
+    pull: int = 100_000
+    query: int = 20_000
+    client_manage: int = 1_000_000
+    consumer_manage: int = 1_000_000
+    admin: int = 10_000
+
+
+class OpsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The health pages."""
+
+    host: str
+    port: int = 5557  # 0: none, as in `mqnamesrv`, of which several may stand on a machine
+
+
+class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything `mqbroker` runs with."""
+
+    broker: BrokerConfig
+    listen: ListenConfig
+    remoting: RemotingConfig
+    pools: PoolsConfig
+    store: StoreConfig
+    ops: OpsConfig
+    namesrv: NamesrvConfig | None  # the one in this process
+
+
+class NamesrvDaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything `mqnamesrv` runs with."""
+
+    namesrv: NamesrvConfig
+    remoting: RemotingConfig
+    ops: OpsConfig
+
+
+class EffectiveSetting(msgspec.Struct, frozen=True):
+    """One row of what `-p` prints."""
+
+    key: str
+    value: str
+    origin: str  # "default", or where it was given
+
+
+class Loaded(NamedTuple, Generic[Config]):
+    """A configuration, how it came about, and what an operator should hear about the keys it was made of."""
+
+    config: Config
+    effective: list[EffectiveSetting]
+    warnings: list[str]
+    notes: list[str]
+
+
+def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig]:
+    """The configuration of `mqbroker` from the keys that were given, weakest source first."""
+    settled = settle(given, BROKER_KEYS)
+    listen = listen_config(settled, machine)
+    store = store_config(settled, listen)
+    broker = msgspec.structs.replace(BrokerConfig(broker_name=machine.host_name), **settled.of("broker"))
+    config = DaemonConfig(
+        broker=broker,
+        listen=listen,
+        remoting=RemotingConfig(**settled.of("remoting")),
+        pools=PoolsConfig(**settled.of("pools")),
+        store=store,
+        ops=msgspec.structs.replace(OpsConfig(host=listen.bind_host), **settled.of("ops")),
+        namesrv=None if broker.namesrv_addresses else embedded_namesrv(settled, listen, store),
+    )
+    return Loaded(config, effective_settings(config, BROKER_KEYS.settings, settled), settled.warnings, settled.notes)
+
+
+def load_namesrv(given: Iterable[Given], machine: Machine) -> Loaded[NamesrvDaemonConfig]:
+    """The configuration of `mqnamesrv`. It listens on all addresses unless told otherwise, as RocketMQ's does."""
+    settled = settle(given, NAMESRV_KEYS)
+    home = machine.home / "namesrv"
+    defaults = NamesrvConfig(bind_address=EVERYWHERE, kv_config_path=home / "kvConfig.json")
+    namesrv = msgspec.structs.replace(defaults, **settled.of("namesrv"))
+    config = NamesrvDaemonConfig(
+        namesrv=namesrv,
+        remoting=RemotingConfig(**settled.of("remoting")),
+        ops=msgspec.structs.replace(OpsConfig(host=namesrv.bind_address, port=0), **settled.of("ops")),
+    )
+    return Loaded(config, effective_settings(config, NAMESRV_KEYS.settings, settled), settled.warnings, settled.notes)
+
+
+def listen_config(settled: Settled, machine: Machine) -> ListenConfig:
+    """The rule for addresses: the docstring of this module."""
+    given = settled.of("listen")
+    bind, advertised = given.get("bind_host"), given.get("advertised_host")
+    if bind:
+        why = "bindAddress and brokerIP1 are set" if advertised else "bindAddress is set"
+    else:
+        why = "brokerIP1 is set" if advertised else "neither bindAddress nor brokerIP1 is set"
+        bind = EVERYWHERE if advertised else LOOPBACK
+    advertised = advertised or (machine.address if is_wildcard(bind) else bind)
+    ip = advertised if is_address(advertised) else machine.resolve(advertised)
+    port = given.get("port", 10911)
+    return ListenConfig(bind_host=bind, advertised_host=advertised, advertised_ip=ip, port=port, why=why)
+
+
+def store_config(settled: Settled, listen: ListenConfig) -> StoreConfig:
+    """The store's part; StartError if the log would have to lie outside the root, where an existing one may be."""
+    given = dict(settled.of("store"))
+    root = given.pop("store_path_root_dir", Path("store"))
+    commit_log = given.pop("commit_log_path", root / "commitlog")
+    if os.path.normpath(commit_log) != os.path.normpath(root / "commitlog"):
+        where = settled.origins["storePathCommitLog"]
+        expected = f"{root / 'commitlog'}, a log outside storePathRootDir is not part of this version"
+        raise StartError(f"{where}: storePathCommitLog={commit_log}: expected {expected}")
+    host = encode_host(listen.advertised_ip, listen.port)
+    return StoreConfig(store_path_root_dir=root, store_host=host, **given)
+
+
+def embedded_namesrv(settled: Settled, listen: ListenConfig, store: StoreConfig) -> NamesrvConfig:
+    """The name server inside a broker: it listens where the broker does and keeps its file with the broker's."""
+    kv_config_path = store.store_path_root_dir / "config" / "kvConfig.json"
+    defaults = NamesrvConfig(bind_address=listen.bind_host, kv_config_path=kv_config_path)
+    return msgspec.structs.replace(defaults, **settled.of("namesrv"))
+
+
+def effective_settings(config: Any, settings: Iterable[Setting], settled: Settled) -> list[EffectiveSetting]:
+    """What each key comes to, defaults included; keys of a part that is not there are left out."""
+    return [
+        EffectiveSetting(setting.key, shown(getattr(part, setting.field)), settled.origins.get(setting.key, "default"))
+        for setting in settings
+        if hasattr(part := getattr(config, setting.section), setting.field)
+    ]
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether a host stands for all addresses of the machine."""
+    return is_address(host) and ipaddress.ip_address(host).is_unspecified
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is an IP address, of either version."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

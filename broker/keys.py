@@ -1,0 +1,185 @@
+"""The tables: every key of broker.conf and namesrv.conf that is acted on, with the field it sets and what it may be.
+
+Names and defaults are RocketMQ's where it has the key; ours are marked. Keys that RocketMQ knows and we only read past
+stand in `broker/inactive.py`. A new setting is a field in its struct and a row here.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from broker.inactive import INACTIVE_IN_BROKER, INACTIVE_IN_NAMESRV
+from broker.settings import FLAG, Catalogue, Kind, Only, Setting, optional, pattern, several, whole, word
+from broker.store.config import FlushDiskType, parse_delay_levels
+
+QUEUE_UNIT_BYTES: Final = 20
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+
+def _queue_segment_bytes(text: str) -> int:
+    return -(-int(BYTES.parse(text)) // QUEUE_UNIT_BYTES) * QUEUE_UNIT_BYTES
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ValueError(text)
+    return Path(text)
+
+
+def _delay_levels(text: str) -> str:
+    parse_delay_levels(text)
+    return text
+
+
+COUNT: Final = whole(1, INT_MAX)
+BYTES: Final = whole(1, LONG_MAX, "bytes")
+MS: Final = whole(1, INT_MAX, "ms")
+S: Final = whole(1, INT_MAX, "s")
+PORT: Final = whole(1, 65_535)
+PORT_OR_OFF: Final = whole(0, 65_535, "0 turns it off")
+NAME: Final = pattern("a name without spaces", r"\S{1,255}")
+HOST: Final = pattern("an IP address or a host name", r"[A-Za-z0-9._:-]+")
+ADDRESSES: Final = several(pattern("HOST:PORT", r"\S+:[0-9]{1,5}"), ";")
+PATH: Final = Kind("a path", _path)
+MASTER: Final = Kind("0, a master: replication is not part of this version", word({"0": 0}).parse)
+PERMISSION: Final = word({"2": 2, "4": 4, "6": 6, "0": 0})
+LEAST_PAGES: Final = whole(0, INT_MAX, "pages of 4096 bytes")
+QUEUE_SEGMENT: Final = Kind("a number of bytes, rounded up to a multiple of 20", _queue_segment_bytes)
+DELAY_LEVELS: Final = Kind("delays with a unit, such as 1s 5s 10s 1m 2h 1d", _delay_levels)
+FLUSH_TYPE: Final = word({kind.value: kind for kind in FlushDiskType})
+FRAME_LIMIT: Final = whole(1_024, 0xFFFFFF + 1, "bytes")
+
+
+def section(name: str, *rows: tuple[str, str, Kind]) -> tuple[Setting, ...]:
+    """Rows of (key, field, kind) that belong to one struct."""
+    return tuple(Setting(key, name, field, kind) for key, field, kind in rows)
+
+
+BROKER: Final = section(
+    "broker",
+    ("brokerClusterName", "broker_cluster_name", NAME),
+    ("brokerName", "broker_name", NAME),
+    ("brokerId", "broker_id", MASTER),
+    ("namesrvAddr", "namesrv_addresses", ADDRESSES),
+    ("brokerPermission", "broker_permission", PERMISSION),
+    ("defaultTopicQueueNums", "default_topic_queue_nums", whole(1, 65_536)),
+    ("autoCreateTopicEnable", "auto_create_topic_enable", FLAG),
+    ("autoCreateSubscriptionGroup", "auto_create_subscription_group", FLAG),
+    ("rejectTransactionMessage", "reject_transaction_message", FLAG),
+    ("regionId", "region_id", NAME),
+    ("traceOn", "trace_on", FLAG),
+    ("startAcceptSendRequestTimeStamp", "start_accept_send_request_time_stamp", whole(0, LONG_MAX, "Unix ms")),
+    ("longPollingEnable", "long_polling_enable", FLAG),
+    ("shortPollingTimeMills", "short_polling_time_mills", MS),
+    ("litePullMessageEnable", "lite_pull_message_enable", FLAG),
+    ("realTimeNotifyConsumerChange", "real_time_notify_consumer_change", FLAG),
+    ("registerNameServerPeriod", "register_name_server_period", MS),
+    ("forceRegister", "force_register", FLAG),
+    ("flushConsumerOffsetInterval", "flush_consumer_offset_interval", MS),
+)
+
+LISTEN: Final = section(
+    "listen",
+    ("listenPort", "port", PORT),
+    ("bindAddress", "bind_host", optional(HOST)),
+    ("brokerIP1", "advertised_host", optional(HOST)),
+)
+
+REMOTING: Final = section(
+    "remoting",
+    ("com.rocketmq.remoting.frameMaxLength", "max_frame_bytes", FRAME_LIMIT),  # a JVM property there
+    ("maxConnections", "max_connections", COUNT),  # ours; RocketMQ has no limit
+    ("serverChannelMaxIdleTimeSeconds", "max_idle_s", S),
+    ("channelWriteBufferMaxBytes", "peer_backlog_bytes", BYTES),  # ours
+    ("serverWriteBufferMaxBytes", "total_backlog_bytes", BYTES),  # ours
+)
+
+POOLS: Final = section(
+    "pools",
+    ("sendThreadPoolQueueCapacity", "send", COUNT),
+    ("pullThreadPoolQueueCapacity", "pull", COUNT),
+    ("queryThreadPoolQueueCapacity", "query", COUNT),
+    ("clientManagerThreadPoolQueueCapacity", "client_manage", COUNT),
+    ("consumerManagerThreadPoolQueueCapacity", "consumer_manage", COUNT),
+    ("adminBrokerThreadPoolQueueCapacity", "admin", COUNT),
+)
+
+STORE: Final = section(
+    "store",
+    ("storePathRootDir", "store_path_root_dir", PATH),
+    ("storePathCommitLog", "commit_log_path", PATH),  # may say no more than the root does
+    ("mappedFileSizeCommitLog", "mapped_file_size_commit_log", whole(4_096, 1 << 40, "bytes")),
+    ("mappedFileSizeConsumeQueue", "mapped_file_size_consume_queue", QUEUE_SEGMENT),
+    ("maxMessageSize", "max_message_size", whole(1, INT_MAX, "bytes")),
+    ("flushDiskType", "flush_disk_type", FLUSH_TYPE),
+    ("flushIntervalCommitLog", "flush_interval_commit_log", MS),
+    ("flushCommitLogLeastPages", "flush_commit_log_least_pages", LEAST_PAGES),
+    ("flushCommitLogThoroughInterval", "flush_commit_log_thorough_interval", MS),
+    ("flushIntervalConsumeQueue", "flush_interval_consume_queue", MS),
+    ("flushConsumeQueueLeastPages", "flush_consume_queue_least_pages", LEAST_PAGES),
+    ("flushConsumeQueueThoroughInterval", "flush_consume_queue_thorough_interval", MS),
+    ("syncFlushTimeout", "sync_flush_timeout", MS),
+    ("maxTransferBytesOnMessageInMemory", "max_transfer_bytes_on_message_in_memory", BYTES),
+    ("maxTransferCountOnMessageInMemory", "max_transfer_count_on_message_in_memory", COUNT),
+    ("maxTransferBytesOnMessageInDisk", "max_transfer_bytes_on_message_in_disk", BYTES),
+    ("maxTransferCountOnMessageInDisk", "max_transfer_count_on_message_in_disk", COUNT),
+    ("accessMessageInMemoryMaxRatio", "access_message_in_memory_max_ratio", whole(0, 100, "percent")),
+    ("maxFilterMessageSize", "max_filter_message_size", whole(QUEUE_UNIT_BYTES, INT_MAX, "bytes")),
+    ("messageDelayLevel", "message_delay_level", DELAY_LEVELS),
+    ("checkCRCOnRecover", "check_crc_on_recover", FLAG),
+    ("openQueueFiles", "open_queue_files", COUNT),  # ours
+)
+
+OPS: Final = section(
+    "ops",
+    ("metricsPromExporterPort", "port", PORT_OR_OFF),
+    ("metricsPromExporterHost", "host", optional(HOST)),
+)
+
+NAMESRV: Final = section(
+    "namesrv",
+    ("kvConfigPath", "kv_config_path", PATH),
+    ("scanNotActiveBrokerInterval", "scan_not_active_broker_interval", MS),
+    ("orderMessageEnable", "order_message_enable", FLAG),
+    ("returnOrderTopicConfigToBroker", "return_order_topic_config_to_broker", FLAG),
+    ("needWaitForService", "need_wait_for_service", FLAG),
+    ("waitSecondsForService", "wait_seconds_for_service", S),
+    ("deleteTopicWithBrokerRegistration", "delete_topic_with_broker_registration", FLAG),
+    ("enableAllTopicList", "enable_all_topic_list", FLAG),
+    ("enableTopicList", "enable_topic_list", FLAG),
+)
+
+NAMESRV_IN_BROKER: Final = section("namesrv", ("embeddedNamesrvPort", "listen_port", PORT))  # ours
+NAMESRV_ALONE: Final = section(
+    "namesrv",
+    ("listenPort", "listen_port", PORT),
+    ("bindAddress", "bind_address", HOST),
+)
+
+NO_ACCESS_CONTROL: Final = Only("false", "access control is not part of this version")
+NO_REPLICATION: Final = Only("false", "replication is not part of this version")
+
+ONLY_VALUES: Final = {
+    "aclEnable": NO_ACCESS_CONTROL,
+    "authenticationEnabled": NO_ACCESS_CONTROL,
+    "authorizationEnabled": NO_ACCESS_CONTROL,
+    "brokerRole": Only("ASYNC_MASTER", NO_REPLICATION.why),
+    "enableControllerMode": NO_REPLICATION,
+    "enableDLegerCommitLog": NO_REPLICATION,
+    "enabledAppendPropCRC": Only("false", "checksums over whole records are not part of this version"),
+    "forceVerifyPropCRC": Only("false", "checksums over whole records are not part of this version"),
+    "readOnlyCommitLogStorePaths": Only("", "a log in more than one directory is not part of this version"),
+    "storeType": Only("default", "RocksDB queues are not part of this version"),
+    "useTLS": Only("false", "TLS is not part of this version"),
+}
+
+BROKER_KEYS: Final = Catalogue(
+    settings=BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV + REMOTING + POOLS + STORE + OPS,
+    only=ONLY_VALUES,
+    inactive=INACTIVE_IN_BROKER,
+)
+NAMESRV_KEYS: Final = Catalogue(
+    settings=NAMESRV_ALONE + NAMESRV + REMOTING + OPS,
+    only={"useTLS": ONLY_VALUES["useTLS"]},
+    inactive=INACTIVE_IN_NAMESRV,
+)
