@@ -1,0 +1,57 @@
+"""The checkpoint file: what is known to be on disk, so that a recovery need not begin at the first record.
+
+Its fields only ever speak of what was synced before they are written: the log's timestamp is that of a finished
+sync, the queues' timestamp is written by the same flusher round that has synced every queue first.
+
+Source: docs/formats.md, "Checkpoint".
+"""
+
+import os
+from pathlib import Path
+
+from broker.store.disk import Disk
+from protocol.disk import CHECKPOINT_FILE, CHECKPOINT_SIZE, Checkpoint
+
+
+class CheckpointFile:
+    """Replaced in place: its 40 bytes lie in one sector."""
+
+    def __init__(self, root: Path, disk: Disk) -> None:
+        self._path = str(root / CHECKPOINT_FILE)
+        self._disk = disk
+
+    def load(self) -> Checkpoint:
+        """What the file says; zeros when there is none."""
+        try:
+            with open(self._path, "rb") as file:
+                return Checkpoint.decode(file.read(CHECKPOINT_SIZE))
+        except FileNotFoundError:
+            return Checkpoint()
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Replace the fields and sync them. Called by the flusher's thread, and by a stop after that has ended."""
+        if not os.path.exists(self._path):
+            os.close(self._disk.create(self._path, CHECKPOINT_SIZE, reserve=True))
+        fd = self._disk.open(self._path)
+        try:
+            self._disk.pwrite(fd, checkpoint.encode(), 0)
+            self._disk.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def __repr__(self) -> str:
+        return f"<CheckpointFile {self._path}>"
+
+
+class CheckpointWrite:
+    """One value of the checkpoint on its way to disk, behind the files that it speaks of."""
+
+    __slots__ = ("_checkpoint", "_file")
+
+    def __init__(self, file: CheckpointFile, checkpoint: Checkpoint) -> None:
+        self._file = file
+        self._checkpoint = checkpoint
+
+    def sync(self) -> None:
+        """Write and sync it."""
+        self._file.write(self._checkpoint)

@@ -1,0 +1,329 @@
+"""The log: every message of every queue, one record after the other, in the order of arrival.
+
+A turn's appends gather in one batch: `put` decides offsets and packs the record's parts into a list; `commit` writes
+them with one pwrite. Nothing is acknowledged, dispatched or readable before that write succeeded. If it fails or falls
+short, the batch is taken back whole: what reached the file is cleared, queue offsets return, every append is told.
+
+A record never spans segments. One of L bytes fits into R remaining only if L + 8 <= R; else a blank of 8 bytes
+closes the segment and the record opens the next one. A batch of `put_all` is contiguous: it rolls as a whole.
+
+Store timestamps are taken once per batch and never decrease. Prepared and rollback records (transactions) get queue
+offset 0 and no unit.
+
+Source: docs/formats.md, "CommitLog record", "End-of-file blank", "Append path".
+"""
+
+import errno
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from isal.isal_zlib import crc32
+
+from broker.store.allocate import Allocator
+from broker.store.append import Append, PutStatus
+from broker.store.config import StoreConfig
+from broker.store.consume_queue import ConsumeQueue
+from broker.store.disk import Disk
+from broker.store.mapped_file import MappedFile
+from broker.store.mapped_file_queue import MappedFileQueue
+from broker.store.queue_table import QueueTable
+from protocol.codes import RETRY_PREFIX, SysFlag
+from protocol.disk import COMMIT_LOG_DIRECTORY
+from protocol.record import (
+    BLANK,
+    BLANK_SIZE,
+    CRC_MASK,
+    HOST_FLAGS,
+    LAYOUTS,
+    LENGTH_PREFIX,
+    MAGIC_BLANK,
+    MAX_PROPERTIES_BYTES,
+    MAX_V1_TOPIC_BYTES,
+    Buffer,
+)
+
+log = logging.getLogger(__name__)
+
+_RECORD_OVERHEAD: Final = 64 << 10  # what a record may be longer than the longest body
+_MAX_RETRY_TOPIC_BYTES: Final = 255
+_CLIENT_FLAGS: Final = ~HOST_FLAGS
+_IS_DISPATCHED: Final = {0: True, SysFlag.TRANSACTION_COMMIT: True}
+_FULL_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+
+
+class CommitLogStatistics(msgspec.Struct, frozen=True):
+    """Offsets in bytes; totals since the start of the process."""
+
+    min_offset: int
+    max_offset: int
+    messages: int
+    written_bytes: int
+    failed_batches: int
+
+
+class CommitLog:
+    """Owns the tail. `end` is where the next record goes, `written` what a reader may look at: between two commits they
+    differ by the open batch."""
+
+    def __init__(self, config: StoreConfig, queues: QueueTable, disk: Disk, allocator: Allocator) -> None:
+        self._config = config
+        self._queues = queues.by_key
+        self._make_queue = queues.make
+        self._size = config.mapped_file_size_commit_log
+        directory = Path(config.store_path_root_dir) / COMMIT_LOG_DIRECTORY
+        self.files = MappedFileQueue(directory, self._size, disk, allocator)
+        store_host = config.store_host
+        self._layouts = {
+            born: (layout.head.pack, layout.fixed_size, layout.host_flags)
+            for born in (8, 20)
+            for layout in (LAYOUTS[born, len(store_host)],)
+        }
+        self._checked_size = min(MAX_PROPERTIES_BYTES, config.max_message_size)  # shorter records need no checks
+        self.refusal: PutStatus | None = PutStatus.SERVICE_NOT_AVAILABLE  # None: accepting
+        self.written = 0
+        self.end = 0
+        self.last_store_timestamp = 0
+        self.last_record = 0  # where the last record begins
+        self._segment: MappedFile | None = None
+        self._segment_end = 0
+        self._ahead_at = 0  # once `written` is there the next segment is asked for
+        self._stamp = b""
+        self._parts: list[Buffer] = []
+        self._filled: list[tuple[MappedFile, int, list[Buffer]]] = []  # segments that the open batch has closed
+        self.batch: list[Append] = []
+        self._messages = 0
+        self._written_bytes = 0
+        self._failed_batches = 0
+
+    # the open batch
+
+    def put(self, append: Append, now_ms: Callable[[], int]) -> None:
+        """Add one message to the batch, or refuse it at once: then its status says why and nothing has changed."""
+        queue = self._queues.get((append.topic, append.queue_id))
+        if queue is None:
+            queue = self._make_queue(append.topic, append.queue_id)
+        body = append.body
+        properties = append.properties
+        pack, fixed_size, host_flags = self._layouts[len(append.born_host)]
+        body_size = len(body)
+        size = fixed_size + body_size + len(queue.topic_field) + len(properties)
+        is_checked = self.refusal is not None or size > self._checked_size or queue.is_long_topic
+        if is_checked and (refusal := self._refuse(append, queue, size)) is not None:
+            append.status = refusal
+            return
+        if not self.batch:
+            self._open_batch(now_ms())
+        at = self.end
+        if at + size + BLANK_SIZE > self._segment_end:
+            if not self._roll():
+                append.status = PutStatus.CREATE_MAPPED_FILE_FAILED
+                return
+            at = self.end
+        sys_flag = append.sys_flag & _CLIENT_FLAGS | host_flags
+        if sys_flag & SysFlag.TRANSACTION_MASK in _IS_DISPATCHED:
+            queue_offset = queue.next_offset
+            queue.next_offset = queue_offset + 1
+            append.queue = queue
+        else:
+            queue_offset = 0
+            append.queue = None
+        self._parts += (
+            pack(
+                size,
+                queue.magic,
+                crc32(body) & CRC_MASK,
+                append.queue_id,
+                append.flag,
+                queue_offset,
+                at,
+                sys_flag,
+                append.born_timestamp,
+                append.born_host,
+                self._stamp,
+                append.reconsume_times,
+                append.prepared_transaction_offset,
+                body_size,
+            ),
+            body,
+            queue.topic_field,
+            LENGTH_PREFIX[len(properties)],
+            properties,
+        )
+        self.end = at + size
+        append.physical_offset = at
+        append.queue_offset = queue_offset
+        append.size = size
+        append.store_timestamp = self.last_store_timestamp
+        self.batch.append(append)
+
+    def put_all(self, appends: Sequence[Append], now_ms: Callable[[], int]) -> None:
+        """Add a batch that stays in one piece: all of it, or none."""
+        total = 0
+        refusal = None
+        for append in appends:
+            queue = self._make_queue(append.topic, append.queue_id)
+            size = self.record_size(append, queue)
+            total += size
+            refusal = refusal or self._refuse(append, queue, size)
+        if refusal is None and total + BLANK_SIZE > self._size:
+            refusal = PutStatus.MESSAGE_ILLEGAL
+        if refusal is None:
+            if not self.batch:
+                self._open_batch(now_ms())
+            if self.end + total + BLANK_SIZE > self._segment_end and not self._roll():
+                refusal = PutStatus.CREATE_MAPPED_FILE_FAILED
+        for append in appends:
+            if refusal is None:
+                self.put(append, now_ms)
+            else:
+                append.status = refusal
+
+    def record_size(self, append: Append, queue: ConsumeQueue) -> int:
+        """Bytes that the append's record will take."""
+        fixed_size = self._layouts[len(append.born_host)][1]
+        return fixed_size + len(append.body) + len(queue.topic_field) + len(append.properties)
+
+    def _refuse(self, append: Append, queue: ConsumeQueue, size: int) -> PutStatus | None:
+        """The checks that a short message to an open store cannot fail. docs/formats.md, "Checks before the log"."""
+        config = self._config
+        if self.refusal is not None:
+            return self.refusal
+        if len(append.properties) > MAX_PROPERTIES_BYTES:
+            return PutStatus.PROPERTIES_SIZE_EXCEEDED
+        topic_bytes = len(queue.topic_field)
+        if topic_bytes > 1 + MAX_V1_TOPIC_BYTES and not append.topic.startswith(RETRY_PREFIX):
+            return PutStatus.MESSAGE_ILLEGAL
+        if topic_bytes > 2 + _MAX_RETRY_TOPIC_BYTES:
+            return PutStatus.MESSAGE_ILLEGAL
+        if len(append.body) > config.max_message_size or size > config.max_message_size + _RECORD_OVERHEAD:
+            return PutStatus.MESSAGE_ILLEGAL
+        return PutStatus.MESSAGE_ILLEGAL if size + BLANK_SIZE > self._size else None
+
+    def _open_batch(self, now: int) -> None:
+        self.last_store_timestamp = max(self.last_store_timestamp, now)
+        self._stamp = self.last_store_timestamp.to_bytes(8, "big") + self._config.store_host
+
+    def _roll(self) -> bool:
+        """Turn to the next segment, closing this one with a blank. False: there is no next segment."""
+        start = self._segment_end if self._segment is not None else self.end - self.end % self._size
+        try:
+            segment = self.files.segment_at(start)
+        except OSError as problem:
+            log.error("no segment to append to offset=%d error=%s", start, problem)
+            return False
+        if self._segment is not None:
+            self._parts.append(BLANK.pack(self._segment_end - self.end, MAGIC_BLANK))
+            self._filled.append((self._segment, self._batch_start(), self._parts))
+            self._parts = []
+            self.end = start
+        self._turn_to(segment)
+        return True
+
+    def _turn_to(self, segment: MappedFile) -> None:
+        self._segment = segment
+        self._segment_end = segment.end
+        self._ahead_at = segment.start + segment.size // 8
+
+    def _batch_start(self) -> int:
+        return self._filled[-1][0].end if self._filled else self.written
+
+    # commit
+
+    def commit(self) -> list[Append]:
+        """Write the batch. Returns its appends: PENDING those that are written, refused ones with their status."""
+        batch = self.batch
+        if not batch and not self._filled:
+            return batch
+        try:
+            for segment, at, parts in self._filled:
+                segment.write(b"".join(parts), at - segment.start)
+            if self._segment is not None and self._parts:
+                self._segment.write(b"".join(self._parts), self._batch_start() - self._segment.start)
+        except OSError as problem:
+            self._take_back(problem)
+            return batch
+        self._written_bytes += self.end - self.written
+        self._messages += len(batch)
+        self.written = self.end
+        if batch:
+            self.last_record = batch[-1].physical_offset
+        self._close_batch()
+        if self.written >= self._ahead_at:
+            self._ahead_at = self._segment_end
+            self.files.prepare(self._segment_end)
+        return batch
+
+    def _close_batch(self) -> None:
+        self.batch = []
+        self._parts = []
+        self._filled = []
+
+    def _take_back(self, problem: OSError) -> None:
+        """As if the batch had never been: bytes cleared, offsets returned, statuses decided."""
+        full = problem.errno in _FULL_DISK
+        log.error("append failed offset=%d messages=%d error=%s", self.written, len(self.batch), problem)
+        status = PutStatus.SERVICE_NOT_AVAILABLE if full else PutStatus.UNKNOWN_ERROR
+        self._failed_batches += 1
+        for append in reversed(self.batch):
+            append.status = status
+            if append.queue is not None:
+                append.queue.next_offset -= 1
+                append.queue = None
+        begin, end = self.written, self.end
+        self._close_batch()
+        self.end = begin
+        self.attach()
+        try:
+            self._clear(begin, end)
+        except OSError as second:
+            # What is left there could come back as messages that were refused: only a recovery may decide.
+            log.critical("taken back batch not cleared, store is read-only offset=%d error=%s", begin, second)
+            self.refusal = PutStatus.SERVICE_NOT_AVAILABLE
+
+    def _clear(self, begin: int, end: int) -> None:
+        for segment in self.files.segments:
+            if segment.start < end and segment.end > begin:
+                segment.zero(max(begin - segment.start, 0), min(end - segment.start, segment.size))
+
+    # positions
+
+    def attach(self) -> None:
+        """Take `end` as the place of the next append; it lies in a segment that exists, or in one to be made."""
+        segment = self.files.find(self.end)
+        self._segment = None
+        self._segment_end = self.end
+        if segment is not None:
+            self._turn_to(segment)
+
+    def set_end(self, end: int, last_record: int, store_timestamp: int) -> None:
+        """After recovery: the log ends at `end`."""
+        self.written = self.end = end
+        self.last_record = last_record
+        self.last_store_timestamp = max(self.last_store_timestamp, store_timestamp)
+        self.attach()
+
+    # reading
+
+    def bytes_at(self, offset: int, size: int) -> memoryview | None:
+        """A view of [offset, offset + size) if that lies in one segment and is written."""
+        segment = self.files.find(offset)
+        if segment is None or size <= 0 or offset + size > min(segment.end, self.written):
+            return None
+        begin = offset - segment.start
+        return segment.view[begin : begin + size]
+
+    def next_segment_start(self, offset: int) -> int:
+        """Where the segment behind that of byte `offset` begins."""
+        return offset - offset % self._size + self._size
+
+    def statistics(self) -> CommitLogStatistics:
+        """Counts since the start."""
+        return CommitLogStatistics(
+            self.files.min_offset, self.written, self._messages, self._written_bytes, self._failed_batches
+        )
+
+    def __repr__(self) -> str:
+        return f"<CommitLog [{self.files.min_offset}, {self.written})>"

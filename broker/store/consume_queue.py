@@ -1,0 +1,301 @@
+"""One (topic, queue id): its next offset in the log, and its chain of 20-byte units on disk.
+
+Two positions: `next_offset` is what the next appended record of this queue gets (the topic-queue table's entry);
+`end` is where the next unit goes. They differ by what is appended and not yet dispatched.
+
+Units gather in `pending` and leave in one write per turn. Where a unit goes is told by its record's queue offset, never
+by arrival, so that dispatching a record twice writes the same bytes to the same place: live dispatch always continues
+at `end`; recovery overlaps what is there (`_reconcile`) or finds a queue that begins later (`_skip_to`, which fills the
+hole with units of nobody). A failed write keeps `pending` whole, for another try.
+
+The unit at `offset` lies in the segment that starts at byte offset·20 rounded down to the segment size; segments are
+consecutive, so the first one's start and `end` tell every name. Files are opened by `QueueFiles`.
+
+Source: docs/formats.md, "ConsumeQueue".
+"""
+
+import logging
+import os
+from struct import Struct
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from broker.store.disk import Disk
+from broker.store.mapped_file_queue import segment_starts
+from broker.store.queue_files import QueueFiles
+from protocol.codes import SystemTopic
+from protocol.disk import FILLER_RECORD_SIZE, FILLER_UNIT, UNIT, UNIT_SIZE, offset_file_name
+from protocol.record import MAGIC_V1, topic_field
+
+log = logging.getLogger(__name__)
+
+UNIT_DTYPE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+_FIRST_SCAN_BYTES: Final = 4_000
+
+# One Struct for each number of units written at once, so that a turn's units are packed by one call.
+_UNITS: Final = [Struct(">" + "qiq" * count) for count in range(257)]
+
+
+def pack_units(fields: list[int]) -> bytes:
+    """Units from a flat list: physical offset, size, tags code, and again."""
+    count = len(fields) // 3
+    if count < len(_UNITS):
+        return _UNITS[count].pack(*fields)
+    return Struct(">" + "qiq" * count).pack(*fields)
+
+
+class ConsumeQueueStatistics(msgspec.Struct, frozen=True):
+    """Offsets in units."""
+
+    min_offset: int
+    max_offset: int
+
+
+class ConsumeQueue:
+    """Positions and offsets are counted in units; `physical_end` in bytes of the log."""
+
+    __slots__ = (
+        "_directory",
+        "_files",
+        "_path",
+        "_path_start",
+        "end",
+        "first_start",
+        "is_long_topic",
+        "is_schedule",
+        "last_start",
+        "magic",
+        "min_offset",
+        "next_offset",
+        "pending",
+        "pending_from",
+        "physical_end",
+        "queue_id",
+        "topic",
+        "topic_field",
+    )
+
+    def __init__(self, topic: str, queue_id: int, directory: str, files: QueueFiles) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.magic, self.topic_field = topic_field(topic.encode())
+        self.is_long_topic = self.magic != MAGIC_V1
+        self.is_schedule = topic == SystemTopic.SCHEDULE
+        self.next_offset = 0
+        self.min_offset = 0
+        self.end = 0
+        self.physical_end = 0  # end of the last unit's record
+        self.pending: list[int] = []
+        self.pending_from = 0
+        self.first_start = self.last_start = -1  # bytes where the first and last segment begin; -1: no files
+        self._directory = directory
+        self._files = files
+        self._path = ""
+        self._path_start = -1  # the segment that `_path` names
+
+    @property
+    def max_offset(self) -> int:
+        """One past the last unit."""
+        return self.end
+
+    # writing
+
+    def write_pending(self) -> None:
+        """Write the gathered units, in one write within a segment. OSError keeps them."""
+        fields = self.pending
+        first = self.pending_from
+        units = pack_units(fields)
+        if first < self.end:
+            self._reconcile(first, units)
+        else:
+            if first > self.end:
+                self._skip_to(first)
+            self._write(first, units)
+        last = first + len(fields) // 3
+        if last >= self.end:
+            self.end = last
+            self.physical_end = fields[-3] + fields[-2]
+        fields.clear()
+
+    def _write(self, offset: int, units: bytes | memoryview) -> None:
+        at = offset * UNIT_SIZE
+        size = self._files.file_size
+        in_file = at % size
+        room = size - in_file
+        if len(units) > room:
+            view = memoryview(units)
+            self._write(offset, view[:room])
+            self._write(offset + room // UNIT_SIZE, view[room:])
+            return
+        start = at - in_file
+        if start != self._path_start:
+            self._turn_to(start)
+        self._files.write(self._path, units, in_file)
+
+    def _turn_to(self, start: int) -> None:
+        path = self._segment(start)
+        if start > self.last_start:
+            self._files.create(path)
+            self.last_start = start
+            if self.first_start < 0:
+                self.first_start = start
+        self._path, self._path_start = path, start
+
+    def _skip_to(self, offset: int) -> None:
+        """The queue goes on at a later `offset` than its end: units of nobody fill the hole (or its last segment)."""
+        size = self._files.file_size
+        begin = self.end if self.first_start >= 0 else offset * UNIT_SIZE // size * size // UNIT_SIZE
+        log.info(
+            "queue continues later topic=%s queue_id=%d end=%d offset=%d", self.topic, self.queue_id, self.end, offset
+        )
+        if self.first_start < 0:
+            self.min_offset = offset
+            self.end = begin
+        while begin < offset:
+            count = min(offset - begin, size // UNIT_SIZE)
+            self._write(begin, FILLER_UNIT * count)
+            begin += count
+            self.end = begin
+
+    def _reconcile(self, first: int, units: bytes) -> None:
+        """Units from before `end` arrive again: keep those that agree, and those of later records; replace the rest."""
+        for index in range(len(units) // UNIT_SIZE):
+            offset = first + index
+            unit = units[index * UNIT_SIZE : (index + 1) * UNIT_SIZE]
+            if offset < self.end:
+                there = self.read(offset, 1)
+                if there == unit or (len(there) == UNIT_SIZE and _is_later(there, unit)):
+                    continue
+            self._write(offset, unit)
+
+    # reading
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to `count` units from `offset`, not beyond its segment nor the end; b"" when there is no segment."""
+        at = offset * UNIT_SIZE
+        size = self._files.file_size
+        in_file = at % size
+        count = min(count * UNIT_SIZE, size - in_file, self.end * UNIT_SIZE - at)
+        start = at - in_file
+        path = self._path if start == self._path_start else self._segment(start)
+        return self._files.read(path, in_file, count) if count > 0 else b""
+
+    def unit(self, offset: int) -> tuple[int, int, int] | None:
+        """`(physical offset, size, tags code)` of one unit."""
+        data = self.read(offset, 1)
+        return UNIT.unpack(data) if len(data) == UNIT_SIZE else None
+
+    def next_segment_offset(self, offset: int) -> int:
+        """The first offset of the segment behind the one that `offset` falls into."""
+        per_file = self._files.file_size // UNIT_SIZE
+        return offset - offset % per_file + per_file
+
+    # load, truncation, removal
+
+    def load(self, disk: Disk) -> None:
+        """Find the segments and the end of the units. StoreError: a file of another length, or one missing."""
+        starts = segment_starts(self._directory, self._files.file_size, disk)
+        if not starts:
+            return
+        self.first_start, self.last_start = starts[0], starts[-1]
+        self.min_offset = starts[0] // UNIT_SIZE
+        for start in reversed(starts):
+            count = self._count_units(start)
+            self.end = start // UNIT_SIZE + count
+            if count:
+                break
+        self._find_physical_end()
+        self.next_offset = self.end
+
+    def _count_units(self, start: int) -> int:
+        """Valid units at the beginning of a segment; looks at four times as much while all of it is valid."""
+        size = self._files.file_size
+        span = min(_FIRST_SCAN_BYTES, size)
+        while True:
+            data = self._files.read(self._segment(start), 0, span)
+            units = np.frombuffer(data, UNIT_DTYPE, len(data) // UNIT_SIZE)
+            bad = np.flatnonzero((units["size"] <= 0) | (units["physical_offset"] < 0))
+            if len(bad):
+                return int(bad[0])
+            if span == size:
+                return len(units)
+            span = min(span * 4, size)
+
+    def _find_physical_end(self) -> None:
+        self.physical_end = 0
+        unit = self.unit(self.end - 1) if self.end > self.min_offset else None
+        if unit is not None and unit[1] != FILLER_RECORD_SIZE:
+            self.physical_end = unit[0] + unit[1]
+
+    def truncate(self, log_end: int) -> int:
+        """Take back units of records at or behind byte `log_end`, clearing what they occupied. Returns how many."""
+        if self.physical_end <= log_end:
+            return 0
+        kept = self.first_at_or_behind(log_end)
+        taken = self.end - kept
+        self.end = self.next_offset = kept
+        self._drop_empty_segments()
+        self.clear_tail()
+        self._find_physical_end()
+        return taken
+
+    def clear_tail(self) -> None:
+        """Nothing stands behind the last unit: what a crash left there would read as units after the next write."""
+        at = self.end * UNIT_SIZE
+        for start in range(self.first_start, self.last_start + 1, self._files.file_size):
+            if start + self._files.file_size > at and self.first_start >= 0:
+                cleared = self._files.clear(self._segment(start), max(0, at - start))
+                if cleared:
+                    log.info("queue tail cleared topic=%s queue_id=%d bytes=%d", self.topic, self.queue_id, cleared)
+
+    def _drop_empty_segments(self) -> None:
+        """An empty last segment would read as one unit to RocketMQ (docs/formats.md, "Traps")."""
+        while self.first_start >= 0 and self.last_start >= self.end * UNIT_SIZE:
+            self._files.remove(self._segment(self.last_start))
+            self._path_start = -1
+            self.last_start -= self._files.file_size
+            if self.last_start < self.first_start:
+                self.first_start = self.last_start = -1
+
+    def first_at_or_behind(self, physical_offset: int) -> int:
+        """The first unit whose record begins at or behind that byte of the log; `end` if none does."""
+        low, high = self.first_start // UNIT_SIZE if self.first_start >= 0 else 0, self.end
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit is None or unit[0] < physical_offset or unit[1] == FILLER_RECORD_SIZE:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def correct_min_offset(self, log_start: int) -> None:
+        """Units of records that the log no longer has do not count; a queue without any other is empty but numbered."""
+        if self.first_start >= 0:
+            self.min_offset = self.first_at_or_behind(log_start)
+
+    def remove(self) -> None:
+        """Unlink the segments and the directory."""
+        if self.first_start < 0:
+            return
+        for name in sorted(os.listdir(self._directory)):
+            self._files.remove(f"{self._directory}/{name}")
+        self._files.remove_directory(self._directory)
+        self.first_start = self.last_start = self._path_start = -1
+
+    def statistics(self) -> ConsumeQueueStatistics:
+        """The numbered range."""
+        return ConsumeQueueStatistics(self.min_offset, self.end)
+
+    def _segment(self, start: int) -> str:
+        return f"{self._directory}/{offset_file_name(start)}"
+
+    def __repr__(self) -> str:
+        return f"<ConsumeQueue {self.topic}/{self.queue_id} [{self.min_offset}, {self.end})>"
+
+
+def _is_later(there: bytes, unit: bytes) -> bool:
+    """Whether the unit on disk belongs to a later record: then this one was taken back, or its topic made again."""
+    return there[:8] > unit[:8] and there[8:12] not in {b"\0\0\0\0", FILLER_UNIT[8:12]}

@@ -1,0 +1,138 @@
+"""The one door through which the store changes anything on disk.
+
+Every create, write, sync, rename and unlink of mapped files, queue files and state files is a method here, and each
+is one system call or a short fixed order of them. Tests replace the whole by a disk that fails, or loses what was not
+synced. Reading goes past this door: it changes nothing.
+
+A file counts only once its directory was synced, so `create` makes it under a temporary name, at full size, syncs it,
+renames it and syncs the directory: a power cut leaves it whole or not at all.
+
+All calls release the GIL while they wait; none of them may be made on a table's behalf from another thread.
+"""
+
+import errno
+import os
+from typing import Final
+
+TEMPORARY_SUFFIX: Final = ".tmp"
+_CLEAR_BYTES: Final = 1 << 16
+
+Data = bytes | bytearray | memoryview
+
+
+class Disk:
+    """Real system calls. Every method raises OSError as the kernel gives it."""
+
+    def open(self, path: str) -> int:
+        """A descriptor of an existing file, for reading and writing."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def create(self, path: str, size: int, *, reserve: bool) -> int:
+        """A new file of `size` zero bytes, safe against a cut; an old one of that name is replaced.
+
+        `reserve` takes its blocks now, so that a full disk shows here and not at a later write.
+        """
+        temporary = path + TEMPORARY_SUFFIX
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            if reserve:
+                os.posix_fallocate(fd, 0, size)
+            else:
+                os.ftruncate(fd, size)
+            self.fsync(fd)
+            self.rename(temporary, path)
+            self.sync_directory(os.path.dirname(path))
+        except OSError:
+            os.close(fd)
+            self._discard(temporary)
+            raise
+        return fd
+
+    def pwrite(self, fd: int, data: Data, at: int) -> None:
+        """Write all of `data` at byte `at`; a short write is an ENOSPC, which is what it announces."""
+        written = os.pwrite(fd, data, at)
+        if written != len(data):
+            raise OSError(errno.ENOSPC, f"short write: {written} of {len(data)} bytes")
+
+    def clear(self, fd: int, begin: int, end: int) -> int:
+        """Zero bytes [begin, end) wherever something else is stored; what was never written stays unwritten.
+
+        Returns how many bytes were not zero.
+        """
+        cleared = 0
+        while begin < end:
+            try:
+                begin = os.lseek(fd, begin, os.SEEK_DATA)
+            except OSError as problem:
+                if problem.errno == errno.ENXIO:  # only holes from here on
+                    break
+                raise
+            chunk = os.pread(fd, max(0, min(_CLEAR_BYTES, end - begin)), begin)
+            if not chunk:
+                break
+            dirty = len(chunk) - chunk.count(0)
+            if dirty:
+                self.pwrite(fd, bytes(len(chunk)), begin)
+            cleared += dirty
+            begin += len(chunk)
+        return cleared
+
+    def fdatasync(self, fd: int) -> None:
+        """The file's bytes are on disk afterwards."""
+        os.fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        """The file's bytes and its size are on disk afterwards."""
+        os.fsync(fd)
+
+    def rename(self, source: str, target: str) -> None:
+        """`target` becomes `source`, at once; lasting only after `sync_directory`."""
+        os.replace(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        """A second name for a file; an older `target` is replaced."""
+        temporary = target + TEMPORARY_SUFFIX
+        self._discard(temporary)
+        os.link(source, temporary)
+        os.replace(temporary, target)
+
+    def unlink(self, path: str) -> None:
+        """The name goes; lasting only after `sync_directory`."""
+        os.unlink(path)
+
+    def make_directory(self, path: str) -> None:
+        """`path` and its missing parents, each safe against a cut."""
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(path)
+        self.make_directory(parent)
+        os.mkdir(path, 0o755)
+        self.sync_directory(parent)
+
+    def remove_directory(self, path: str) -> None:
+        """An empty directory goes; lasting only after `sync_directory` of its parent."""
+        os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Creations, renames and removals in `path` are on disk afterwards."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def write_file(self, path: str, data: Data) -> None:
+        """A file that holds exactly `data`, synced; replaced in place, so for temporary names and markers only."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            self.pwrite(fd, data, 0)
+            self.fsync(fd)
+        finally:
+            os.close(fd)
+
+    @staticmethod
+    def _discard(path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass

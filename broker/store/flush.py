@@ -1,0 +1,168 @@
+"""Making written bytes durable, in a thread that never waits for the event loop.
+
+The loop submits a `Target`: an end, and the files that must be synced for it. The thread takes the newest target,
+syncs its files, and only then publishes it as `done`, announcing that by an eventfd that the loop watches. The
+target is read *before* the sync: whatever is written meanwhile belongs to the next one. So one sync serves everyone
+who arrived during the one before (group commit), and nobody is answered by a sync that did not cover him.
+
+Eager (SYNC_FLUSH): a submit wakes the thread. Paced (ASYNC_FLUSH): it looks every `interval_ms`, and skips a round
+with fewer than `least_pages` dirty pages unless `thorough_interval_ms` have passed.
+
+After one failed sync the kernel counts the lost pages as clean, so another sync would succeed and mean nothing: the
+thread stops for good, `failure` says why, and the store turns read-only. Source: docs/formats.md, "Flush".
+"""
+
+import logging
+import os
+import select
+import threading
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+log = logging.getLogger(__name__)
+
+PAGE_BYTES: Final = 4096
+
+
+class Syncable(Protocol):
+    """A file, as the flusher sees it."""
+
+    def sync(self) -> None:
+        """Everything written before the call is on disk after it. OSError: nobody knows."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """`end` is durable once `files` are synced; `timestamp` (ms) is the newest message's below it."""
+
+    end: int
+    timestamp: int
+    files: Sequence[Syncable]
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """When a paced flusher syncs. Milliseconds and 4 KiB pages."""
+
+    interval_ms: int
+    least_pages: int = 0
+    thorough_interval_ms: int = 0
+
+
+class FlusherStatistics(msgspec.Struct, frozen=True):
+    """`lag` in bytes: submitted and not yet durable."""
+
+    syncs: int
+    lag: int
+    failed: bool
+
+
+class Flusher:
+    """One thread for one family of files. `pace` None: eager."""
+
+    def __init__(self, name: str, durable: int = 0, pace: Pace | None = None) -> None:
+        self._name = name
+        self._pace = pace
+        self._submitted = self.done = Target(durable, 0, ())
+        self.failure: OSError | None = None
+        self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable: `done` or `failure` changed
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._stopping = False
+        self._syncs = 0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name=f"skylark-{self._name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_idle(self) -> bool:
+        """Everything submitted is durable."""
+        return self.done is self._submitted
+
+    def submit(self, target: Target) -> None:
+        """Make this durable; it replaces a target that the thread has not taken yet, so it must cover it."""
+        self._submitted = target
+        if self._pace is None:
+            os.eventfd_write(self._wake_fd, 1)
+
+    def acknowledge(self) -> None:
+        """Take note of the announcement: `event_fd` is readable again only after the next one."""
+        _drain(self.event_fd)
+
+    def wait_idle(self) -> None:
+        """Wait until what was submitted is durable, or the thread has given up. Only for a stop."""
+        while not self.is_idle and self.failure is None and self._thread is not None:
+            select.select([self.event_fd], [], [])
+            self.acknowledge()
+
+    def stop(self) -> None:
+        """Sync what was submitted and end the thread; `done` and `failure` are final then."""
+        self._stopping = True
+        os.eventfd_write(self._wake_fd, 1)
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def close(self) -> None:
+        """Stop, and close the descriptors."""
+        self.stop()
+        os.close(self._wake_fd)
+        os.close(self.event_fd)
+
+    def statistics(self) -> FlusherStatistics:
+        """Counts since the start."""
+        return FlusherStatistics(self._syncs, self._submitted.end - self.done.end, self.failure is not None)
+
+    # the thread
+
+    def _run(self) -> None:
+        waiter = select.poll()
+        waiter.register(self._wake_fd, select.POLLIN)
+        timeout = self._pace.interval_ms if self._pace else None
+        rounds_skipped = 0
+        while self.failure is None:
+            stopping = self._stopping
+            target = self._submitted
+            if target is not self.done:
+                if stopping or self._is_due(target, rounds_skipped):
+                    self._sync(target)
+                    rounds_skipped = 0
+                    if self._pace is None:
+                        continue
+                else:
+                    rounds_skipped += 1
+            if stopping:
+                return
+            waiter.poll(timeout)
+            _drain(self._wake_fd)
+
+    def _is_due(self, target: Target, rounds_skipped: int) -> bool:
+        pace = self._pace
+        if pace is None:
+            return True
+        pages = target.end // PAGE_BYTES - self.done.end // PAGE_BYTES
+        return pages >= pace.least_pages or rounds_skipped * pace.interval_ms >= pace.thorough_interval_ms
+
+    def _sync(self, target: Target) -> None:
+        try:
+            for file in target.files:
+                file.sync()
+        except OSError as problem:
+            log.critical("sync failed, nothing is acknowledged any more flusher=%s error=%s", self._name, problem)
+            self.failure = problem
+        else:
+            self._syncs += 1
+            self.done = target
+        os.eventfd_write(self.event_fd, 1)
+
+    def __repr__(self) -> str:
+        return f"<Flusher {self._name} durable={self.done.end}>"
+
+
+def _drain(fd: int) -> None:
+    try:
+        os.eventfd_read(fd)
+    except BlockingIOError:
+        pass  # nothing was announced since

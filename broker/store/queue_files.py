@@ -1,0 +1,127 @@
+"""The files of all consume queues: a bounded cache of descriptors, and what is written and not yet synced.
+
+A broker may have 100,000 queues; a descriptor or a mapping each would exhaust the process's limits. A queue file is
+therefore opened when it is needed and kept among the `open_queue_files` used last; closing one loses nothing, since
+its bytes are in the page cache and the flusher opens it again by its path.
+"""
+
+import os
+from typing import Final
+
+import msgspec
+
+from broker.store.disk import Data, Disk
+
+PAGE_BYTES: Final = 4096
+
+
+class DirtyFile:
+    """A file to be synced, by path: the flusher's thread opens, syncs and closes it."""
+
+    __slots__ = ("_disk", "path")
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        self.path = path
+        self._disk = disk
+
+    def sync(self) -> None:
+        """What was written to it so far is on disk afterwards; a file deleted meanwhile needs nothing."""
+        try:
+            fd = self._disk.open(self.path)
+        except FileNotFoundError:
+            return
+        try:
+            self._disk.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+
+class QueueFilesStatistics(msgspec.Struct, frozen=True):
+    """Descriptors open now, files waiting for a sync."""
+
+    open_files: int
+    dirty_files: int
+
+
+class QueueFiles:
+    """Creates, writes and reads queue segments of `file_size` bytes by path."""
+
+    def __init__(self, file_size: int, limit: int, disk: Disk) -> None:
+        self.file_size = file_size
+        self._limit = limit
+        self._disk = disk
+        self._descriptors: dict[str, int] = {}  # in the order of last use
+        self._dirty: dict[str, int] = {}  # path -> bytes written since its last sync
+
+    def create(self, path: str) -> None:
+        """A new segment, sparse: 100,000 queues must not reserve 600 GB."""
+        self._disk.make_directory(os.path.dirname(path))
+        self._remember(path, self._disk.create(path, self.file_size, reserve=False))
+
+    def write(self, path: str, data: Data, at: int) -> None:
+        """Write at byte `at`. OSError as the disk gives it."""
+        self._disk.pwrite(self._descriptor(path), data, at)
+        self._dirty[path] = self._dirty.get(path, 0) + len(data)
+
+    def read(self, path: str, at: int, count: int) -> bytes:
+        """Up to `count` bytes from byte `at`; b"" when there is no such file."""
+        try:
+            return os.pread(self._descriptor(path), count, at)
+        except FileNotFoundError:
+            return b""
+
+    def clear(self, path: str, begin: int) -> int:
+        """Zero what stands at and behind byte `begin`. Returns how many bytes were not zero."""
+        cleared = self._disk.clear(self._descriptor(path), begin, self.file_size)
+        if cleared:
+            self._dirty[path] = self._dirty.get(path, 0) + cleared
+        return cleared
+
+    def remove(self, path: str) -> None:
+        """Unlink a segment."""
+        fd = self._descriptors.pop(path, None)
+        if fd is not None:
+            os.close(fd)
+        self._dirty.pop(path, None)
+        self._disk.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove a directory without files, and sync its parent."""
+        self._disk.remove_directory(path)
+        self._disk.sync_directory(os.path.dirname(path))
+
+    def take_dirty(self, least_pages: int) -> list[DirtyFile]:
+        """Files with at least that many pages unsynced (0: all); they count as clean from now on."""
+        least = least_pages * PAGE_BYTES
+        taken = [path for path, count in self._dirty.items() if count >= least]
+        for path in taken:
+            del self._dirty[path]
+        return [DirtyFile(path, self._disk) for path in taken]
+
+    def close(self) -> None:
+        """Close every descriptor; nothing is synced here."""
+        for fd in self._descriptors.values():
+            os.close(fd)
+        self._descriptors.clear()
+
+    def statistics(self) -> QueueFilesStatistics:
+        """Counts for operators."""
+        return QueueFilesStatistics(len(self._descriptors), len(self._dirty))
+
+    def _descriptor(self, path: str) -> int:
+        fd = self._descriptors.pop(path, None)
+        if fd is None:
+            fd = self._disk.open(path)
+        return self._remember(path, fd)
+
+    def _remember(self, path: str, fd: int) -> int:
+        old = self._descriptors.pop(path, None)
+        if old is not None:
+            os.close(old)
+        self._descriptors[path] = fd
+        if len(self._descriptors) > self._limit:
+            os.close(self._descriptors.pop(next(iter(self._descriptors))))
+        return fd
+
+    def __repr__(self) -> str:
+        return f"<QueueFiles open={len(self._descriptors)} dirty={len(self._dirty)}>"

@@ -1,0 +1,76 @@
+"""All consume queues by (topic, queue id).
+
+A queue object is a few hundred bytes and owns no descriptor; it is made at the first message, or at load from the
+directories consumequeue/<topic>/<queue id>. Directories of light queues (%LMQ%) belong to someone else: they are
+served as they are and never truncated or removed.
+
+Source: docs/formats.md, "Store directory".
+"""
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from broker.store.consume_queue import ConsumeQueue
+from broker.store.disk import Disk
+from broker.store.queue_files import QueueFiles
+from protocol.disk import CONSUME_QUEUE_DIRECTORY
+
+log = logging.getLogger(__name__)
+
+LIGHT_QUEUE_PREFIX = "%LMQ%"
+
+
+class QueueTable:
+    """`by_key` is read on the hot path; only this class adds to it or takes from it."""
+
+    def __init__(self, root: Path, files: QueueFiles, disk: Disk) -> None:
+        self._root = str(root / CONSUME_QUEUE_DIRECTORY)
+        self._files = files
+        self._disk = disk
+        self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if it ever had a message."""
+        return self.by_key.get((topic, queue_id))
+
+    def make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made now if there is none. Its files come with its first unit."""
+        key = topic, queue_id
+        queue = self.by_key.get(key)
+        if queue is None:
+            queue = ConsumeQueue(topic, queue_id, f"{self._root}/{topic}/{queue_id}", self._files)
+            self.by_key[key] = queue
+        return queue
+
+    def load(self) -> None:
+        """Open every queue directory. StoreError as in ConsumeQueue.load."""
+        for topic in _directories(self._root):
+            for name in _directories(f"{self._root}/{topic}"):
+                if name.isascii() and name.isdigit():
+                    self.make(topic, int(name)).load(self._disk)
+
+    def truncatable(self) -> Iterable[ConsumeQueue]:
+        """Every queue whose units follow the log as we read it."""
+        return (queue for queue in self.by_key.values() if not queue.topic.startswith(LIGHT_QUEUE_PREFIX))
+
+    def remove_topic(self, topic: str) -> int:
+        """Remove the topic's queues, from the table and from disk. Returns how many there were."""
+        keys = [key for key in self.by_key if key[0] == topic]
+        for key in keys:
+            self.by_key.pop(key).remove()
+        if keys and os.path.isdir(f"{self._root}/{topic}"):
+            self._files.remove_directory(f"{self._root}/{topic}")
+        return len(keys)
+
+    def __repr__(self) -> str:
+        return f"<QueueTable queues={len(self.by_key)}>"
+
+
+def _directories(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+    except FileNotFoundError:
+        return []

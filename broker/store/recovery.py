@@ -1,0 +1,208 @@
+"""Opening what a stop or a crash left: where the log ends, and queues that agree with it.
+
+    clean stop      begin at the record of the newest queue unit; if it is sound, only what lies behind is scanned
+    anything else   begin at the last segment whose first message is older, by 3 s, than what the checkpoint vouches for
+
+From there every record is checked (magic, lengths, CRC of the body, and that it stands where it says it stands)
+until something is not one; that is the log's end. What lies behind is cleared, not just forgotten: stale records
+could come back to life behind a later append. Queues lose their units at or behind the end, and get those of every
+record scanned; a record that is dispatched twice writes the same unit to the same place, so a recovery may itself
+be cut and run again. If a record's queue turns out to end before it, units from before the scan are missing: the
+scan starts over one segment earlier.
+
+Source: docs/formats.md, "Recovery".
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from broker.store.append import Append
+from broker.store.commit_log import CommitLog
+from broker.store.errors import StoreError
+from broker.store.mapped_file import MappedFile
+from broker.store.queue_table import QueueTable
+from broker.store.reput import Reput, has_unit
+from protocol.disk import Checkpoint
+from protocol.record import Blank, Damaged, Record, parse
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_MARGIN_MS: Final = 3_000
+_DISPATCH_AT_ONCE: Final = 4_096  # records gathered before their units are written
+_PROGRESS_BYTES: Final = 1 << 28  # a line for an operator every 256 MiB
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """What a recovery found. Offsets in bytes of the log."""
+
+    scanned_from: int
+    end: int
+    records: int
+    last_record: int
+    last_store_timestamp: int
+    cleared_bytes: int
+    removed_units: int
+    reason: str
+
+
+class _QueueEndsEarlier(Exception):
+    """A scanned record's queue lacks units of records before the scan."""
+
+
+class Recovery:
+    """One run over one store, before it serves anybody."""
+
+    def __init__(self, commit_log: CommitLog, queues: QueueTable, reput: Reput, *, check_body: bool = True) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._reput = reput
+        self._check_body = check_body
+        self._records = 0
+        self._last: Record | None = None
+        self._reason = ""
+
+    def run(self, checkpoint: Checkpoint, *, clean: bool) -> Recovered:
+        """Bring log and queues into agreement. StoreError when the disk refuses."""
+        segments = self._log.files.segments
+        dispatched_to = max((queue.physical_end for queue in self._queues.truncatable()), default=0)
+        if clean:
+            start, dispatch_from = self._clean_start(dispatched_to), dispatched_to
+        else:
+            start, dispatch_from = self._crash_start(checkpoint), 0
+        try:
+            end, start = self._scan_back_from(start, dispatch_from) if segments else (0, 0)
+            removed = self._truncate_queues(end, clean=clean)
+            cleared = self._log.files.truncate(end)
+        except OSError as problem:
+            raise StoreError(f"recovery cannot write: {problem}") from problem
+        if self._reput.failed:
+            raise StoreError("recovery cannot write queue units")
+        last = self._last
+        self._log.set_end(end, last.physical_offset if last else 0, last.store_timestamp if last else 0)
+        self._reput.offset = end
+        self._finish_queues()
+        found = Recovered(
+            start,
+            end,
+            self._records,
+            last.physical_offset if last else 0,
+            last.store_timestamp if last else 0,
+            cleared,
+            removed,
+            self._reason,
+        )
+        log.info(
+            "recovered clean=%s from=%d end=%d records=%d cleared_bytes=%d removed_units=%d reason=%s",
+            clean,
+            *(found.scanned_from, found.end, found.records, found.cleared_bytes, found.removed_units, found.reason),
+        )
+        return found
+
+    # where to begin
+
+    def _clean_start(self, dispatched_to: int) -> int:
+        """The newest record that a queue knows, if it is sound; else the segment it ought to be in."""
+        newest = max(self._queues.truncatable(), key=lambda queue: queue.physical_end, default=None)
+        unit = newest.unit(newest.end - 1) if newest is not None and newest.physical_end else None
+        if unit is not None and (segment := self._log.files.find(unit[0])) is not None:
+            found = parse(segment.view, unit[0] - segment.start, check_body=self._check_body)
+            if isinstance(found, Record) and found.physical_offset == unit[0] and found.size == unit[1]:
+                return unit[0]
+        if dispatched_to:
+            log.warning("newest queue unit has no record, scanning its segment offset=%d", dispatched_to)
+        segment = self._log.files.find(dispatched_to)
+        return segment.start if segment is not None else self._log.files.min_offset
+
+    def _crash_start(self, checkpoint: Checkpoint) -> int:
+        """The last segment whose first record is older than everything the checkpoint vouches for."""
+        limit = min(checkpoint.physic_timestamp, checkpoint.logics_timestamp) - CHECKPOINT_MARGIN_MS
+        for segment in reversed(self._log.files.segments):
+            first = parse(segment.view, 0, check_body=False)
+            if isinstance(first, Record) and 0 < first.store_timestamp <= limit:
+                return segment.start
+        return self._log.files.min_offset
+
+    def _scan_back_from(self, start: int, dispatch_from: int) -> tuple[int, int]:
+        while True:
+            try:
+                return self._scan(start, dispatch_from), start
+            except _QueueEndsEarlier as gap:
+                previous = self._log.files.find(start - 1)
+                start = previous.start if previous is not None else self._log.files.min_offset
+                dispatch_from = 0
+                log.warning("%s, scanning one segment more from=%d", gap, start)
+
+    # the scan
+
+    def _scan(self, start: int, dispatch_from: int) -> int:
+        """Check every record from `start`, dispatch those from `dispatch_from`; returns the last good one's end."""
+        self._records = 0
+        self._last = None
+        end = progress = start
+        may_go_back = start > self._log.files.min_offset
+        pending: list[Append] = []
+        for record in self._records_from(start):
+            end = record.physical_offset + record.size
+            self._records += 1
+            self._last = record
+            if record.physical_offset >= dispatch_from:
+                pending.append(self._append_of(record, may_go_back))
+                if len(pending) >= _DISPATCH_AT_ONCE:
+                    self._reput.dispatch(pending)
+                    pending.clear()
+            if end - progress >= _PROGRESS_BYTES:
+                progress = end
+                log.info("recovering offset=%d records=%d", end, self._records)
+        self._reput.dispatch(pending)
+        return end
+
+    def _append_of(self, record: Record, may_go_back: bool) -> Append:
+        queue = self._queues.make(record.topic, record.queue_id) if has_unit(record.sys_flag) else None
+        if queue is not None:
+            if may_go_back and record.queue_offset > queue.next_offset:
+                raise _QueueEndsEarlier(f"queue {record.topic}/{record.queue_id} ends at {queue.next_offset}")
+            queue.next_offset = max(queue.next_offset, record.queue_offset + 1)
+        return self._reput.append_of(record, queue)
+
+    def _records_from(self, start: int) -> Iterator[Record]:
+        """Records in order, each at its own physical offset; `_reason` tells why they ended."""
+        segment = self._log.files.find(start)
+        at = start - segment.start if segment is not None else 0
+        while segment is not None:
+            for record in self._records_of(segment, at):
+                yield record
+                at = record.position + record.size
+            if not isinstance(parse(segment.view, at), Blank):
+                return
+            segment, at = self._log.files.find(segment.end), 0
+        self._reason = "last segment is closed"
+
+    def _records_of(self, segment: MappedFile, at: int) -> Iterator[Record]:
+        while True:
+            found = parse(segment.view, at, check_body=self._check_body)
+            if not isinstance(found, Record):
+                self._reason = found.reason if isinstance(found, Damaged) else "nothing more written"
+                return
+            if found.physical_offset != segment.start + at:
+                self._reason = f"record of offset {found.physical_offset} stands at {segment.start + at}"
+                return
+            at += found.size
+            yield found
+
+    # afterwards
+
+    def _truncate_queues(self, end: int, *, clean: bool) -> int:
+        removed = 0
+        for queue in self._queues.truncatable():
+            removed += queue.truncate(end)
+            if not clean:
+                queue.clear_tail()
+        return removed
+
+    def _finish_queues(self) -> None:
+        for queue in self._queues.by_key.values():
+            queue.next_offset = queue.end
+            queue.correct_min_offset(self._log.files.min_offset)

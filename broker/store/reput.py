@@ -1,0 +1,142 @@
+"""From the log to what is read by consumers: queue units, then arrivals. The same code live and in recovery.
+
+`dispatch` takes appends in log order. Live they are the very objects that were put; recovery makes them from parsed
+records. Units gather per queue and leave in one write per queue; then each queue's arrival is told once, with the
+tags codes of what came, so that a parked pull can decide without reading.
+
+Under SYNC_FLUSH the caller passes only what is flushed. A queue that cannot be written keeps its units and is tried
+again by `retry`; meanwhile the store refuses new messages.
+
+Source: docs/formats.md, "Dispatch", "tagsCode".
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from broker.store.append import Append
+from broker.store.consume_queue import ConsumeQueue
+from protocol.codes import SysFlag
+from protocol.message import PropertyName, property_value, tags_code
+from protocol.record import Record
+
+log = logging.getLogger(__name__)
+
+Arrival: TypeAlias = Callable[[str, int, int, Sequence[int]], None]
+"""`(topic, queue id, the queue's new max offset, tags codes of the new units)`"""
+
+_INNER_BATCH: Final = 0x80
+_UNKNOWN_LEVEL_DELAY_MS: Final = 1_000
+
+
+class ReputStatistics(msgspec.Struct, frozen=True):
+    """`offset`: everything below that byte of the log is in its queue."""
+
+    offset: int
+    dispatched: int
+    failed_queues: int
+
+
+class Reput:
+    """`offset` is how far the log is dispatched; `failed` the queues whose units could not be written."""
+
+    def __init__(self, delay_levels: Sequence[int], on_arrival: Arrival | None = None) -> None:
+        self._delay_levels = delay_levels
+        self.on_arrival = on_arrival
+        self.offset = 0
+        self.failed: set[ConsumeQueue] = set()
+        self.last_store_timestamp = 0
+        self._dispatched = 0
+
+    def dispatch(self, appends: Sequence[Append]) -> None:
+        """Give every append its queue unit, in log order."""
+        touched: list[ConsumeQueue] = []
+        for append in appends:
+            queue = append.queue
+            if queue is None:
+                continue
+            if queue.is_schedule:
+                append.tags_code = self.deliver_time(append)
+            pending = queue.pending
+            if not pending:
+                queue.pending_from = append.queue_offset
+                touched.append(queue)
+            elif append.queue_offset != queue.pending_from + len(pending) // 3:
+                queue.write_pending()  # only in recovery, where an OSError ends the load
+                queue.pending_from = append.queue_offset
+            pending += (append.physical_offset, append.size, append.tags_code)
+        for queue in touched:
+            self._write(queue)
+        if appends:
+            last = appends[-1]
+            self.offset = last.physical_offset + last.size
+            self.last_store_timestamp = last.store_timestamp
+            self._dispatched += len(appends)
+
+    def _write(self, queue: ConsumeQueue) -> None:
+        tags_codes = queue.pending[2::3]
+        try:
+            queue.write_pending()
+        except OSError as problem:
+            if queue not in self.failed:
+                log.error("queue units not written topic=%s queue_id=%d error=%s", queue.topic, queue.queue_id, problem)
+            self.failed.add(queue)
+            return
+        if self.on_arrival is not None:
+            self.on_arrival(queue.topic, queue.queue_id, queue.end, tags_codes)
+
+    def retry(self) -> None:
+        """Try the failed queues again."""
+        failed, self.failed = self.failed, set()
+        for queue in failed:
+            self._write(queue)
+
+    def deliver_time(self, append: Append) -> int:
+        """The tags code of a message in the schedule topic: when it is due, ms. docs/formats.md, "tagsCode"."""
+        return schedule_tags_code(append.properties, append.store_timestamp, append.tags_code, self._delay_levels)
+
+    def append_of(self, record: Record, queue: ConsumeQueue | None) -> Append:
+        """A parsed record in the form that dispatch takes; `queue` None when it gets no unit."""
+        properties = record.properties
+        return Append(
+            topic=record.topic,
+            queue_id=record.queue_id,
+            body=b"",
+            properties=properties,
+            tags_code=tags_code(property_value(properties.decode("utf-8", "replace"), PropertyName.TAGS)),
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_timestamp=record.born_timestamp,
+            born_host=record.born_host,
+            reconsume_times=record.reconsume_times,
+            prepared_transaction_offset=record.prepared_transaction_offset,
+            physical_offset=record.physical_offset,
+            queue_offset=record.queue_offset,
+            size=record.size,
+            store_timestamp=record.store_timestamp,
+            queue=queue,
+        )
+
+    def statistics(self) -> ReputStatistics:
+        """Counts since the start."""
+        return ReputStatistics(self.offset, self._dispatched, len(self.failed))
+
+    def __repr__(self) -> str:
+        return f"<Reput offset={self.offset}>"
+
+
+def has_unit(sys_flag: int) -> bool:
+    """Whether a record of this sysFlag is in its queue: plain and committed ones. Inner batches are stepped over."""
+    kind = sys_flag & SysFlag.TRANSACTION_MASK
+    return kind in {0, SysFlag.TRANSACTION_COMMIT} and not sys_flag & _INNER_BATCH
+
+
+def schedule_tags_code(properties: bytes, store_timestamp: int, tag_hash: int, delays_ms: Sequence[int]) -> int:
+    """Deliver time of a record in the schedule topic; its tag's hash when it carries no delay level."""
+    level = property_value(properties.decode("utf-8", "replace"), PropertyName.DELAY)
+    if not level or not level.isdecimal() or int(level) <= 0:
+        return tag_hash
+    capped = min(int(level), len(delays_ms))
+    return store_timestamp + (delays_ms[capped - 1] if capped else _UNKNOWN_LEVEL_DELAY_MS)

@@ -1,0 +1,75 @@
+"""`lock` and `abort`: who runs on this directory, and whether the last one ended well.
+
+    lock     the four bytes `lock`; a POSIX lock on its first byte is held while a broker runs
+    abort    the process id as text; exists while a broker runs, and after one that did not stop cleanly
+
+Source: docs/formats.md, "abort and lock".
+"""
+
+import fcntl
+import logging
+import os
+from pathlib import Path
+
+from broker.store.disk import Disk
+from broker.store.errors import StoreError, StoreLockedError
+from protocol.disk import ABORT_FILE, LOCK_FILE
+
+log = logging.getLogger(__name__)
+
+_LOCK_TEXT = b"lock"
+
+
+class RunningFiles:
+    """The two files of one store root."""
+
+    def __init__(self, root: Path, disk: Disk) -> None:
+        self._root = str(root)
+        self._disk = disk
+        self._abort = f"{self._root}/{ABORT_FILE}"
+        self._lock_fd = -1
+
+    def lock(self) -> None:
+        """Make the root directory and take the lock. StoreLockedError: another process has it."""
+        path = f"{self._root}/{LOCK_FILE}"
+        try:
+            self._disk.make_directory(os.path.abspath(self._root))
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as problem:
+            raise StoreError(f"the store directory {self._root} cannot be used: {problem.strerror}") from problem
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            self._disk.pwrite(fd, _LOCK_TEXT, 0)
+        except BlockingIOError as problem:
+            os.close(fd)
+            raise StoreLockedError(f"the store directory {self._root} is in use by another broker") from problem
+        except OSError:
+            os.close(fd)
+            raise
+        self._lock_fd = fd
+
+    def unlock(self) -> None:
+        """Give the lock up."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def is_abort_present(self) -> bool:
+        """The last broker here did not stop cleanly."""
+        return os.path.exists(self._abort)
+
+    def write_abort(self) -> None:
+        """From now on a stop that is not clean is known to be one."""
+        self._disk.write_file(self._abort, str(os.getpid()).encode())
+        self._disk.sync_directory(self._root)
+
+    def remove_abort(self) -> None:
+        """A clean stop: everything written is on disk and dispatched."""
+        try:
+            self._disk.unlink(self._abort)
+        except FileNotFoundError:
+            log.warning("abort file was gone before the stop path=%s", self._abort)
+        self._disk.sync_directory(self._root)
+
+    def __repr__(self) -> str:
+        return f"<RunningFiles {self._root}>"

@@ -1,0 +1,75 @@
+"""A small file that is replaced as a whole: the JSON tables under config/.
+
+Order of a save: write `<name>.tmp`, sync it; the current file becomes `<name>.bak` (a second name for the same
+bytes, so that no moment is without a current file); rename the temporary one over it; sync the directory. After a
+cut at any point one of the two files is whole: the new state, or the one before.
+
+Source: docs/formats.md, "State files".
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from broker.store.disk import TEMPORARY_SUFFIX, Disk
+from broker.store.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+BACKUP_SUFFIX = ".bak"
+
+
+class StateFile:
+    """One file and its `.bak`. `validate` raises ValueError on content that its owner cannot use."""
+
+    def __init__(self, path: Path, *, validate: Callable[[bytes], object], disk: Disk | None = None) -> None:
+        self._path = str(path)
+        self._validate = validate
+        self._disk = disk or Disk()
+        self._saved: bytes | None = None
+
+    def load(self) -> bytes | None:
+        """The newest usable content; None when there never was a file. StoreError when both are damaged."""
+        problems = []
+        for path in (self._path, self._path + BACKUP_SUFFIX):
+            try:
+                data = self._read(path)
+            except FileNotFoundError:
+                continue
+            except ValueError as problem:
+                log.warning("state file damaged path=%s reason=%s", path, problem)
+                problems.append(f"{path}: {problem}")
+                continue
+            if path != self._path:
+                log.warning("state file taken from backup path=%s", path)
+            self._saved = data
+            return data
+        if problems:
+            raise StoreError("state file and its backup are damaged: " + "; ".join(problems))
+        return None
+
+    def _read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            data = file.read()
+        if not data:
+            raise ValueError("empty")
+        self._validate(data)
+        return data
+
+    def save(self, data: bytes) -> None:
+        """Replace the content; a no-op when nothing changed. Blocks for two syncs. OSError leaves the old content."""
+        if data == self._saved:
+            return
+        directory = os.path.dirname(self._path)
+        self._disk.make_directory(directory)
+        temporary = self._path + TEMPORARY_SUFFIX
+        self._disk.write_file(temporary, data)
+        if self._saved is not None and os.path.exists(self._path):
+            self._disk.link(self._path, self._path + BACKUP_SUFFIX)
+        self._disk.rename(temporary, self._path)
+        self._disk.sync_directory(directory)
+        self._saved = data
+
+    def __repr__(self) -> str:
+        return f"<StateFile {self._path}>"

@@ -1,0 +1,90 @@
+"""When what was written may be acknowledged and seen: the line between the log and those who wait for it.
+
+ASYNC_FLUSH: at once; the flusher follows at its own pace. SYNC_FLUSH: commits queue up here until the flusher has
+passed their end; then their appends are decided and dispatched, in order, and every waiter is called once. A
+message with WAIT=false is acknowledged at once, but seen like the others. A waiter that is overdue is told
+FLUSH_DISK_TIMEOUT: its message is stored and will be seen.
+
+A failed sync decides everything that waits as SERVICE_NOT_AVAILABLE and dispatches none of it.
+
+Source: docs/formats.md, "Flush", "Put results".
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from broker.store.append import Append, PutStatus
+
+log = logging.getLogger(__name__)
+
+Settled = Callable[[], None]
+
+
+class _Commit(msgspec.Struct, gc=False):
+    """Appends written together, waiting for the sync that covers `end`."""
+
+    end: int
+    deadline_ms: int
+    appends: list[Append]
+    waiters: list[Settled]
+
+
+class SyncQueue:
+    """The commits of a SYNC_FLUSH store that are written and not yet flushed, oldest first."""
+
+    def __init__(self, dispatch: Callable[[Sequence[Append]], None], timeout_ms: int) -> None:
+        self._dispatch = dispatch
+        self._timeout_ms = timeout_ms
+        self._commits: deque[_Commit] = deque()
+
+    def add(self, end: int, appends: list[Append], now_ms: int) -> None:
+        """Appends just written; `end` is the log's end behind them."""
+        for append in appends:
+            if not append.wait_flush:
+                append.status = PutStatus.PUT_OK
+        self._commits.append(_Commit(end, now_ms + self._timeout_ms, appends, []))
+
+    def when_settled(self, callback: Settled) -> None:
+        """Call back once everything added so far is decided; now, if it is."""
+        if self._commits:
+            self._commits[-1].waiters.append(callback)
+        else:
+            callback()
+
+    def flushed(self, durable: int) -> None:
+        """The log is on disk up to `durable`."""
+        commits = self._commits
+        while commits and commits[0].end <= durable:
+            commit = commits.popleft()
+            self._dispatch(commit.appends)
+            self._settle(commit, PutStatus.PUT_OK)
+
+    def expire(self, now_ms: int) -> None:
+        """Answer those who have waited too long; their records stay in line to be dispatched."""
+        for commit in self._commits:
+            if commit.deadline_ms > now_ms:
+                return
+            self._settle(commit, PutStatus.FLUSH_DISK_TIMEOUT)
+
+    def fail(self) -> None:
+        """Nothing that waits will ever be flushed."""
+        while self._commits:
+            self._settle(self._commits.popleft(), PutStatus.SERVICE_NOT_AVAILABLE)
+
+    @staticmethod
+    def _settle(commit: _Commit, status: PutStatus) -> None:
+        for append in commit.appends:
+            if append.status is PutStatus.PENDING:
+                append.status = status
+        waiters, commit.waiters = commit.waiters, []
+        for callback in waiters:
+            callback()
+
+    def __len__(self) -> int:
+        return len(self._commits)
+
+    def __repr__(self) -> str:
+        return f"<SyncQueue waiting={len(self._commits)}>"
