@@ -1,0 +1,420 @@
+"""The requests of a name server, end to end: raw frames over loopback against a name server with a clock of ours."""
+
+import asyncio
+import json
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from broker.namesrv.config import NamesrvConfig
+from broker.namesrv.server import NameServer
+from broker.remoting.selector import RemotingConfig
+from protocol import javajson
+from protocol.bodies.cluster import ClusterInfo
+from protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from protocol.codes import RequestCode
+from tests.harness.golden import GoldenFrame, answers, transcripts
+from tests.harness.peer import Peer, Received
+from tests.harness.raw import frame
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+BROKER = {"brokerName": "a", "brokerAddr": "127.0.0.1:10911", "clusterName": "C", "brokerId": 0}
+REGISTRATION = {**BROKER, "haServerAddr": "127.0.0.1:10912"}
+SLAVE = {**REGISTRATION, "brokerAddr": "127.0.0.2:10911", "brokerId": 1}
+
+
+class Setting:
+    """A name server, its port, and the time it goes by."""
+
+    def __init__(self, config: NamesrvConfig) -> None:
+        self.now_ms = 1_000_000
+        self.server = NameServer(config, RemotingConfig(), lambda: self.now_ms)
+        self.port = 0
+
+    async def peer(self) -> Peer:
+        return await Peer.connect(self.port)
+
+
+@pytest.fixture
+def config(tmp_path: Path, request: pytest.FixtureRequest) -> NamesrvConfig:
+    base = NamesrvConfig(bind_address="127.0.0.1", kv_config_path=tmp_path / "kvConfig.json")
+    return msgspec.structs.replace(base, **getattr(request, "param", {}))
+
+
+@pytest.fixture
+async def namesrv(config: NamesrvConfig) -> AsyncIterator[Setting]:
+    setting = Setting(config)
+    setting.port = await setting.server.start("127.0.0.1", 0)
+    yield setting
+    await setting.server.stop()
+
+
+@pytest.fixture
+async def peer(namesrv: Setting) -> AsyncIterator[Peer]:
+    async with await namesrv.peer() as peer:
+        yield peer
+
+
+def body(*names: str, counter: int = 0, perm: int = 6) -> bytes:
+    """A registration of topics with four queues."""
+    table = {name: TopicConfig(name, 4, 4, perm) for name in names}
+    return RegisterBrokerBody(TopicConfigSerializeWrapper(DataVersion(0, 5, counter), table)).encode()
+
+
+async def register(peer: Peer, *names: str, ext: Mapping[str, object] = REGISTRATION, counter: int = 0) -> Received:
+    return await peer.call(RequestCode.REGISTER_BROKER, ext, body(*names, counter=counter))
+
+
+async def route(peer: Peer, topic: str, **header: Any) -> Received:
+    return await peer.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, **header)
+
+
+async def topics(peer: Peer) -> list[str]:
+    answer = await peer.call(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    listed: list[str] = json.loads(answer.body)["topicList"]
+    return listed
+
+
+# ------------------------------------------------------------------------------------------------ golden registrations
+
+
+def registration_frames(kind: str) -> list[GoldenFrame]:
+    found = [f for f in transcripts() if f.scenario.startswith("a broker registers") and f.name.endswith(kind)]
+    assert found
+    return found
+
+
+def without_opaque(answer: Received) -> dict[str, Any]:
+    """The header of an answer as 4.9.8 would have said it."""
+    return {**answer.header, "language": "JAVA", "version": 409}
+
+
+async def test_a_broker_of_4_9_8_registers_and_unregisters(peer: Peer) -> None:
+    """Its captured frames are taken as they come, and answered like 4.9.8 answered them."""
+    requests = registration_frames("request")
+    expected = iter(registration_frames("response"))
+    for captured in requests:
+        peer.send(captured.raw)
+        answer = await peer.receive()
+        assert without_opaque(answer) == next(expected).header
+        if captured.name.startswith("03"):
+            assert "WireTopic" in await topics(peer)
+            assert len(await topics(peer)) == 9
+    assert await topics(peer) == []
+
+
+async def test_a_oneway_registration_is_taken_in_silence(peer: Peer) -> None:
+    """4.9 brokers tell of auto-created topics by oneway registrations."""
+    peer.send(registration_frames("request")[0].raw)
+    await peer.receive()
+    peer.send(registration_frames("oneway")[0].raw)
+    assert "WireAutoTopic" in await topics(peer)  # asserts that the next frame answers this request
+
+
+async def test_routes_equal_those_of_4_9_8(peer: Peer) -> None:
+    """For the same broker and topic all three forms of the route have 4.9.8's bytes, but for `enableActingMaster`."""
+    ext = {**REGISTRATION, "brokerName": "brokerA", "clusterName": "DefaultCluster", "brokerAddr": "127.0.0.1:30911"}
+    table = {"PyTopic": TopicConfig("PyTopic", 4, 4, 6), "TBW102": TopicConfig("TBW102", 8, 8, 7)}
+    told = RegisterBrokerBody(TopicConfigSerializeWrapper(DataVersion(), table)).encode()
+    await peer.call(RequestCode.REGISTER_BROKER, ext, told)
+    forms: dict[str, tuple[str, dict[str, object], dict[str, Any]]] = {
+        "route std-json ver479": ("PyTopic", {}, {"version": 479}),
+        "route old ver317 (Go)": ("PyTopic", {}, {"version": 317}),
+        "route acceptStandardJsonOnly": ("PyTopic", {"acceptStandardJsonOnly": True}, {"version": 317}),
+        "route TBW102": ("TBW102", {}, {"version": 479}),
+    }
+    for name, (topic, more, header) in forms.items():
+        answer = await peer.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, **more}, **header)
+        assert answer.body.decode().replace(',"enableActingMaster":false', "") == answers()[name]["body"], name
+        assert answer.header.keys() == json.loads(answers()[name]["rawHeader"]).keys()
+    info = await peer.call(RequestCode.GET_BROKER_CLUSTER_INFO)
+    assert info.body.decode().replace(',"enableActingMaster":false', "") == answers()["cluster info"]["body"]
+
+
+# ------------------------------------------------------------------------------------------------------------- brokers
+
+
+async def test_the_answer_to_a_registration_has_an_empty_ext_and_no_body(peer: Peer) -> None:
+    """A master learns nothing from a name server that has nothing to say."""
+    answer = await register(peer, "T", "U")
+    assert (answer.code, answer.remark, answer.header["extFields"], answer.body) == (0, None, {}, b"")
+
+
+async def test_a_slave_learns_its_master(peer: Peer) -> None:
+    """It needs the master's address, and the one for replication."""
+    await register(peer, "T", "U")
+    answer = await register(peer, "T", "U", ext=SLAVE)
+    assert answer.ext == {"haServerAddr": "127.0.0.1:10912", "masterAddr": "127.0.0.1:10911"}
+
+
+async def test_a_first_registration_with_one_topic_is_refused(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
+    """The remark is RocketMQ's; the log says which broker it was and why."""
+    answer = await register(peer, "T")
+    assert (answer.code, answer.remark) == (1, "register broker failed")
+    assert "broker refused broker=a id=0 cluster=C address=127.0.0.1:10911" in caplog.text
+    assert await topics(peer) == []
+
+
+async def test_a_registration_without_a_body_has_no_topics(peer: Peer) -> None:
+    """The broker is known by its address alone."""
+    answer = await peer.call(RequestCode.REGISTER_BROKER, REGISTRATION)
+    assert answer.code == 0
+    info = ClusterInfo.decode((await peer.call(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+    assert info.broker_addr_table["a"].broker_addrs == {0: "127.0.0.1:10911"}
+
+
+async def test_a_compressed_registration_is_read(peer: Peer) -> None:
+    """Senders before and after 5.0 write different trailers."""
+    table = {name: TopicConfig(name, 3, 2, 6) for name in ("T", "U")}
+    for counter, version in enumerate((409, 479)):
+        table["V"] = TopicConfig("V", version, version)
+        told = RegisterBrokerBody(TopicConfigSerializeWrapper(DataVersion(counter=counter), table))
+        answer = await peer.call(
+            RequestCode.REGISTER_BROKER,
+            {**REGISTRATION, "compressed": True},
+            told.encode_compressed(version),
+            version=version,
+        )
+        assert answer.code == 0
+        queues = json.loads((await route(peer, "V")).body)["queueDatas"]
+        assert queues[0]["readQueueNums"] == version
+
+
+async def test_an_old_broker_sends_its_topics_bare(peer: Peer) -> None:
+    """Before version ordinal 37 the body is the topic table alone."""
+    wrapper = TopicConfigSerializeWrapper(topic_config_table={"T": TopicConfig("T"), "U": TopicConfig("U")})
+    await peer.call(RequestCode.REGISTER_BROKER, REGISTRATION, wrapper.encode(), version=36)
+    assert await topics(peer) == ["T", "U"]
+
+
+@pytest.mark.parametrize(("crc", "code"), [("right", 0), ("none", 0), ("wrong", 1)])
+async def test_the_crc_of_a_registration_is_checked(peer: Peer, crc: str, code: int) -> None:
+    """It has 31 bits; 0 means that it was not computed."""
+    told = next(b for n in range(99) if (b := body("T", "U", f"V{n}")) and zlib.crc32(b) > 0x7FFF_FFFF)
+    value = {"right": zlib.crc32(told) & 0x7FFF_FFFF, "none": 0, "wrong": 4711}[crc]
+    answer = await peer.call(RequestCode.REGISTER_BROKER, {**REGISTRATION, "bodyCrc32": value}, told)
+    assert (answer.code, answer.remark) == (code, "crc32 not match" if code else None)
+
+
+@pytest.mark.parametrize(("data", "compressed"), [(b"{", False), (b"[]", False), (b"no zlib", True), (b"[]", True)])
+async def test_a_registration_that_cannot_be_read_is_refused(peer: Peer, data: bytes, compressed: bool) -> None:
+    """A bad body costs its sender an answer, nobody a connection."""
+    answer = await peer.call(RequestCode.REGISTER_BROKER, {**REGISTRATION, "compressed": compressed}, data)
+    assert answer.code == 1
+    assert await topics(peer) == []
+
+
+@pytest.mark.parametrize("code", [103, 104, 322, 904, 224])
+async def test_missing_fields_are_refused(peer: Peer, code: int) -> None:
+    """With and without ext fields at all."""
+    assert (await peer.call(code)).code == 1
+    assert (await peer.call(code, {})).code == 1
+
+
+async def test_a_broker_is_forgotten_when_it_says_so(peer: Peer) -> None:
+    """104 without extFields in the answer, as RocketMQ."""
+    await register(peer, "T", "U")
+    answer = await peer.call(RequestCode.UNREGISTER_BROKER, BROKER)
+    assert answer.code == 0
+    assert "extFields" not in answer.header
+    assert await topics(peer) == []
+
+
+async def test_a_data_version_is_compared(peer: Peer) -> None:
+    """322 tells a broker whether it must register, and what the name server has."""
+    version = DataVersion(0, 5, 0).encode()
+    unknown = await peer.call(RequestCode.QUERY_DATA_VERSION, BROKER, version)
+    assert (unknown.ext, unknown.body) == ({"changed": "true"}, b"")
+    await register(peer, "T", "U")
+    same = await peer.call(RequestCode.QUERY_DATA_VERSION, BROKER, version)
+    assert (same.ext, DataVersion.decode(same.body)) == ({"changed": "false"}, DataVersion(0, 5, 0))
+    other = await peer.call(RequestCode.QUERY_DATA_VERSION, BROKER, DataVersion(0, 5, 1).encode())
+    assert (other.ext, DataVersion.decode(other.body)) == ({"changed": "true"}, DataVersion(0, 5, 0))
+
+
+@pytest.mark.parametrize(
+    ("code", "data"), [(RequestCode.QUERY_DATA_VERSION, b"{}"), (RequestCode.BROKER_HEARTBEAT, b"")]
+)
+async def test_signs_of_life_put_the_expiry_off(namesrv: Setting, peer: Peer, code: int, data: bytes) -> None:
+    """322 and 904 count as much as a registration."""
+    await register(peer, "T", "U")
+    namesrv.now_ms += 120_000
+    assert (await peer.call(code, BROKER, data)).code == 0
+    namesrv.now_ms += 120_000
+    namesrv.server.forget_silent_brokers()
+    assert await topics(peer) == ["T", "U"]
+
+
+async def test_a_silent_broker_expires_and_loses_its_connection(
+    namesrv: Setting, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it is to do is to connect and register anew."""
+    async with await namesrv.peer() as broker:
+        await register(broker, "T", "U")
+        namesrv.now_ms += 120_001
+        namesrv.server.forget_silent_brokers()
+        assert await broker.rest() == b""
+    assert await topics(peer) == []
+    assert "broker expired broker=a" in caplog.text
+
+
+async def test_a_lost_connection_forgets_its_broker_at_once(namesrv: Setting, peer: Peer) -> None:
+    """Clients are not sent to a broker that died."""
+    broker = await namesrv.peer()
+    await register(broker, "T", "U")
+    lost = asyncio.Event()
+    namesrv.server.remoting.selector.on_close(lambda _: lost.set())
+    await broker.close()
+    async with asyncio.timeout(10):
+        await lost.wait()
+    assert await topics(peer) == []
+
+
+# ------------------------------------------------------------------------------------------------------------- clients
+
+
+async def test_a_missing_route_is_answered_17(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
+    """The remark is RocketMQ's whatever the reason; the log tells the reasons apart, once for each topic."""
+    caplog.set_level("INFO")
+    for _ in range(2):
+        answer = await route(peer, "T")
+        assert (answer.code, answer.body) == (17, b"")
+        assert answer.remark == f"No topic route info in name server for the topic: T{FAQ}"
+    assert caplog.text.count("no route topic='T'") == 1
+    assert "reason=no broker is registered" in caplog.text
+    await register(peer, "X", "Y")
+    assert (await route(peer, "U")).code == 17
+    assert "has a topic 'U'" in caplog.text
+
+
+async def test_missing_routes_do_not_flood_the_log(
+    namesrv: Setting, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A hundred topics a minute are named at most, and a topic again after a minute."""
+    caplog.set_level("INFO")
+    for number in range(150):
+        await route(peer, f"T{number}")
+    assert caplog.text.count("no route") == 100
+    namesrv.now_ms += 60_000
+    await route(peer, "T0")
+    assert caplog.text.count("no route topic='T0'") == 2
+
+
+async def test_numeric_keys_are_bare_for_old_clients_only(peer: Peer) -> None:
+    """Version 401 and those who ask for it get standard JSON, with everything in ASCII."""
+    ext = {**REGISTRATION, "clusterName": "Körbe"}
+    await register(peer, "T", "U", ext=ext)
+    assert b'"brokerAddrs":{0:"127.0.0.1:10911"}' in (await route(peer, "T", version=400)).body
+    assert "Körbe".encode() in (await route(peer, "T", version=400)).body
+    standard = (await route(peer, "T", version=401)).body
+    assert b'"brokerAddrs":{"0":"127.0.0.1:10911"}' in standard
+    assert rb'"cluster":"K\u00f6rbe"' in standard
+
+
+@pytest.mark.parametrize("config", [{"need_wait_for_service": True, "wait_seconds_for_service": 45}], indirect=True)
+async def test_routes_may_wait_for_brokers_to_register(namesrv: Setting, peer: Peer) -> None:
+    """A name server that has just started may prefer no answer to a partial one."""
+    await register(peer, "T", "U")
+    answer = await route(peer, "T")
+    assert (answer.code, answer.remark) == (1, "name server not ready")
+    namesrv.now_ms += 45_000
+    assert (await route(peer, "T")).code == 0
+
+
+# ----------------------------------------------------------------------------------------------------------- operators
+
+
+async def test_the_cluster_is_listed_with_bare_keys(peer: Peer) -> None:
+    """Whatever the version of who asks."""
+    await register(peer, "T", "U")
+    await register(peer, "T", "U", ext=SLAVE)
+    answer = await peer.call(RequestCode.GET_BROKER_CLUSTER_INFO, version=479)
+    assert javajson.loads(answer.body) == {
+        "brokerAddrTable": {
+            "a": {
+                "brokerAddrs": {0: "127.0.0.1:10911", 1: "127.0.0.2:10911"},
+                "brokerName": "a",
+                "cluster": "C",
+                "enableActingMaster": False,
+            }
+        },
+        "clusterAddrTable": {"C": ["a"]},
+    }
+
+
+async def test_topics_of_a_cluster_and_their_deletion(peer: Peer) -> None:
+    """Unknown clusters have none, and deleting is always a success."""
+    await register(peer, "T", "U")
+    for cluster, expected in (("C", ["T", "U"]), ("?", [])):
+        answer = await peer.call(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster})
+        assert json.loads(answer.body) == {"topicList": expected}
+    for ext in ({"topic": "T", "clusterName": "?"}, {"topic": "T", "clusterName": "C"}, {"topic": "T"}):
+        assert (await peer.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext)).code == 0
+    assert await topics(peer) == ["U"]
+
+
+@pytest.mark.parametrize("config", [{"enable_all_topic_list": False, "enable_topic_list": False}], indirect=True)
+async def test_lists_can_be_switched_off(peer: Peer) -> None:
+    """The remark is RocketMQ's word for it."""
+    for code, ext in ((206, {}), (224, {"cluster": "C"})):
+        answer = await peer.call(code, ext)
+        assert (answer.code, answer.remark) == (1, "disable")
+
+
+async def test_texts_can_be_set_read_and_removed(peer: Peer) -> None:
+    """100, 101, 102 and 219 with every answer that RocketMQ gives."""
+    item = {"namespace": "n", "key": "k"}
+    missing = await peer.call(RequestCode.GET_KV_CONFIG, item)
+    assert (missing.code, missing.remark) == (22, "No config item, Namespace: n Key: k")
+    assert (await peer.call(RequestCode.GET_KV_CONFIG)).remark == "No config item, Namespace: null Key: null"
+    nowhere = await peer.call(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "n"})
+    assert (nowhere.code, nowhere.remark) == (22, "No config item, Namespace: n")
+    assert (await peer.call(RequestCode.PUT_KV_CONFIG, {**item, "value": "v"})).code == 0
+    assert (await peer.call(RequestCode.GET_KV_CONFIG, item)).ext == {"value": "v"}
+    listed = await peer.call(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "n"})
+    assert listed.body == b'{"table":{"k":"v"}}'
+    for _ in range(2):
+        assert (await peer.call(RequestCode.DELETE_KV_CONFIG, item)).code == 0
+    emptied = await peer.call(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "n"})
+    assert emptied.body == b'{"table":{}}'
+
+
+@pytest.mark.parametrize("ext", [{}, {"namespace": "n", "value": "v"}, {"key": "k", "value": "v"}])
+async def test_a_text_needs_namespace_and_key(peer: Peer, ext: dict[str, object]) -> None:
+    """The remark is RocketMQ's."""
+    answer = await peer.call(RequestCode.PUT_KV_CONFIG, ext)
+    assert (answer.code, answer.remark) == (1, "namespace or key is null")
+
+
+@pytest.mark.parametrize("config", [{"order_message_enable": True}, {}], indirect=True)
+async def test_ordered_topics_are_told_to_brokers_and_maybe_to_clients(config: NamesrvConfig, peer: Peer) -> None:
+    """A broker hears all of them with its registration, a client that of its topic if that is enabled."""
+    item = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "a:4"}
+    await peer.call(RequestCode.PUT_KV_CONFIG, item)
+    assert (await register(peer, "T", "U")).body == b'{"table":{"T":"a:4"}}'
+    expected = "a:4" if config.order_message_enable else None
+    assert json.loads((await route(peer, "T")).body).get("orderTopicConf") == expected
+    assert "orderTopicConf" not in json.loads((await route(peer, "U")).body)
+
+
+@pytest.mark.parametrize("config", [{"return_order_topic_config_to_broker": False}], indirect=True)
+async def test_brokers_need_not_be_told_of_ordered_topics(peer: Peer) -> None:
+    """returnOrderTopicConfigToBroker=false keeps them out of the answer to 103."""
+    await peer.call(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "a:4"})
+    assert (await register(peer, "T", "U")).body == b""
+
+
+async def test_a_request_of_the_broker_is_not_supported_here(peer: Peer) -> None:
+    """5.3.3 says so, where 4.9.8 kept silent."""
+    answer = await peer.call(RequestCode.SEND_MESSAGE)
+    assert (answer.code, answer.remark) == (3, " request type 10 not supported")
+
+
+async def test_two_requests_in_one_write_are_answered_in_order(peer: Peer) -> None:
+    """A name server reads as a broker does."""
+    peer.send(frame({"code": 206, "opaque": 1}) + frame({"code": 106, "opaque": 2}))
+    assert [(await peer.receive()).header["opaque"] for _ in range(2)] == [1, 2]

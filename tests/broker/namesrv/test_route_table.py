@@ -1,0 +1,296 @@
+"""The route table: every rule of registration, and what goes when a broker goes. Time is a number here."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from broker.namesrv.route_table import (
+    HEARTBEAT_TIMEOUT_MS,
+    BrokerAddress,
+    MasterAddress,
+    Registration,
+    RouteTable,
+)
+from protocol.bodies.route import BrokerData, QueueData
+from protocol.bodies.topic import DataVersion, TopicConfig
+from protocol.codes import ResponseCode
+from protocol.errors import RequestError
+
+T0 = 1_000_000
+MASTER = BrokerAddress("C", "a", 0, "10.0.0.1:10911")
+SLAVE = BrokerAddress("C", "a", 1, "10.0.0.2:10911")
+OTHER = BrokerAddress("C2", "b", 0, "10.0.0.3:10911")
+
+
+def topics(*names: str, **queues: int) -> dict[str, TopicConfig]:
+    """Topics of one queue, or of as many as a keyword says."""
+    counts = {**dict.fromkeys(names, 1), **queues}
+    return {name: TopicConfig(name, read_queue_nums=count, write_queue_nums=count) for name, count in counts.items()}
+
+
+def registration(
+    broker: BrokerAddress,
+    told: Mapping[str, TopicConfig] | None = None,
+    counter: int = 0,
+    *,
+    state: int = 0,
+    heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS,
+    zone: str | None = None,
+) -> Registration:
+    return Registration(
+        broker=broker,
+        data_version=DataVersion(state_version=state, timestamp=5, counter=counter),
+        topics=topics("S1", "S2") if told is None else told,
+        ha_address=broker.address.replace("10911", "10912"),
+        heartbeat_timeout_ms=heartbeat_timeout_ms,
+        zone=zone,
+    )
+
+
+@pytest.fixture
+def table() -> RouteTable[str]:
+    return RouteTable[str]()
+
+
+def queues_of(table: RouteTable[str], topic: str) -> dict[str, int] | None:
+    route = table.route(topic)
+    return None if route is None else {queue.broker_name: queue.read_queue_nums for queue in route.queue_datas}
+
+
+def addresses_of(table: RouteTable[str], name: str) -> dict[int, str]:
+    return table.cluster_info().broker_addr_table[name].broker_addrs
+
+
+def test_a_registered_topic_has_a_route(table: RouteTable[str]) -> None:
+    """A route tells the queues of the topic and the addresses of the brokers that have it."""
+    told = topics("S1") | {"T": TopicConfig("T", read_queue_nums=8, write_queue_nums=4, perm=4, topic_sys_flag=1)}
+    table.register(registration(MASTER, told), "m", T0)
+    route = table.route("T")
+    assert route is not None
+    assert route.queue_datas == [
+        QueueData(broker_name="a", read_queue_nums=8, write_queue_nums=4, perm=4, topic_sys_flag=1)
+    ]
+    assert route.broker_datas == [BrokerData(cluster="C", broker_name="a", broker_addrs={0: MASTER.address})]
+    assert table.route("U") is None
+
+
+def test_each_broker_of_a_topic_has_its_own_permission(table: RouteTable[str]) -> None:
+    """One broker may be read-only while another takes writes."""
+    for broker, perm in ((MASTER, 6), (OTHER, 4)):
+        told = topics("S1") | {"T": TopicConfig("T", perm=perm)}
+        table.register(registration(broker, told), broker.broker_name, T0)
+    route = table.route("T")
+    assert route is not None
+    assert {queue.broker_name: queue.perm for queue in route.queue_datas} == {"a": 6, "b": 4}
+    assert {broker.broker_name: broker.cluster for broker in route.broker_datas} == {"a": "C", "b": "C2"}
+
+
+def test_a_first_registration_with_one_topic_is_refused_and_changes_nothing(table: RouteTable[str]) -> None:
+    """One changed topic must not stand for a broker's whole table."""
+    with pytest.raises(RequestError, match="register broker failed") as refused:
+        table.register(registration(MASTER, topics("T")), "m", T0)
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+    assert table.cluster_info().broker_addr_table == {}
+    assert table.topics() == []
+    table.register(registration(MASTER, {}), "m", T0)
+    assert addresses_of(table, "a") == {0: MASTER.address}
+    assert (table.statistics().refused, table.statistics().registrations) == (1, 1)
+
+
+def test_a_single_topic_may_follow(table: RouteTable[str]) -> None:
+    """Once a broker is known, it may tell only what changed, and keeps the rest."""
+    table.register(registration(MASTER), "m", T0)
+    table.register(registration(MASTER, topics("T"), 1), "m", T0)
+    assert table.topics() == ["S1", "S2", "T"]
+
+
+@pytest.mark.parametrize(("counter", "expected"), [(0, 1), (1, 9)])
+def test_topics_are_looked_at_only_if_the_data_version_differs(
+    table: RouteTable[str], counter: int, expected: int
+) -> None:
+    """The same DataVersion promises that nothing changed, and is believed."""
+    table.register(registration(MASTER), "m", T0)
+    table.register(registration(MASTER, topics("S2", S1=9), counter), "m", T0)
+    assert queues_of(table, "S1") == {"a": expected}
+
+
+def test_a_topic_that_the_table_lacks_is_taken_whatever_the_version(table: RouteTable[str]) -> None:
+    """A topic deleted by an operator comes back with the next registration of a broker that still has it."""
+    table.register(registration(MASTER), "m", T0)
+    table.delete_topic("S1")
+    assert table.route("S1") is None
+    table.register(registration(MASTER), "m", T0)
+    assert queues_of(table, "S1") == {"a": 1}
+
+
+def test_the_first_registration_of_another_address_counts_whatever_its_version(table: RouteTable[str]) -> None:
+    """The version of one address says nothing about the table of another."""
+    table.register(registration(MASTER), "m", T0)
+    moved = BrokerAddress("C", "a", 0, "10.0.0.9:10911")
+    table.register(registration(moved, topics("S2", S1=9)), "m2", T0)
+    assert queues_of(table, "S1") == {"a": 9}
+
+
+@pytest.mark.parametrize(("forgets", "expected"), [(False, ["S1", "S2", "S3"]), (True, ["S2", "S3"])])
+def test_topics_that_are_no_longer_listed_stay_unless_set_otherwise(forgets: bool, expected: list[str]) -> None:
+    """deleteTopicWithBrokerRegistration decides whether a registration also withdraws topics."""
+    table = RouteTable[str](forget_unlisted_topics=forgets)
+    table.register(registration(MASTER), "m", T0)
+    table.register(registration(MASTER, topics("S2", "S3"), 1), "m", T0)
+    assert table.topics() == expected
+
+
+def test_a_slave_adds_an_address_but_no_topics(table: RouteTable[str]) -> None:
+    """The topics of a broker name are what its master says."""
+    table.register(registration(MASTER), "m", T0)
+    table.register(registration(SLAVE, topics("S1", "X")), "s", T0)
+    assert table.topics() == ["S1", "S2"]
+    assert addresses_of(table, "a") == {0: MASTER.address, 1: SLAVE.address}
+
+
+def test_a_slave_is_told_its_master_while_that_lives(table: RouteTable[str]) -> None:
+    """Masters are told nothing, slaves where to replicate from."""
+    assert table.register(registration(SLAVE), "s", T0) is None
+    assert table.register(registration(MASTER), "m", T0) is None
+    assert table.register(registration(SLAVE), "s", T0) == MasterAddress(MASTER.address, "10.0.0.1:10912")
+    table.connection_lost("m")
+    assert table.register(registration(SLAVE), "s", T0) is None
+
+
+def test_an_address_that_changes_its_role_drops_the_old_id(table: RouteTable[str]) -> None:
+    """A slave that became master is not listed twice."""
+    table.register(registration(SLAVE), "s", T0)
+    table.register(registration(BrokerAddress("C", "a", 0, SLAVE.address)), "s", T0)
+    assert addresses_of(table, "a") == {0: SLAVE.address}
+
+
+def test_another_address_under_the_same_id_takes_the_place(table: RouteTable[str]) -> None:
+    """A broker that moved replaces itself, and its old address dying later takes nothing away."""
+    moved = BrokerAddress("C", "a", 0, "10.0.0.9:10911")
+    table.register(registration(MASTER), "old", T0)
+    table.register(registration(moved), "new", T0)
+    assert addresses_of(table, "a") == {0: moved.address}
+    table.connection_lost("old")
+    assert addresses_of(table, "a") == {0: moved.address}
+    assert queues_of(table, "S1") == {"a": 1}
+
+
+def test_a_newcomer_with_an_older_state_is_ignored(table: RouteTable[str]) -> None:
+    """A deposed master that comes back does not push out its successor while that is alive."""
+    deposed = BrokerAddress("C", "a", 0, "10.0.0.9:10911")
+    table.register(registration(MASTER, state=2), "m", T0)
+    assert table.register(registration(deposed, state=1), "d", T0) is None
+    assert addresses_of(table, "a") == {0: MASTER.address}
+    assert table.data_version("C", deposed.address) is None
+    table.register(registration(deposed, state=2), "d", T0)
+    assert addresses_of(table, "a") == {0: deposed.address}
+
+
+def test_addresses_are_listed_by_id(table: RouteTable[str]) -> None:
+    """Clients that take the first address get the master, whoever came first."""
+    table.register(registration(SLAVE), "s", T0)
+    table.register(registration(MASTER), "m", T0)
+    assert list(addresses_of(table, "a")) == [0, 1]
+
+
+def test_the_zone_of_a_broker_is_told(table: RouteTable[str]) -> None:
+    """Clients may prefer brokers near them."""
+    table.register(registration(MASTER, zone="z1"), "m", T0)
+    assert table.cluster_info().broker_addr_table["a"].zone_name == "z1"
+
+
+def test_the_topics_go_with_the_last_address(table: RouteTable[str]) -> None:
+    """While a slave is left its topics can still be read."""
+    table.register(registration(MASTER), "m", T0)
+    table.register(registration(SLAVE), "s", T0)
+    table.register(registration(OTHER, topics("S1", "B")), "o", T0)
+    table.unregister(MASTER)
+    assert queues_of(table, "S1") == {"a": 1, "b": 1}
+    assert addresses_of(table, "a") == {1: SLAVE.address}
+    table.unregister(SLAVE)
+    assert table.topics() == ["S1", "B"]
+    assert queues_of(table, "S1") == {"b": 1}
+    table.unregister(OTHER)
+    assert (table.topics(), table.cluster_info().cluster_addr_table) == ([], {})
+
+
+def test_unregistering_what_is_not_there_is_no_error(table: RouteTable[str]) -> None:
+    """A broker may stop twice, or before it was heard of."""
+    table.unregister(MASTER)
+    table.register(registration(MASTER), "m", T0)
+    table.unregister(SLAVE)
+    assert addresses_of(table, "a") == {0: MASTER.address}
+
+
+def test_a_broker_expires_when_it_was_silent_for_too_long(table: RouteTable[str]) -> None:
+    """120 s of silence are allowed, unless the broker asked for another limit."""
+    table.register(registration(MASTER), "m", T0)
+    table.register(registration(OTHER, heartbeat_timeout_ms=5_000), "o", T0)
+    assert table.expire(T0 + 5_000) == []
+    assert table.expire(T0 + 5_001) == [(OTHER, "o")]
+    assert table.expire(T0 + HEARTBEAT_TIMEOUT_MS) == []
+    assert table.expire(T0 + HEARTBEAT_TIMEOUT_MS + 1) == [(MASTER, "m")]
+    assert table.topics() == []
+    assert table.statistics().expired == 2
+
+
+def test_a_sign_of_life_or_a_registration_puts_the_expiry_off(table: RouteTable[str]) -> None:
+    """Silence is counted from the last thing heard."""
+    later = T0 + HEARTBEAT_TIMEOUT_MS
+    table.register(registration(MASTER), "m", T0)
+    table.register(registration(OTHER), "o", T0)
+    table.heard_of("C", MASTER.address, later)
+    table.heard_of("C", "10.9.9.9:1", later)
+    table.register(registration(OTHER), "o", later)
+    assert table.expire(later + 1) == []
+
+
+def test_a_lost_connection_takes_its_brokers_at_once(table: RouteTable[str]) -> None:
+    """Only what that connection spoke for goes, and not what has moved to another one."""
+    table.register(registration(MASTER), "one", T0)
+    table.register(registration(OTHER), "one", T0)
+    table.register(registration(MASTER), "two", T0)
+    assert table.connection_lost("one") == [OTHER]
+    assert list(table.cluster_info().broker_addr_table) == ["a"]
+    assert table.connection_lost("two") == [MASTER]
+    assert table.connection_lost("two") == []
+
+
+def test_topics_by_cluster_and_their_deletion(table: RouteTable[str]) -> None:
+    """A topic can be deleted in one cluster and live on in another."""
+    table.register(registration(MASTER, topics("S1", "A")), "m", T0)
+    table.register(registration(OTHER, topics("S1", "B")), "o", T0)
+    assert table.topics_of_cluster("C") == ["S1", "A"]
+    assert table.topics_of_cluster("C2") == ["S1", "B"]
+    assert table.topics_of_cluster("?") == []
+    table.delete_topic("S1", "C2")
+    assert queues_of(table, "S1") == {"a": 1}
+    table.delete_topic("S1", "C2")
+    table.delete_topic("S1")
+    table.delete_topic("S1")
+    assert table.topics() == ["A", "B"]
+
+
+def test_the_reason_for_a_missing_route_is_known(table: RouteTable[str]) -> None:
+    """An operator sees whether no broker came or none has the topic."""
+    assert "no broker is registered" in table.why_no_route("T")
+    table.register(registration(MASTER), "m", T0)
+    assert "none of the 1 registered brokers has a topic 'T'" in table.why_no_route("T")
+
+
+def test_a_data_version_is_news_when_it_differs_or_the_broker_is_unknown(table: RouteTable[str]) -> None:
+    """What 322 answers."""
+    assert table.is_changed(MASTER, DataVersion(timestamp=5))
+    table.register(registration(MASTER), "m", T0)
+    assert not table.is_changed(MASTER, DataVersion(timestamp=5))
+    assert table.is_changed(MASTER, DataVersion(timestamp=6))
+    assert table.is_changed(MASTER, DataVersion(timestamp=5, state_version=1))
+
+
+def test_statistics_and_repr_count(table: RouteTable[str]) -> None:
+    """The table tells its size in one line and in one struct."""
+    table.register(registration(MASTER), "m", T0)
+    table.register(registration(SLAVE), "s", T0)
+    figures = table.statistics()
+    assert (figures.clusters, figures.brokers, figures.addresses, figures.topics) == (1, 1, 2, 2)
+    assert repr(table) == "<RouteTable 1 brokers, 2 topics>"
