@@ -9,13 +9,14 @@ and no answer exists before the message does. The order of the checks, their cod
 import logging
 import random
 import time
-from collections import deque
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeAlias
 
 import msgspec
 
 from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import NOT_SENDABLE, TopicTable
+from broker.metadata.topics import NOT_SENDABLE, UNIT, UNIT_SUB, TopicTable
 from broker.processors.send_answer import SendAnswers
 from broker.processors.stored_properties import PropertyCompletion, StoredProperties
 from broker.remoting.dispatch import Pool, Processor
@@ -46,7 +47,6 @@ from protocol.message import (
     decode_properties,
     tags_code,
 )
-from protocol.message_id import encode_offset_id
 
 MAX_RECONSUME_TIMES_VERSION: Final = 121
 """Requests of this version and later may say how often their group retries."""
@@ -54,6 +54,10 @@ MAX_RECONSUME_TIMES_VERSION: Final = 121
 _TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S"
 
 log = logging.getLogger(__name__)
+
+
+Waiting: TypeAlias = tuple[Connection, RemotingCommand, list[Append], str]
+"""A send between its put and its answer: who asked, what, where it went, and its unique key."""
 
 
 class SendConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,18 +79,18 @@ class SendProcessor:
         metadata: tuple[TopicTable, SubscriptionGroups],
         codecs: tuple[PropertyCompletion, SendAnswers],
         pool: Pool,
+        now_ms: Callable[[], int],
     ) -> None:
         self._config = config
+        self._now_ms = now_ms
         self._store = store
         self._topics, self._groups = metadata
         self._completion, self._answers = codecs
         self._pool = pool
-        self._turn: list[tuple[Connection, RemotingCommand, list[Append], str]] = []
-        self._flushing: deque[tuple[Connection, RemotingCommand, list[Append], str]] = deque()
-        store.on_settled(self.answer_flushed)
+        self._turn: list[Waiting] = []
 
     def __repr__(self) -> str:
-        return f"<SendProcessor turn={len(self._turn)} flushing={len(self._flushing)}>"
+        return f"<SendProcessor turn={len(self._turn)} {self._pool!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
         """What this processor serves."""
@@ -126,7 +130,7 @@ class SendProcessor:
     def _topic_for(self, connection: Connection, command: RemotingCommand, header: SendMessageHeader) -> TopicConfig:
         """The topic to store into, after every check that does not look at the message."""
         config = self._config
-        if config.start_accept_ms and self._store.now_ms() < config.start_accept_ms:
+        if config.start_accept_ms and self._now_ms() < config.start_accept_ms:
             since = time.strftime(_TIME_FORMAT, time.localtime(config.start_accept_ms / 1000))
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {since}")
         name = header.topic
@@ -149,11 +153,13 @@ class SendProcessor:
         check_topic_name(name)
         if name in NOT_SENDABLE:
             raise RequestError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
-        unit_mode = is_true(header.unit_mode)
         if name.startswith(RETRY_PREFIX):
-            return self._topics.create_retry_topic(name, 1, unit=unit_mode)
+            return self._topics.create_for_group(name, sys_flag=UNIT_SUB if is_true(header.unit_mode) else 0)
         topic = self._topics.create_from_template(
-            name, header.default_topic, header.default_topic_queue_nums, unit=unit_mode
+            name,
+            header.default_topic,
+            header.default_topic_queue_nums,
+            sys_flag=UNIT if is_true(header.unit_mode) else 0,
         )
         if topic is None:
             log.info("send to unknown topic topic=%s template=%s peer=%s", name, header.default_topic, connection.peer)
@@ -173,7 +179,7 @@ class SendProcessor:
         if header.max_reconsume_times is not None and command.version >= MAX_RECONSUME_TIMES_VERSION:
             limit = header.max_reconsume_times
         if (header.reconsume_times or 0) > limit:
-            return self._topics.create_retry_topic(DLQ_PREFIX + name, 1, unit=False)
+            return self._topics.create_for_group(DLQ_PREFIX + name)
         return topic
 
     # -------------------------------------------------------------------------------------------------------- messages
@@ -259,20 +265,21 @@ class SendProcessor:
             return
         turn, self._turn = self._turn, []
         self._store.commit()
-        pending = PutStatus.PENDING
-        for waiting in turn:
-            if waiting[2][-1].status is pending:
-                self._flushing.append(waiting)
-            else:
-                self._answer(*waiting)
-        self._pool.held = len(self._flushing)
+        pending = [waiting for waiting in turn if waiting[2][-1].status is PutStatus.PENDING]
+        if not pending:
+            self._answer_all(turn)
+            return
+        self._answer_all([waiting for waiting in turn if waiting[2][-1].status is not PutStatus.PENDING])
+        self._pool.held += len(pending)
+        self._store.when_settled(partial(self._answer_flushed, pending))
 
-    def answer_flushed(self) -> None:
-        """Answer what the last flush decided; sends are flushed in the order of the log."""
-        flushing = self._flushing
-        while flushing and flushing[0][2][-1].status is not PutStatus.PENDING:
-            self._answer(*flushing.popleft())
-        self._pool.held = len(flushing)
+    def _answer_flushed(self, waiting: list[Waiting]) -> None:
+        self._pool.held -= len(waiting)
+        self._answer_all(waiting)
+
+    def _answer_all(self, waiting: list[Waiting]) -> None:
+        for connection, command, appends, unique_key in waiting:
+            self._answer(connection, command, appends, unique_key)
 
     def _answer(self, connection: Connection, command: RemotingCommand, appends: list[Append], unique_key: str) -> None:
         if command.flag & Flag.ONEWAY:
@@ -288,9 +295,8 @@ class SendProcessor:
             remark = self._refusal_remark(code, remark)
             connection.answer(command, RemotingCommand.response(code, remark, self._answers.ext))
             return
-        host = self._store.config.store_host
         header = SendMessageResponseHeader(
-            msg_id=",".join(encode_offset_id(host, append.physical_offset) for append in appends),
+            msg_id=",".join(self._answers.message_id(append.physical_offset) for append in appends),
             queue_id=first.queue_id,
             queue_offset=first.queue_offset,
             transaction_id=unique_key or None,

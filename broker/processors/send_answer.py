@@ -8,10 +8,11 @@ from typing import Final
 
 import msgspec
 
-from protocol.codes import Flag, ResponseCode
-from protocol.command import JSON, LANGUAGE, VERSION, RemotingCommand
+from protocol.codes import VERSION, Flag, ResponseCode
+from protocol.command import JSON, LANGUAGE, RemotingCommand
 from protocol.frame import encode_prefix
 from protocol.headers.send import SendMessageResponseHeader
+from protocol.message_id import encode_offset_id
 from protocol.serialize import encode_command
 
 _PREFIXES: Final = tuple(encode_prefix(JSON, length, 0) for length in range(1024))
@@ -21,6 +22,7 @@ class SendAnswers:
     """Answers of one broker: its region, trace switch and store host stand in all of them."""
 
     def __init__(self, region: str, *, trace_on: bool, store_host: bytes) -> None:
+        self._store_host = store_host
         self.ext = {"MSG_REGION": region, "TRACE_ON": "true" if trace_on else "false"}
         fixed = msgspec.json.encode(self.ext)[:-1].replace(b"%", b"%%")
         host = store_host.hex().upper().encode()
@@ -35,6 +37,10 @@ class SendAnswers:
 
     def __repr__(self) -> str:
         return f"<SendAnswers {self.ext}>"
+
+    def message_id(self, physical_offset: int) -> str:
+        """The offset id of a record of this broker."""
+        return encode_offset_id(self._store_host, physical_offset)
 
     def stored(
         self, request: RemotingCommand, physical_offset: int, queue_id: int, queue_offset: int, unique_key: str
