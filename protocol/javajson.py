@@ -96,9 +96,9 @@ _TOKEN: Final = re.compile(
              |  ([-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+[LSBFD]?)
              |  ([A-Za-z_$][\w$.-]*+)
              |  ([{}\[\]:,]) )""",
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE | re.DOTALL | re.ASCII,
 )
-_SPACE: Final = re.compile(r"\s*")
+_SPACE: Final = re.compile(r"\s*", re.ASCII)
 _TEXT, _SINGLE_QUOTED, _NUMBER, _WORD, _MARK = range(1, 6)
 _COMMA: Final = (_MARK, ",")
 _COLON: Final = (_MARK, ":")

@@ -73,8 +73,8 @@ def test_other_texts_are_no_offset_ids(text: str) -> None:
 def test_unique_id_fields() -> None:
     """A unique id is ip, pid, salt, ms of the month, counter."""
     ids = UniqueIds("192.168.1.10", pid=0x1234, salt=0xDEADBEEF)
-    assert ids.next(NOW_MS) == "C0A8010A" "1234" "DEADBEEF" f"{1_203_200_000:08X}" "0001"
-    assert ids.next(NOW_MS + 1)[20:] == f"{1_203_200_001:08X}" "0002"
+    assert ids.next(NOW_MS) == f"C0A8010A1234DEADBEEF{1_203_200_000:08X}0001"
+    assert ids.next(NOW_MS + 1)[20:] == f"{1_203_200_001:08X}0002"
     assert len(UniqueIds("::1", 1, 1).next(NOW_MS)) == 56
 
 

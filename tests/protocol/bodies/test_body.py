@@ -1,0 +1,143 @@
+"""Bodies in general: what RocketMQ wrote is understood and kept, what is hostile is refused."""
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from protocol.bodies.body import Body, BodyError
+from protocol.bodies.cluster import ClusterInfo, KVTable, TopicList
+from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, HeartbeatData
+from protocol.bodies.message_queue import MessageQueue
+from protocol.bodies.offsets import ConsumerOffsets
+from protocol.bodies.route import TopicRouteData
+from protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from protocol.codes import ResponseCode
+from protocol.errors import RequestError
+from protocol.javajson import dumps, loads
+from tests.harness.golden import bodies
+
+GOLDEN: list[tuple[type[Body], str, str]] = [
+    (TopicRouteData, "GET_ROUTEINFO_BY_TOPIC", "response"),
+    (ClusterInfo, "GET_BROKER_CLUSTER_INFO", "response"),
+    (TopicList, "GET_ALL_TOPIC_LIST_FROM_NAMESERVER", "response"),
+    (TopicList, "GET_TOPICS_BY_CLUSTER", "response"),
+    (KVTable, "GET_BROKER_RUNTIME_INFO", "response"),
+    (KVTable, "GET_KVLIST_BY_NAMESPACE", "response"),
+    (RegisterBrokerBody, "REGISTER_BROKER", "request"),
+    (RegisterBrokerBody, "REGISTER_BROKER", "oneway"),
+    (SubscriptionGroupConfig, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP", "request"),
+    (HeartbeatData, "HEART_BEAT", "request"),
+    (CheckClientRequestBody, "CHECK_CLIENT_CONFIG", "request"),
+    (ConsumerIdList, "GET_CONSUMER_LIST_BY_GROUP", "response"),
+]
+BODIES: list[type[Body]] = [
+    *dict.fromkeys(body for body, _, _ in GOLDEN),
+    ConsumerOffsets,
+    DataVersion,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+]
+
+
+def is_kept(captured: object, written: object) -> bool:
+    """Whether every member and element of `captured` is in `written`, at its place: 5.x has members that 4.9 lacks."""
+    if isinstance(captured, dict) and isinstance(written, dict):
+        return all(is_kept(value, written.get(key)) for key, value in captured.items())
+    if isinstance(captured, list) and isinstance(written, list):
+        return len(captured) == len(written) and all(map(is_kept, captured, written))
+    return captured == written
+
+
+@pytest.mark.parametrize(("body", "request_name", "kind"), GOLDEN)
+def test_golden_bodies(body: type[Body], request_name: str, kind: str) -> None:
+    """Every captured body decodes; what is written again has all its members and decodes to the same value."""
+    captured = bodies(request_name, kind)
+    assert captured
+    for data in captured:
+        decoded = body.decode(data)
+        quoted = isinstance(decoded, TopicRouteData) and b'{"0":' in data
+        written = decoded.encode_standard() if quoted and isinstance(decoded, TopicRouteData) else decoded.encode()
+        assert body.decode(written) == decoded
+        assert is_kept(loads(data), loads(written))
+
+
+@pytest.mark.parametrize("body", [TopicList, KVTable, ConsumerIdList, CheckClientRequestBody, RegisterBrokerBody])
+def test_golden_bytes(body: type[Body]) -> None:
+    """Bodies in which 5.x has nothing new are written with the very bytes of 4.9.8."""
+    for known, request_name, kind in GOLDEN:
+        for data in bodies(request_name, kind) if known is body else ():
+            written = body.decode(data).encode()
+            assert written.replace(b'"attributes":{},', b"").replace(b'"stateVersion":0,', b"") == data
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_all_members_may_be_absent(body: type[Body]) -> None:
+    """An empty object is a body with defaults, and no two bodies share their lists and maps."""
+    assert body.decode(b"{}") == body()
+    assert body.decode(body().encode()) == body()
+    first, second = body(), body()
+    for name in body.__struct_fields__:
+        if isinstance(getattr(first, name), list | dict):
+            assert getattr(first, name) is not getattr(second, name)
+
+
+class QueueOffsets(Body):
+    offset_table: dict[MessageQueue, int] = msgspec.field(default_factory=dict)
+
+
+def test_maps_by_queue() -> None:
+    """A map whose keys are objects decodes to a map by MessageQueue, and is written raw again."""
+    (data,) = bodies("INVOKE_BROKER_TO_RESET_OFFSET", "response")
+    decoded = QueueOffsets.decode(data)
+    assert decoded.offset_table == {MessageQueue("WireTopic", "broker-a", n): 0 for n in (0, 1)}
+    assert decoded.encode() == data
+
+
+def test_queues_sort_by_topic_broker_and_number() -> None:
+    """The order that all members of a group share out by."""
+    names = [("b", "a", 0), ("a", "b", 0), ("a", "a", 10), ("a", "a", 9)]
+    queues = [MessageQueue(*name) for name in names]
+    assert sorted(queues) == queues[::-1]
+    assert str(queues[2]) == "a@a:10"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"[]", b"null", b"5", b'"x"', b'{"clientID":5}', b'{"consumerDataSet":{}}', b"{" * 100_000,
+     b'{"x":' * 100_000, b"[" * 100_000, b'{"consumerDataSet":[{"messageModel":"NONE"}]}',
+     b'{"consumerDataSet":[{"messageModel":7}]}', b'{"heartbeatFingerprint":"x"}'],
+)  # fmt: skip
+def test_refusals(data: bytes) -> None:
+    """A body that is none is refused with SYSTEM_ERROR towards a peer, and is a ValueError for a reader of files."""
+    with pytest.raises(BodyError, match="no HeartbeatData") as refused:
+        HeartbeatData.decode(data)
+    assert issubclass(BodyError, RequestError)
+    assert issubclass(BodyError, ValueError)
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+
+
+JSON_LIKE = st.text("{}[]:,\"'01e-. \n").map(str.encode)
+MEMBERS = st.sampled_from([name for body in BODIES for name in body.__struct_encode_fields__])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(MEMBERS | st.text(max_size=3), values, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.sampled_from(BODIES), st.binary() | JSON_LIKE | VALUES.map(dumps))
+@example(HeartbeatData, b"\xff" * 10)
+@example(KVTable, b"{'table':{'a':1e999}}")
+@example(DataVersion, b"{'counter':1e999}")
+@example(ConsumerOffsets, b"{'offsetTable':{'a':{1.5:1}}}")
+@example(ConsumerOffsets, b"{'offsetTable':{'a':{{}:1}}}")
+def test_hostile_bytes(body: type[Body], data: bytes) -> None:
+    """Any bytes decode or are refused with a BodyError; what decodes can be written."""
+    try:
+        decoded = body.decode(data)
+    except BodyError:
+        return
+    decoded.encode()

@@ -1,0 +1,37 @@
+"""Committed offsets, as all versions write them."""
+
+import pytest
+
+from protocol.bodies.offsets import ConsumerOffsets
+from protocol.bodies.topic import DataVersion
+
+TABLE = {"T@g": {0: 5, 1: 6}, "%RETRY%g@g": {0: 0}}
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b'{"offsetTable":{"T@g":{0:5,1:6},"%RETRY%g@g":{0:0}}}', ConsumerOffsets(offset_table=TABLE)),
+        (b'{\n\t"offsetTable":{\n\t\t"T@g":{0:5,1:6\n\t\t},\n\t\t"%RETRY%g@g":{ 0 :0}\n}\n}',
+         ConsumerOffsets(offset_table=TABLE)),
+        (b'{"offsetTable":{"T@g":{"0":5,"1":6},"%RETRY%g@g":{"0":0}}}', ConsumerOffsets(offset_table=TABLE)),
+        (b'{"offsetTable":{"T@g":{0:5,"1":"6"},"%RETRY%g@g":{0:0},"x":null}}', ConsumerOffsets(offset_table=TABLE)),
+        (b'{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":2},"groupTopicMap":{"g":["T"]},"offsetTable":{}}',
+         ConsumerOffsets(DataVersion(0, 2, 1), {"g": ["T"]})),
+    ],
+)  # fmt: skip
+def test_offsets(data: bytes, expected: ConsumerOffsets) -> None:
+    """Bare, quoted and mixed queue ids, with and without the members of 5.x, pretty or not."""
+    assert ConsumerOffsets.decode(data) == expected
+    assert ConsumerOffsets.decode(expected.encode()) == expected
+
+
+def test_written_with_bare_queue_ids() -> None:
+    """Java reads and writes the ids of queues without quotes; absent members stay absent."""
+    assert ConsumerOffsets(offset_table={"T@g": {0: 5, 1: 6}}).encode() == b'{"offsetTable":{"T@g":{0:5,1:6}}}'
+
+
+def test_a_large_table_is_no_matter_for_the_tolerant_reader() -> None:
+    """Tables beyond the tolerant reader's limit decode, because only their keys are unusual."""
+    table = {f"Topic{n}@group": dict.fromkeys(range(8), n) for n in range(20_000)}
+    assert ConsumerOffsets.decode(ConsumerOffsets(offset_table=table).encode()).offset_table == table

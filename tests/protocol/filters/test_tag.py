@@ -1,0 +1,99 @@
+"""TAG subscriptions: what an expression stands for, by hash and by text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData, SubscriptionData
+from protocol.filters.tag import TagFilter, is_tag_type, split_tags, subscribe
+from protocol.message import tags_code
+from tests.harness.golden import bodies
+
+
+@pytest.mark.parametrize("expression", [None, "", "*"])
+def test_everything(expression: str | None) -> None:
+    """Absent, empty and * match every message, with a tag or without."""
+    everything = TagFilter.parse(expression)
+    assert everything.sub_string == "*"
+    assert all(everything.matches_hash(code) for code in (0, 1, -5, None))
+    assert everything.matches_text(None)
+    assert everything.matches_text("TagA")
+
+
+@pytest.mark.parametrize(
+    ("expression", "tags"),
+    [("TagA", ["TagA"]), (" TagB||TagA || ", ["TagB", "TagA"]), ("a || a", ["a"]), ("||", []), ("a|b", ["a|b"])],
+)
+def test_splitting(expression: str, tags: list[str]) -> None:
+    """Tags are what stands between ||, trimmed, without the empty ones."""
+    assert split_tags(expression) == tags
+    assert TagFilter.parse(expression).tags_set == set(tags)
+
+
+def test_matching() -> None:
+    """A wanted tag matches by the hash of the queue unit and by its text; no tag and others do not."""
+    wanted = TagFilter.parse("TagA || TagZZZZZZ")
+    assert wanted.matches_hash(2_598_919)
+    assert wanted.matches_hash(-367_331_910)
+    assert wanted.matches_hash(0xFFFF_FFFF_EA1A_F5BA)
+    assert wanted.matches_hash(None)
+    assert not wanted.matches_hash(0)
+    assert not wanted.matches_hash(2_598_920)
+    assert wanted.matches_text("TagA")
+    assert not wanted.matches_text("TagB")
+    assert not wanted.matches_text(None)
+    assert not wanted.matches_text("")
+
+
+def test_hashes_collide_and_texts_do_not() -> None:
+    """Two tags with the same hash are told apart by the client."""
+    wanted = TagFilter.parse("Aa")
+    assert wanted.matches_hash(tags_code("BB"))
+    assert not wanted.matches_text("BB")
+
+
+def test_no_tags_match_nothing() -> None:
+    """An expression of separators alone wants no message."""
+    nothing = TagFilter.parse("||")
+    assert not nothing.matches_hash(0)
+    assert not nothing.matches_text("TagA")
+
+
+def test_what_a_client_sends() -> None:
+    """The hashes that came with a heartbeat count; a client that sent none is served by its expression."""
+    assert TagFilter.of(SubscriptionData("T", "TagA", [], [5])).code_set == {5}
+    assert TagFilter.of(SubscriptionData("T", "TagA")).code_set == {2_598_919}
+    assert TagFilter.of(SubscriptionData("T", "TagA", class_filter_mode=True)).matches_hash(1)
+
+
+def test_golden_subscriptions() -> None:
+    """Our subscription to an expression is the one that Java made of it."""
+    subscriptions = [
+        subscription
+        for data in bodies("HEART_BEAT", "request")
+        for consumer in HeartbeatData.decode(data).consumer_data_set
+        for subscription in consumer.subscription_data_set
+        if is_tag_type(subscription.expression_type)
+    ]
+    assert {subscription.sub_string for subscription in subscriptions} > {"*"}
+    for theirs in subscriptions:
+        ours = subscribe(theirs.topic, theirs.sub_string, theirs.sub_version)
+        assert (sorted(ours.tags_set), sorted(ours.code_set)) == (sorted(theirs.tags_set), sorted(theirs.code_set))
+
+
+def test_types() -> None:
+    """No type is TAG; SQL92 is not."""
+    assert is_tag_type(None)
+    assert is_tag_type("")
+    assert is_tag_type("TAG")
+    (data, *_) = bodies("CHECK_CLIENT_CONFIG", "request")
+    subscription = CheckClientRequestBody.decode(data).subscription_data
+    assert subscription is not None
+    assert not is_tag_type(subscription.expression_type)
+
+
+@given(st.text(), st.text())
+def test_any_expression(expression: str, tag: str) -> None:
+    """Any text is an expression, and what matches by text matches by hash."""
+    wanted = TagFilter.parse(expression)
+    assert wanted.matches_hash(tags_code(tag)) >= wanted.matches_text(tag)
