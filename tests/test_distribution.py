@@ -1,0 +1,91 @@
+"""What is shipped: the wheel's content, its metadata, and dependencies that are what the code imports."""
+
+import ast
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PACKAGES = ("protocol", "broker", "clients")
+
+# The wire's third header dialect and the metrics are built on these; declared from the first version so that adding
+# them changes no installation (docs/decisions/0002-dependencies.md).
+NOT_IMPORTED_YET = {"msgpack", "prometheus-client"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel, built from a copy of what it is built from, without a network."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "README.md", "LICENSE", *PACKAGES):
+        (source / name).symlink_to(ROOT / name)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel"]
+    options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", str(target), str(source)]
+    subprocess.run([*pip, *options], check=True, capture_output=True, text=True)
+    (path,) = target.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+def sources() -> set[str]:
+    return {
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.suffix == ".py" or path.name == "py.typed"
+    }
+
+
+def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    """protocol, broker and clients are shipped whole, with their type markers; tests are not."""
+    shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert shipped == sources()
+    assert {f"{package}/py.typed" for package in PACKAGES} <= shipped
+
+
+def test_the_wheel_says_who_it_is(wheel: zipfile.ZipFile) -> None:
+    """Name, version, licence with its text, and the two commands."""
+    texts = {name.split("/", 1)[1]: wheel.read(name).decode() for name in wheel.namelist() if ".dist-info/" in name}
+    assert "Name: skylarkmq\n" in texts["METADATA"]
+    assert "Version: 0.1.0\n" in texts["METADATA"]
+    assert "License-Expression: Apache-2.0\n" in texts["METADATA"]
+    assert "Apache License" in texts["licenses/LICENSE"]
+    assert "mqbroker = broker.cli:mqbroker" in texts["entry_points.txt"]
+    assert "mqnamesrv = broker.cli:mqnamesrv" in texts["entry_points.txt"]
+
+
+def test_the_changelog_speaks_of_this_version() -> None:
+    """A version has its lines for users before it has a number."""
+    assert f"## [{PROJECT['version']}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
+    """No dependency comes in by way of another, and none is dead weight."""
+    imported = {
+        name.split(".")[0]
+        for path in sources()
+        if path.endswith(".py")
+        for node in ast.walk(ast.parse((ROOT / path).read_text()))
+        for name in imported_modules(node)
+    }
+    foreign = imported - set(sys.stdlib_module_names) - set(PACKAGES)
+    distributions = importlib.metadata.packages_distributions()
+    used = {normal(distributions[module][0]) for module in foreign}
+    declared = {normal(re.split(r"[<>=\[; ]", requirement)[0]) for requirement in PROJECT["dependencies"]}
+    assert used == declared - NOT_IMPORTED_YET
+
+
+def imported_modules(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
