@@ -16,22 +16,18 @@ Source: docs/formats.md, "CommitLog record", "End-of-file blank", "Append path".
 import errno
 import logging
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
 from isal.isal_zlib import crc32
 
-from broker.store.allocate import Allocator
 from broker.store.append import Append, PutStatus
 from broker.store.config import StoreConfig
 from broker.store.consume_queue import ConsumeQueue
-from broker.store.disk import Disk
 from broker.store.mapped_file import MappedFile
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.queue_table import QueueTable
 from protocol.codes import RETRY_PREFIX, SysFlag
-from protocol.disk import COMMIT_LOG_DIRECTORY
 from protocol.record import (
     BLANK,
     BLANK_SIZE,
@@ -48,9 +44,10 @@ from protocol.record import (
 log = logging.getLogger(__name__)
 
 _RECORD_OVERHEAD: Final = 64 << 10  # what a record may be longer than the longest body
-_MAX_RETRY_TOPIC_BYTES: Final = 255
+MAX_RETRY_TOPIC_BYTES: Final = 255
 _CLIENT_FLAGS: Final = ~HOST_FLAGS
-_IS_DISPATCHED: Final = {0: True, SysFlag.TRANSACTION_COMMIT: True}
+_TRANSACTION: Final = SysFlag.TRANSACTION_MASK
+_COMMIT: Final = SysFlag.TRANSACTION_COMMIT
 _FULL_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
@@ -68,21 +65,23 @@ class CommitLog:
     """Owns the tail. `end` is where the next record goes, `written` what a reader may look at: between two commits they
     differ by the open batch."""
 
-    def __init__(self, config: StoreConfig, queues: QueueTable, disk: Disk, allocator: Allocator) -> None:
+    def __init__(
+        self, config: StoreConfig, files: MappedFileQueue, queues: QueueTable, now_ms: Callable[[], int]
+    ) -> None:
         self._config = config
         self._queues = queues.by_key
         self._make_queue = queues.make
+        self._now_ms = now_ms
         self._size = config.mapped_file_size_commit_log
-        directory = Path(config.store_path_root_dir) / COMMIT_LOG_DIRECTORY
-        self.files = MappedFileQueue(directory, self._size, disk, allocator)
+        self.files = files
         store_host = config.store_host
         self._layouts = {
             born: (layout.head.pack, layout.fixed_size, layout.host_flags)
             for born in (8, 20)
             for layout in (LAYOUTS[born, len(store_host)],)
         }
-        self._checked_size = min(MAX_PROPERTIES_BYTES, config.max_message_size)  # shorter records need no checks
-        self.refusal: PutStatus | None = PutStatus.SERVICE_NOT_AVAILABLE  # None: accepting
+        self._refusal: PutStatus | None = PutStatus.SERVICE_NOT_AVAILABLE
+        self._unchecked_size = -1  # up to that size a record needs no checks; -1 while all are refused
         self.written = 0
         self.end = 0
         self.last_store_timestamp = 0
@@ -98,24 +97,34 @@ class CommitLog:
         self._written_bytes = 0
         self._failed_batches = 0
 
+    @property
+    def refusal(self) -> PutStatus | None:
+        """What every put is answered; None: puts are accepted."""
+        return self._refusal
+
+    @refusal.setter
+    def refusal(self, status: PutStatus | None) -> None:
+        self._refusal = status
+        limits = MAX_PROPERTIES_BYTES, self._config.max_message_size, self._size - BLANK_SIZE
+        self._unchecked_size = min(limits) if status is None else -1
+
     # the open batch
 
-    def put(self, append: Append, now_ms: Callable[[], int]) -> None:
+    def put(self, append: Append) -> None:
         """Add one message to the batch, or refuse it at once: then its status says why and nothing has changed."""
-        queue = self._queues.get((append.topic, append.queue_id))
+        queue = self._queues.get((append.topic, append.queue_id)) or self._new_queue(append)
         if queue is None:
-            queue = self._make_queue(append.topic, append.queue_id)
+            return
         body = append.body
         properties = append.properties
         pack, fixed_size, host_flags = self._layouts[len(append.born_host)]
         body_size = len(body)
         size = fixed_size + body_size + len(queue.topic_field) + len(properties)
-        is_checked = self.refusal is not None or size > self._checked_size or queue.is_long_topic
-        if is_checked and (refusal := self._refuse(append, queue, size)) is not None:
+        if size > self._unchecked_size and (refusal := self._refuse(append, size)) is not None:
             append.status = refusal
             return
         if not self.batch:
-            self._open_batch(now_ms())
+            self._open_batch()
         at = self.end
         if at + size + BLANK_SIZE > self._segment_end:
             if not self._roll():
@@ -123,7 +132,7 @@ class CommitLog:
                 return
             at = self.end
         sys_flag = append.sys_flag & _CLIENT_FLAGS | host_flags
-        if sys_flag & SysFlag.TRANSACTION_MASK in _IS_DISPATCHED:
+        if not sys_flag & _TRANSACTION or sys_flag & _TRANSACTION == _COMMIT:
             queue_offset = queue.next_offset
             queue.next_offset = queue_offset + 1
             append.queue = queue
@@ -159,51 +168,60 @@ class CommitLog:
         append.store_timestamp = self.last_store_timestamp
         self.batch.append(append)
 
-    def put_all(self, appends: Sequence[Append], now_ms: Callable[[], int]) -> None:
+    def put_all(self, appends: Sequence[Append]) -> None:
         """Add a batch that stays in one piece: all of it, or none."""
         total = 0
         refusal = None
         for append in appends:
-            queue = self._make_queue(append.topic, append.queue_id)
-            size = self.record_size(append, queue)
+            queue = self._queues.get((append.topic, append.queue_id)) or self._new_queue(append)
+            if queue is None:
+                refusal = append.status
+                break
+            size = self._record_size(append, queue)
             total += size
-            refusal = refusal or self._refuse(append, queue, size)
+            refusal = refusal or self._refuse(append, size)
         if refusal is None and total + BLANK_SIZE > self._size:
             refusal = PutStatus.MESSAGE_ILLEGAL
         if refusal is None:
             if not self.batch:
-                self._open_batch(now_ms())
+                self._open_batch()
             if self.end + total + BLANK_SIZE > self._segment_end and not self._roll():
                 refusal = PutStatus.CREATE_MAPPED_FILE_FAILED
         for append in appends:
             if refusal is None:
-                self.put(append, now_ms)
+                self.put(append)
             else:
                 append.status = refusal
 
-    def record_size(self, append: Append, queue: ConsumeQueue) -> int:
+    def _record_size(self, append: Append, queue: ConsumeQueue) -> int:
         """Bytes that the append's record will take."""
         fixed_size = self._layouts[len(append.born_host)][1]
         return fixed_size + len(append.body) + len(queue.topic_field) + len(append.properties)
 
-    def _refuse(self, append: Append, queue: ConsumeQueue, size: int) -> PutStatus | None:
+    def _refuse(self, append: Append, size: int) -> PutStatus | None:
         """The checks that a short message to an open store cannot fail. docs/formats.md, "Checks before the log"."""
         config = self._config
-        if self.refusal is not None:
-            return self.refusal
+        if self._refusal is not None:
+            return self._refusal
         if len(append.properties) > MAX_PROPERTIES_BYTES:
             return PutStatus.PROPERTIES_SIZE_EXCEEDED
-        topic_bytes = len(queue.topic_field)
-        if topic_bytes > 1 + MAX_V1_TOPIC_BYTES and not append.topic.startswith(RETRY_PREFIX):
-            return PutStatus.MESSAGE_ILLEGAL
-        if topic_bytes > 2 + _MAX_RETRY_TOPIC_BYTES:
-            return PutStatus.MESSAGE_ILLEGAL
         if len(append.body) > config.max_message_size or size > config.max_message_size + _RECORD_OVERHEAD:
             return PutStatus.MESSAGE_ILLEGAL
         return PutStatus.MESSAGE_ILLEGAL if size + BLANK_SIZE > self._size else None
 
-    def _open_batch(self, now: int) -> None:
-        self.last_store_timestamp = max(self.last_store_timestamp, now)
+    def _new_queue(self, append: Append) -> ConsumeQueue | None:
+        """The queue of a first message; None when the append was refused: its topic is too long, or everything is."""
+        longest = MAX_RETRY_TOPIC_BYTES if append.topic.startswith(RETRY_PREFIX) else MAX_V1_TOPIC_BYTES
+        if self._refusal is not None:
+            append.status = self._refusal
+            return None
+        if len(append.topic.encode()) > longest:
+            append.status = PutStatus.MESSAGE_ILLEGAL
+            return None
+        return self._make_queue(append.topic, append.queue_id)
+
+    def _open_batch(self) -> None:
+        self.last_store_timestamp = max(self.last_store_timestamp, self._now_ms())
         self._stamp = self.last_store_timestamp.to_bytes(8, "big") + self._config.store_host
 
     def _roll(self) -> bool:

@@ -27,7 +27,7 @@ from broker.store.mapped_file_queue import segment_starts
 from broker.store.queue_files import QueueFiles
 from protocol.codes import SystemTopic
 from protocol.disk import FILLER_RECORD_SIZE, FILLER_UNIT, UNIT, UNIT_SIZE, offset_file_name
-from protocol.record import MAGIC_V1, topic_field
+from protocol.record import topic_field
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,6 @@ class ConsumeQueue:
         "_path_start",
         "end",
         "first_start",
-        "is_long_topic",
         "is_schedule",
         "last_start",
         "magic",
@@ -81,7 +80,6 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.magic, self.topic_field = topic_field(topic.encode())
-        self.is_long_topic = self.magic != MAGIC_V1
         self.is_schedule = topic == SystemTopic.SCHEDULE
         self.next_offset = 0
         self.min_offset = 0

@@ -25,6 +25,7 @@ from broker.store.commit_log import CommitLog, CommitLogStatistics
 from broker.store.config import StoreConfig, parse_delay_levels
 from broker.store.disk import Disk
 from broker.store.flush import Flusher, FlusherStatistics, Pace, Syncable, Target
+from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.offset_by_time import Boundary, offset_by_time, store_time_of
 from broker.store.queue_files import QueueFiles
 from broker.store.queue_table import QueueTable
@@ -33,7 +34,7 @@ from broker.store.recovery import Recovered, Recovery
 from broker.store.reput import Arrival, Reput
 from broker.store.running_files import RunningFiles
 from broker.store.sync_queue import Settled, SyncQueue
-from protocol.disk import Checkpoint
+from protocol.disk import COMMIT_LOG_DIRECTORY, Checkpoint
 from protocol.record import Record, parse
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,6 @@ class MessageStore:
         disk: Disk | None = None,
     ) -> None:
         self._config = config
-        self._now_ms = now_ms
         self._disk = disk = disk or Disk()
         root = Path(config.store_path_root_dir)
         self._running = RunningFiles(root, disk)
@@ -73,7 +73,13 @@ class MessageStore:
         self._allocator = Allocator(disk)
         self._queue_files = QueueFiles(config.mapped_file_size_consume_queue, config.open_queue_files, disk)
         self._queues = QueueTable(root, self._queue_files, disk)
-        self._log = CommitLog(config, self._queues, disk, self._allocator)
+        segments = MappedFileQueue(
+            root / COMMIT_LOG_DIRECTORY, config.mapped_file_size_commit_log, disk, self._allocator
+        )
+        self._log = CommitLog(config, segments, self._queues, now_ms)
+        self.put: Callable[[Append], None] = self._log.put
+        """Add a message to this turn's batch; refused ones have their status at once. (The log's own method: the
+        hottest call of all goes through no frame of ours.)"""
         self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival)
         self._reader = Reader(config, self._log)
         self._sync_queue = SyncQueue(self._reput.dispatch, config.sync_flush_timeout)
@@ -157,13 +163,9 @@ class MessageStore:
 
     # putting
 
-    def put(self, append: Append) -> None:
-        """Add a message to this turn's batch; refused ones have their status at once."""
-        self._log.put(append, self._now_ms)
-
     def put_batch(self, appends: Sequence[Append]) -> None:
         """Add messages that stay contiguous in the log: all of them, or none."""
-        self._log.put_all(appends, self._now_ms)
+        self._log.put_all(appends)
 
     def commit(self) -> list[Append]:
         """Write the batch and return its appends: decided under ASYNC_FLUSH, else PENDING until `when_settled`."""
