@@ -21,10 +21,11 @@ MAX_REFERENCED values. Source: docs/formats.md, "JSON dialect".
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import Enum
 from functools import lru_cache
 from json.encoder import encode_basestring, encode_basestring_ascii
+from types import NoneType
 from typing import Any, Final, Self
 
 import msgspec
@@ -70,7 +71,7 @@ def loads(
 
 
 def dumps(value: object, *, quote_numeric_keys: bool = False, ascii_only: bool = False) -> bytes:
-    """`value` in UTF-8. Takes structs, mappings, lists, tuples, text, numbers, booleans, enums (by name) and None."""
+    """`value` in UTF-8. Takes structs, dicts, lists, tuples, text, numbers, booleans, enums (by name) and None."""
     writer = _Writer(quote_numeric_keys, ascii_only)
     writer.write(value)
     return "".join(writer.parts).encode("utf-8", "replace")
@@ -289,29 +290,38 @@ def _count(value: Any, allowed: int) -> int:
 
 # --- writing ---------------------------------------------------------------------------------------
 
+_SCALARS: Final[dict[type, Callable[[Any], str]]] = {
+    NoneType: lambda _: "null",
+    bool: lambda flag: "true" if flag else "false",
+    int: str,
+    float: lambda number: repr(number) if math.isfinite(number) else "null",
+}
+
 
 class _Writer:
-    __slots__ = ("_quote_numeric_keys", "_text", "parts")
+    __slots__ = ("_quote_numeric_keys", "_scalars", "_text", "parts")
 
     def __init__(self, quote_numeric_keys: bool, ascii_only: bool) -> None:
         self.parts: list[str] = []
         self._quote_numeric_keys = quote_numeric_keys
         self._text: Callable[[str], str] = encode_basestring_ascii if ascii_only else encode_basestring
+        self._scalars: dict[type, Callable[[Any], str]] = _SCALARS | {str: self._text}
 
     def write(self, value: object) -> None:
-        match value:
-            case str() if not isinstance(value, Enum):
-                self.parts.append(self._text(value))
-            case msgspec.Struct():
-                self._write_members((head, getattr(value, attribute)) for head, attribute in _members(type(value)))
-            case ObjectKey():
-                self._write_members((f"{self._text(name)}:", member) for name, member in value)
-            case Mapping():
-                self._write_map(value)
-            case list() | tuple():
-                self._write_list(value)
-            case _:
-                self.parts.append(_scalar(value))
+        if scalar := self._scalars.get(type(value)):
+            self.parts.append(scalar(value))
+        elif isinstance(value, msgspec.Struct):
+            self._write_members((head, getattr(value, attribute)) for head, attribute in _members(type(value)))
+        elif isinstance(value, ObjectKey):
+            self._write_members((f"{self._text(name)}:", member) for name, member in value)
+        elif isinstance(value, dict):
+            self._write_map(value)
+        elif isinstance(value, list | tuple):
+            self._write_list(value)
+        elif isinstance(value, Enum):
+            self.parts.append(f'"{value.name}"')
+        else:
+            raise TypeError(f"no JSON for {type(value).__name__}")
 
     def _write_members(self, members: Iterable[tuple[str, object]]) -> None:
         separator = "{"
@@ -322,7 +332,7 @@ class _Writer:
                 separator = ","
         self.parts.append("{}" if separator == "{" else "}")
 
-    def _write_map(self, value: Mapping[Any, object]) -> None:
+    def _write_map(self, value: Members) -> None:
         separator = "{"
         for key, member in value.items():
             if member is not None:
@@ -346,20 +356,6 @@ class _Writer:
             self.write(element)
             separator = ","
         self.parts.append("[]" if separator == "[" else "]")
-
-
-def _scalar(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, Enum):
-        return f'"{value.name}"'
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else "null"
-    if isinstance(value, int):
-        return str(value)
-    raise TypeError(f"no JSON for {type(value).__name__}")
 
 
 @lru_cache(maxsize=256)
