@@ -14,7 +14,7 @@ the last fingerprint. Source: docs/formats.md, "Heartbeat".
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -22,6 +22,7 @@ import msgspec
 from broker.remoting.selector import Connection
 from protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
 from protocol.bodies.heartbeat import ConsumerData, SubscriptionData
+from protocol.filters.tag import TagFilter
 
 EXPIRY_MS: Final = 120_000
 
@@ -47,6 +48,19 @@ class ClientMember(msgspec.Struct, eq=False):
         self.seen_ms = other.seen_ms
 
 
+class Subscription(msgspec.Struct, frozen=True, eq=False):
+    """One topic of a group, and the test of tags codes that it stands for (None: every message)."""
+
+    data: SubscriptionData
+    matches: Callable[[int], bool] | None
+
+    @classmethod
+    def of(cls, data: SubscriptionData) -> "Subscription":
+        """The subscription with its test, made once and used by every pull."""
+        tags = TagFilter.of(data)
+        return cls(data, None if tags.everything else tags.matches_hash)
+
+
 class ConsumerGroup(msgspec.Struct, eq=False):
     """A consumer group with at least one member."""
 
@@ -54,7 +68,7 @@ class ConsumerGroup(msgspec.Struct, eq=False):
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    subscriptions: dict[str, SubscriptionData] = {}
+    subscriptions: dict[str, Subscription] = {}
     members: dict[Connection, ClientMember] = {}
     fingerprint: int | None = None
 
@@ -199,14 +213,14 @@ def _refresh(members: dict[Connection, ClientMember], member: ClientMember) -> b
     return False
 
 
-def _merge(table: dict[str, SubscriptionData], subscriptions: Iterable[SubscriptionData]) -> bool:
+def _merge(table: dict[str, Subscription], subscriptions: Iterable[SubscriptionData]) -> bool:
     """Apply a member's subscriptions to its group's; True if the set of topics changed."""
     named = {subscription.topic: subscription for subscription in subscriptions}
     before = table.keys() | ()
     for topic, subscription in named.items():
         known = table.get(topic)
-        if known is None or known.sub_version < subscription.sub_version:
-            table[topic] = subscription
+        if known is None or known.data.sub_version < subscription.sub_version:
+            table[topic] = Subscription.of(subscription)
     for topic in before - named.keys():
         del table[topic]
     return before != named.keys()

@@ -159,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
         self._selector = selector
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(selector.config.max_frame_bytes)
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
         self._backlog = 0
         self._deferred: list[Frame] = []
@@ -294,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
         if not request.flag & Flag.ONEWAY:
             self.write(encode_command(response.answer_to(request)))
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Add bytes to what leaves at the end of this turn; dropped when the peer is gone."""
         if self._transport is None:
             return

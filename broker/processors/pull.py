@@ -1,0 +1,152 @@
+"""Pulling: PULL_MESSAGE (11), LITE_PULL_MESSAGE (361).
+
+    PullChecks -> store.get -> answer, or park in Arrivals -> (an arrival, the deadline) -> all of it again, answer
+
+The stored records are the body of the answer: regions of the log go out as they are, behind a head made by filling in
+numbers. Only a pull that found its queue at the end (19), said that it would wait, and runs for the first time is
+parked, in the step that found the queue so. When it is resumed everything is checked anew, offsets are not committed
+again, and it is answered whatever comes; if its client is gone, nothing happens.
+
+Source: docs/formats.md, "Pull", "Long polling".
+"""
+
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from broker.delivery.arrivals import Arrivals, ParkedPull
+from broker.metadata.consumer_offsets import ConsumerOffsetTable
+from broker.processors.pull_answer import pull_answer_head
+from broker.processors.pull_checks import AdmittedPull, PullChecks, PullConfig, PullForbidden
+from broker.remoting.dispatch import Processor, error_response
+from broker.remoting.selector import Connection
+from broker.store.message_store import MessageStore
+from broker.store.reading import GetResult, GetStatus
+from protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.pull import PullMessageHeader
+
+CODE_OF_STATUS: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+EMPTY_QUEUE: Final = frozenset((GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE))
+"""Of an empty queue a consumer can only want offset 0: any other has moved."""
+
+
+class PullStatistics(msgspec.Struct, frozen=True):
+    """Totals since the start: pulls answered with messages and without, and what they were answered with."""
+
+    found: int
+    missed: int
+    messages: int
+    bytes: int
+
+
+class PullProcessor:
+    """Reads queues for consumers."""
+
+    def __init__(
+        self,
+        config: PullConfig,
+        checks: PullChecks,
+        store: MessageStore,
+        offsets: ConsumerOffsetTable,
+        arrivals: Arrivals,
+    ) -> None:
+        self._short_wait_ms = None if config.long_polling_enable else config.short_polling_time_mills
+        self._checks = checks
+        self._store = store
+        self._offsets = offsets
+        self._arrivals = arrivals
+        self._found = 0
+        self._missed = 0
+        self._messages = 0
+        self._bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<PullProcessor found={self._found} missed={self._missed}>"
+
+    def statistics(self) -> PullStatistics:
+        """The figures now."""
+        return PullStatistics(found=self._found, missed=self._missed, messages=self._messages, bytes=self._bytes)
+
+    def handlers(self) -> dict[RequestCode, Processor]:
+        """What this processor serves."""
+        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+
+    def pull(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """Requests 11 and 361."""
+        return self._pull(connection, command, command.header(PullMessageHeader), is_first=True)
+
+    def _pull(
+        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, *, is_first: bool
+    ) -> RemotingCommand | None:
+        try:
+            admitted = self._checks.admit(connection, command, header)
+        except PullForbidden as refusal:
+            kind = refusal.forbidden_type
+            ext = None if kind is None else {"forbiddenType": str(kind)}
+            return RemotingCommand.response(refusal.code, refusal.remark, ext)
+        topic, queue_id = header.topic, header.queue_id
+        result = self._store.get(topic, queue_id, header.queue_offset, max(header.max_msg_nums, 1), admitted.matches)
+        code = CODE_OF_STATUS[result.status]
+        if header.queue_offset and result.status in EMPTY_QUEUE:
+            code = ResponseCode.PULL_OFFSET_MOVED
+        if is_first and header.sys_flag & PullSysFlag.COMMIT_OFFSET:
+            self._offsets.commit(header.consumer_group, topic, queue_id, header.commit_offset)
+        if is_first and code is ResponseCode.PULL_NOT_FOUND and self._park(connection, command, header, admitted):
+            return None
+        self._offsets.note_pull(header.consumer_group, topic, queue_id, result.next_begin_offset)
+        self._answer(connection, command, code, result, admitted)
+        return None
+
+    def _park(
+        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, admitted: AdmittedPull
+    ) -> bool:
+        """Let the pull wait, if its client agreed to it."""
+        wait_ms = header.suspend_timeout_millis if self._short_wait_ms is None else self._short_wait_ms
+        if not header.sys_flag & PullSysFlag.SUSPEND or wait_ms <= 0 or self._arrivals.is_closed:
+            return False
+        resume = partial(self._resume, connection, command.detached(), header)
+        pull = ParkedPull(connection, header.topic, header.queue_id, header.queue_offset, admitted.matches, resume)
+        self._arrivals.park(pull, wait_ms)
+        return True
+
+    def _resume(self, connection: Connection, command: RemotingCommand, header: PullMessageHeader) -> None:
+        if connection.closed:
+            return
+        try:
+            response = self._pull(connection, command, header, is_first=False)
+        except Exception as error:  # noqa: BLE001 (answered, and logged there)
+            response = error_response(command, connection.peer, error)
+        if response is not None:
+            connection.answer(command, response)
+
+    def _answer(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        code: ResponseCode,
+        result: GetResult,
+        admitted: AdmittedPull,
+    ) -> None:
+        if command.is_oneway:
+            return
+        connection.write(pull_answer_head(command, code, result, admitted.topic, admitted.group))
+        for region in result.regions:
+            connection.write(region.view)
+        if result.status is GetStatus.FOUND:
+            self._found += 1
+            self._messages += result.message_count
+            self._bytes += result.total_bytes
+        else:
+            self._missed += 1

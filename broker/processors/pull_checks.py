@@ -1,0 +1,157 @@
+"""Whether a pull may be served, and what it wants of its queue: RocketMQ's checks, in its order, with its remarks.
+
+    broker -> group -> topic -> queue -> subscription -> filter
+
+What a consumer wants of a topic stands in its request, if the flag SUBSCRIPTION says so, or came with its group's
+heartbeat. Refusals are RequestErrors; those for want of permission also say on whose account, in the answer's ext field
+`forbiddenType`. Source: docs/formats.md, "Pull".
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from broker.metadata.client_sessions import ClientSessions, Subscription
+from broker.metadata.subscription_groups import SubscriptionGroups
+from broker.metadata.topics import TopicTable
+from broker.remoting.selector import Connection
+from protocol.bodies.heartbeat import SubscriptionData
+from protocol.bodies.subscription_group import SubscriptionGroupConfig
+from protocol.bodies.topic import TopicConfig
+from protocol.codes import FAQ, Permission, PullSysFlag, RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RequestError
+from protocol.filters.tag import is_tag_type, subscribe
+from protocol.headers.pull import PullMessageHeader
+
+
+class PullConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What pulling depends on."""
+
+    broker_ip: str  # as it stands in remarks
+    broker_permission: int = Permission.READ_WRITE
+    lite_pull_message_enable: bool = True  # 361 may be asked
+    long_polling_enable: bool = True  # a parked pull waits as long as it said
+    short_polling_time_mills: int = 1_000  # else this long
+
+
+class ForbiddenType:
+    """On whose account a pull is forbidden."""
+
+    BROKER: Final = 1
+    GROUP: Final = 2
+    TOPIC: Final = 3
+    BROADCASTING: Final = 4
+    SUBSCRIPTION: Final = 5
+
+
+class PullForbidden(RequestError):
+    """NO_PERMISSION, with its `ForbiddenType` (None: it has none)."""
+
+    def __init__(self, forbidden_type: int | None, remark: str) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.forbidden_type = forbidden_type
+
+
+class AdmittedPull(msgspec.Struct, frozen=True, gc=False):
+    """A pull that may be served; `matches` tests tags codes, None takes every message."""
+
+    topic: TopicConfig
+    group: SubscriptionGroupConfig
+    matches: Callable[[int], bool] | None
+
+
+class PullChecks:
+    """Admits pulls."""
+
+    def __init__(
+        self, config: PullConfig, topics: TopicTable, groups: SubscriptionGroups, sessions: ClientSessions
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._sessions = sessions
+
+    def __repr__(self) -> str:
+        return f"<PullChecks {self._config}>"
+
+    def admit(self, connection: Connection, command: RemotingCommand, header: PullMessageHeader) -> AdmittedPull:
+        """The pull with what it needs; RequestError if it may not be served."""
+        self._check_broker(command)
+        group = self._group(header)
+        topic = self._topic(connection, header)
+        if header.sys_flag & PullSysFlag.SUBSCRIPTION:
+            subscription = requested_subscription(header.subscription, header.expression_type)
+        else:
+            subscription = self._registered_subscription(group, header)
+        kind = subscription.data.expression_type
+        if not is_tag_type(kind):
+            remark = f"The broker does not support consumer to filter message by {kind}"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        return AdmittedPull(topic, group, subscription.matches)
+
+    def _check_broker(self, command: RemotingCommand) -> None:
+        config = self._config
+        if not config.broker_permission & Permission.READ:
+            raise PullForbidden(ForbiddenType.BROKER, f"the broker[{config.broker_ip}] pulling message is forbidden")
+        if command.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
+            raise PullForbidden(None, f"the broker[{config.broker_ip}] for lite pull consumer is forbidden")
+
+    def _group(self, header: PullMessageHeader) -> SubscriptionGroupConfig:
+        name = header.consumer_group
+        group = self._groups.find_or_create(name)
+        if group is None:
+            remark = f"subscription group [{name}] does not exist, {FAQ}"
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not group.consume_enable:
+            raise PullForbidden(ForbiddenType.GROUP, f"subscription group no permission, {name}")
+        return group
+
+    def _topic(self, connection: Connection, header: PullMessageHeader) -> TopicConfig:
+        name = header.topic
+        topic = self._topics.find(name)
+        if topic is None:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {FAQ}")
+        if not topic.perm & Permission.READ:
+            raise PullForbidden(ForbiddenType.TOPIC, f"the topic[{name}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            remark = (
+                f"queueId[{header.queue_id}] is illegal, topic:[{name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{connection.peer}]"
+            )
+            raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
+        return topic
+
+    def _registered_subscription(self, group: SubscriptionGroupConfig, header: PullMessageHeader) -> Subscription:
+        name, topic = header.consumer_group, header.topic
+        members = self._sessions.consumer_group(name)
+        if members is None:
+            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+        if members.is_broadcast and not group.consume_broadcast_enable:
+            remark = f"the consumer group[{name}] can not consume by broadcast way"
+            raise PullForbidden(ForbiddenType.BROADCASTING, remark)
+        if not self._groups.may_read(name, topic):
+            remark = f"the consumer group[{name}] is forbidden for topic[{topic}]"
+            raise PullForbidden(ForbiddenType.SUBSCRIPTION, remark)
+        subscription = members.subscriptions.get(topic)
+        if subscription is None:
+            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+        if subscription.data.sub_version < header.sub_version:
+            raise RequestError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return subscription
+
+
+@lru_cache(maxsize=4096)
+def requested_subscription(expression: str | None, expression_type: str | None) -> Subscription:
+    """What a request itself asks for; RequestError(SUBSCRIPTION_PARSE_FAILED) for an expression that is none."""
+    if not is_tag_type(expression_type):
+        is_none = not expression
+        data = SubscriptionData(sub_string=expression or "", expression_type=expression_type or "")
+    else:
+        is_none = bool(expression) and not (expression or "").replace("||", "")
+        data = subscribe("", expression, 0)
+    if is_none:
+        raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+    return Subscription.of(data)
