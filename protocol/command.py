@@ -107,7 +107,7 @@ class RemotingCommand(msgspec.Struct, gc=False):
         if self.ext is None:
             try:
                 return _json_decoder(header_type).decode(self.raw_ext)
-            except msgspec.DecodeError:
+            except (ValueError, RecursionError):
                 pass  # not the plain case: numbers for text, nulls, single quotes ... or really wrong
         try:
             return msgspec.convert(self.ext_fields(), header_type, strict=False)

@@ -39,7 +39,7 @@ def decode_command(frame: Frame) -> RemotingCommand | None:
     if dialect == JSON:
         try:
             command = _decode_plain_json(header)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (ValueError, RecursionError):  # msgspec.DecodeError is a ValueError
             tolerant = _decode_tolerant_json(bytes(header))
             if tolerant is None:
                 return None

@@ -130,6 +130,13 @@ def test_what_is_no_header_closes_the_connection(dialect: int, header: bytes) ->
         decode_command(Frame(dialect, memoryview(header), memoryview(b"")))
 
 
+@pytest.mark.parametrize("start", [b'{"x":', b'{"code":34,"extFields":{"x":'])
+def test_nesting_without_end_closes_the_connection(start: bytes) -> None:
+    """A header nested a hundred thousand deep is a ProtocolError, in known and in unknown members."""
+    with pytest.raises(ProtocolError, match="header is not JSON"):
+        json_command(start + b"[" * 100_000)
+
+
 @pytest.mark.parametrize("ext", [b"5", b"[1]", b'"x"', b"{"])
 def test_ext_fields_that_are_no_map_close_the_connection(ext: bytes) -> None:
     """Only an empty text counts as no fields."""
