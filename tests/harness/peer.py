@@ -1,122 +1,100 @@
-"""A peer in the test's own event loop: raw frames out, decoded frames in, and every habit a bad peer can have.
+"""A peer without a socket: a real connection over a transport that only remembers.
 
-Like `raw.py` it knows frames only, from the standard library; unlike it, it shares a loop with the server under test,
-so that a test can look at both sides between two steps. Frame: docs/formats.md, "Frame".
+    peer = Peer(dispatcher)
+    answer = peer.ask(RemotingCommand.request(...))
+
+Whatever the broker writes within the turn is decoded again; what it writes later is in `received`.
 """
 
 import asyncio
-import json
-import socket
-from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any
 
-from tests.harness.raw import frame, texts
-
-PATIENCE_S = 10.0
+from broker.remoting.dispatch import Dispatcher
+from broker.remoting.selector import Connection, RemotingConfig, Selector
+from protocol.command import RemotingCommand
+from protocol.frame import FrameDecoder
+from protocol.serialize import decode_command, encode_command
 
 
-class Received(NamedTuple):
-    """A frame that the other side sent."""
+class MemoryTransport(asyncio.Transport):
+    """Takes everything at once, until `stuck` is set: then it keeps it as a slow peer's kernel would."""
 
-    dialect: int
-    header: dict[str, Any]
-    body: bytes
+    def __init__(self, peername: tuple[str, int]) -> None:
+        super().__init__({"peername": peername})
+        self.written = bytearray()
+        self.backlog = bytearray()
+        self.stuck = False
+        self.reading = True
+        self.closing = False
 
-    @property
-    def code(self) -> int:
-        code: int = self.header["code"]
-        return code
+    def write(self, data: Any) -> None:
+        (self.backlog if self.stuck else self.written).extend(data)
 
-    @property
-    def remark(self) -> str | None:
-        return self.header.get("remark")
+    def get_write_buffer_size(self) -> int:
+        return len(self.backlog)
 
-    @property
-    def ext(self) -> dict[str, str]:
-        return self.header.get("extFields") or {}
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high == 0
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    abort = close
 
 
 class Peer:
-    """`async with await Peer.connect(port) as peer`; every wait ends after PATIENCE_S with a TimeoutError."""
+    """One client's end of a connection to `dispatcher`'s processors."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._opaque = 0
-
-    @classmethod
-    async def connect(cls, port: int, host: str = "127.0.0.1", receive_buffer_bytes: int | None = None) -> Self:
-        """`receive_buffer_bytes` makes the kernel hold little for a peer that does not read."""
-        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        if receive_buffer_bytes is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, (host, port))
-        # A limit of one keeps the stream from reading ahead: what a test does not read stays with the server.
-        return cls(*await asyncio.open_connection(sock=sock, limit=1 if receive_buffer_bytes else 2**16))
-
-    @property
-    def address(self) -> str:
-        """This end, as the other one sees it."""
-        host, port = self._writer.get_extra_info("sockname")[:2]
-        return f"{host}:{port}"
-
-    def send(self, data: bytes) -> None:
-        """Any bytes at all."""
-        self._writer.write(data)
-
-    def ask(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"", **header: Any) -> int:
-        """Send a request without waiting; returns its opaque."""
-        self._opaque += 1
-        fields = {} if ext is None else {"extFields": texts(ext)}
-        self.send(frame({"code": code, "opaque": self._opaque, **fields, **header}, body))
-        return self._opaque
-
-    async def call(
-        self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"", **header: Any
-    ) -> Received:
-        """Send a request and take the next frame, which must be its answer."""
-        opaque = self.ask(code, ext, body, **header)
-        received = await self.receive()
-        assert received.header["flag"] & 1
-        assert received.header["opaque"] == opaque
-        return received
-
-    async def receive(self) -> Received:
-        """The next frame; IncompleteReadError if the connection ends before. JSON headers only are decoded."""
-        async with asyncio.timeout(PATIENCE_S):
-            length = int.from_bytes(await self._reader.readexactly(4), "big")
-            payload = await self._reader.readexactly(length)
-        header_end = 4 + int.from_bytes(payload[1:4], "big")
-        header = {} if payload[0] else json.loads(payload[4:header_end])
-        return Received(payload[0], header, payload[header_end:])
-
-    async def receive_raw(self) -> bytes:
-        """The next frame as it came, its length word included."""
-        async with asyncio.timeout(PATIENCE_S):
-            prefix = await self._reader.readexactly(4)
-            return prefix + await self._reader.readexactly(int.from_bytes(prefix, "big"))
-
-    async def rest(self) -> bytes:
-        """Everything until the other side hangs up."""
-        async with asyncio.timeout(PATIENCE_S):
-            try:
-                return await self._reader.read()
-            except ConnectionResetError:
-                return b""
-
-    async def close(self) -> None:
-        self._writer.close()
-        try:
-            await self._writer.wait_closed()
-        except ConnectionError:
-            pass  # the other side was faster
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def __init__(
+        self, dispatcher: Dispatcher, selector: Selector | None = None, address: tuple[str, int] = ("127.0.0.9", 4321)
     ) -> None:
-        await self.close()
+        self.selector = selector or Selector(dispatcher, RemotingConfig())
+        self.transport = MemoryTransport(address)
+        self.connection = Connection(self.selector)
+        self.connection.connection_made(self.transport)
+        self._decoder = FrameDecoder()
+        self._opaque = 0
+        self.received: list[RemotingCommand] = []
+
+    def send(self, *commands: RemotingCommand) -> None:
+        """Let the broker read these in one go; opaques are given here."""
+        for command in commands:
+            self._opaque += 1
+            command.opaque = self._opaque
+        self.send_bytes(b"".join(map(encode_command, commands)))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Let the broker read this."""
+        self.connection.get_buffer(-1)[: len(data)] = data
+        self.connection.buffer_updated(len(data))
+        self.take()
+
+    def take(self) -> list[RemotingCommand]:
+        """Add what was written since to `received`, and return it."""
+        self.selector.flush()
+        frames = self._decoder.feed(memoryview(bytes(self.transport.written)))
+        self.transport.written.clear()
+        commands = [command for frame in frames if (command := decode_command(frame)) is not None]
+        self.received += commands
+        return commands
+
+    def ask(self, command: RemotingCommand) -> RemotingCommand:
+        """Send one request; its answer must come within the turn."""
+        self.send(command)
+        answers = [answer for answer in self.received if answer.is_response and answer.opaque == command.opaque]
+        assert len(answers) == 1, f"{len(answers)} answers to {command}"
+        return answers[0]
+
+    def lose(self) -> None:
+        """The connection breaks."""
+        self.transport.closing = True
+        self.connection.connection_lost(None)

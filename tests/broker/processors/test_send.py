@@ -1,0 +1,316 @@
+"""Sends: every check in its order, with RocketMQ's codes and remarks, and what is stored of those that pass."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
+from broker.metadata.topics import TopicsConfig, TopicTable
+from broker.processors.send import SendConfig, SendProcessor
+from broker.processors.send_answer import SendAnswers
+from broker.processors.stored_properties import PropertyCompletion
+from broker.remoting.dispatch import Dispatcher, Pool
+from broker.store.config import FlushDiskType, StoreConfig
+from broker.store.message_store import MessageStore
+from protocol.bodies.topic import TopicConfig
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import ROCKETMQ, RemotingCommand
+from protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from protocol.message import BatchRecord, MessageExt, encode_batch
+from protocol.message_id import decode_offset_id, encode_host
+from protocol.record import decode
+from tests.harness.peer import Peer
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+HOST = encode_host("10.0.0.1", 10911)
+NOW = 1_700_000_000_000
+
+
+class Sends:
+    """A send processor over a real store, and a peer."""
+
+    def __init__(self, root: Path, **settings: Any) -> None:
+        store_settings = {name: settings.pop(name) for name in ("flush_disk_type",) if name in settings}
+        self.store = MessageStore(
+            StoreConfig(
+                store_path_root_dir=root,
+                store_host=HOST,
+                mapped_file_size_commit_log=8 << 20,
+                **store_settings,
+            ),
+            lambda: NOW,
+        )
+        self.store.load()
+        self.store.start()
+        self.topics = TopicTable(TopicsConfig(cluster_name="C", broker_name="b"), lambda: NOW)
+        self.topics.load(None)
+        self.topics.update(TopicConfig("T", 4, 4))
+        self.groups = SubscriptionGroups(GroupsConfig(**settings.pop("groups", {})), lambda: NOW)
+        self.groups.load(None)
+        self.pool = Pool("send", 10_000)
+        self.processor = SendProcessor(
+            SendConfig(broker_ip="10.0.0.1", **settings),
+            self.store,
+            (self.topics, self.groups),
+            (PropertyCompletion("C", lambda: "MADE"), SendAnswers("R", trace_on=True, store_host=HOST)),
+            self.pool,
+            lambda: NOW,
+        )
+        dispatcher = Dispatcher()
+        for code, handler in self.processor.handlers().items():
+            dispatcher.register([code], handler, self.pool)
+        dispatcher.at_turn_end(self.processor.finish_turn)
+        self.peer = Peer(dispatcher)
+
+    def ask(self, body: bytes = b"body", *, code: int = RequestCode.SEND_MESSAGE_V2, **fields: Any) -> RemotingCommand:
+        return self.peer.ask(send(body, code=code, **fields))
+
+    def stored(self, answer: RemotingCommand) -> list[MessageExt]:
+        """The messages that an answer speaks of, read back from the log."""
+        messages = []
+        for message_id in answer.ext_fields()["msgId"].split(","):
+            data = self.store.record_at(decode_offset_id(message_id)[2])
+            assert data is not None
+            messages += decode(data)
+        return messages
+
+
+def send(body: bytes = b"body", *, code: int = RequestCode.SEND_MESSAGE_V2, **fields: Any) -> RemotingCommand:
+    header_type = SendMessageHeader if code == RequestCode.SEND_MESSAGE else SendMessageV2Header
+    version = fields.pop("version", 479)
+    header = msgspec.structs.replace(header_type("PG", "T", "TBW102", 4, 0, 0, NOW - 5, 7), **fields)
+    command = RemotingCommand.request(code, header, body)
+    command.version = version
+    return command
+
+
+@pytest.fixture
+async def sends(tmp_path: Path) -> AsyncIterator[Sends]:
+    sends = Sends(tmp_path)
+    yield sends
+    sends.store.close()
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+async def test_a_send_is_stored_as_it_was_said(sends: Sends, code: int) -> None:
+    """Both forms of the header; the answer says where the message went."""
+    answer = sends.ask(b"payload", code=code, queue_id=2, properties="KEYS\x01k\x02UNIQ_KEY\x01U\x02TAGS\x01a")
+    assert (answer.code, answer.remark, bytes(answer.body)) == (0, None, b"")
+    ext = answer.ext_fields()
+    assert {name: ext[name] for name in ("queueId", "queueOffset", "transactionId", "MSG_REGION", "TRACE_ON")} == {
+        "queueId": "2", "queueOffset": "0", "transactionId": "U", "MSG_REGION": "R", "TRACE_ON": "true",
+    }  # fmt: skip
+    (message,) = sends.stored(answer)
+    assert (message.topic, message.queue_id, message.body, message.flag) == ("T", 2, b"payload", 7)
+    assert message.properties == {"KEYS": "k", "UNIQ_KEY": "U", "TAGS": "a", "CLUSTER": "C"}
+    assert (message.born_timestamp, message.born_host) == (NOW - 5, ("127.0.0.9", 4321))
+    assert message.store_host == ("10.0.0.1", 10911)
+
+
+async def test_all_sends_of_a_read_are_answered_in_it(sends: Sends) -> None:
+    """One hundred frames in one read: one hundred answers, offsets in order."""
+    sends.peer.send(*(send(b"%d" % n, queue_id=n % 2) for n in range(100)))
+    offsets = [(a.opaque, int(a.ext_fields()["queueOffset"])) for a in sends.peer.received]
+    assert offsets == [(n + 1, n // 2) for n in range(100)]
+
+
+async def test_answers_in_the_dialect_of_the_request(sends: Sends) -> None:
+    """A binary request gets a binary answer with the same fields."""
+    command = send()
+    command.dialect = ROCKETMQ
+    answer = sends.peer.ask(command)
+    assert answer.dialect == ROCKETMQ
+    assert set(answer.ext_fields()) == {"msgId", "queueId", "queueOffset", "transactionId", "MSG_REGION", "TRACE_ON"}
+
+
+async def test_oneway_sends_are_stored_and_never_answered(sends: Sends) -> None:
+    """Neither success nor failure is answered."""
+    command, wrong = send(), send(topic="no spaces please")
+    command.flag = wrong.flag = 2
+    sends.peer.send(command, wrong)
+    assert sends.peer.received == []
+    assert sends.store.max_offset("T", 0) == 1
+
+
+async def test_empty_bodies_are_stored(sends: Sends) -> None:
+    """A body of no bytes is a body."""
+    (message,) = sends.stored(sends.ask(b""))
+    assert message.body == b""
+
+
+async def test_the_broker_chooses_a_queue_when_asked(sends: Sends) -> None:
+    """queueId -1 lands in any queue, and in different ones."""
+    queues = {int(sends.ask(queue_id=-1).ext_fields()["queueId"]) for _ in range(100)}
+    assert queues == {0, 1, 2, 3}
+
+
+TOPIC_TEXT = (
+    "TopicConfig [topicName=T, readQueueNums=4, writeQueueNums=4, perm=RW-, topicFilterType=SINGLE_TAG, "
+    "topicSysFlag=0, order=false, attributes={}]"
+)
+ILLEGAL = (
+    "the message is illegal, maybe msg body or properties length not matched. msg body length limit 4194304B, "
+    "msg properties length limit 32KB."
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"topic": " "}, 29, "The specified topic is blank."),
+        ({"topic": "a b"}, 29, "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ({"topic": "L" * 128}, 29, "The specified topic is longer than topic max length."),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, 16, "Sending message to topic[SCHEDULE_TOPIC_XXXX] is forbidden."),
+        ({"topic": "New", "default_topic": "T"}, 17, "topic[New] not exist, apply first please!" + FAQ),
+        ({"topic": "New", "default_topic": "None"}, 17, "topic[New] not exist, apply first please!" + FAQ),
+        ({"queue_id": 4}, 29, f"request queueId[4] is illegal, {TOPIC_TEXT} Producer: 127.0.0.9:4321"),
+        ({"body": bytes(4_194_305)}, 13, ILLEGAL),
+        ({"properties": "a\x01" + "x" * 32_768}, 13, ILLEGAL),
+    ],
+)  # fmt: skip
+async def test_refusals(sends: Sends, fields: dict[str, Any], code: int, remark: str) -> None:
+    """Code, remark, and the region in the ext fields all the same; nothing is stored."""
+    sends.peer.selector.receive_buffer = memoryview(bytearray(8 << 20))
+    answer = sends.ask(fields.pop("body", b"body"), **fields)
+    assert (answer.code, answer.remark) == (code, remark)
+    assert answer.ext_fields() == {"MSG_REGION": "R", "TRACE_ON": "true"}
+    assert sends.store.max_physical_offset == 0
+
+
+async def test_the_largest_body_is_stored(sends: Sends) -> None:
+    """The limit is on the body: exactly maxMessageSize passes."""
+    sends.peer.selector.receive_buffer = memoryview(bytearray(8 << 20))
+    assert sends.ask(bytes(4_194_304)).code == 0
+
+
+async def test_a_missing_required_field_is_an_exception_answer(sends: Sends) -> None:
+    """Code 1 without region, as for everything that fails before the checks."""
+    command = send()
+    assert command.ext is not None
+    del command.ext["b"]
+    answer = sends.peer.ask(command)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.ext_fields() == {}
+
+
+@pytest.mark.parametrize(("wanted", "queues"), [(4, 4), (100, 8), (-1, 0)])
+async def test_unknown_topics_are_made_after_the_template(sends: Sends, wanted: int, queues: int) -> None:
+    """As many queues as asked for, at most the template's, without its INHERIT bit."""
+    sends.ask(topic="New", default_topic_queue_nums=wanted)
+    topic = sends.topics.find("New")
+    assert topic is not None
+    assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (queues, queues, 6)
+
+
+async def test_sends_before_the_start_time_are_refused(tmp_path: Path) -> None:
+    """startAcceptSendRequestTimeStamp."""
+    sends = Sends(tmp_path, start_accept_ms=NOW + 1000)
+    answer = sends.ask()
+    assert answer.code == 1
+    assert (answer.remark or "").startswith("broker unable to service, until 20")
+    sends.store.close()
+
+
+async def test_a_read_only_broker_refuses_order_topics_only(tmp_path: Path) -> None:
+    """Broker permission is looked at for order topics, before everything but the start time."""
+    sends = Sends(tmp_path, broker_permission=4)
+    sends.topics.update(TopicConfig("Ordered", 4, 4, order=True))
+    assert sends.ask().code == 0
+    answer = sends.ask(topic="Ordered")
+    assert (answer.code, answer.remark) == (16, "the broker[10.0.0.1] sending message is forbidden")
+    sends.store.close()
+
+
+async def test_retries_of_clients_land_in_the_retry_topic_until_their_limit(sends: Sends) -> None:
+    """The group's 16 tries, or the header's from version 121 on; then the dead letters."""
+    cases = [(16, None, 479, "%RETRY%g"), (17, None, 479, "%DLQ%g"), (4, 3, 479, "%DLQ%g"), (4, 3, 120, "%RETRY%g")]
+    for tried, limit, version, topic in cases:
+        answer = sends.ask(topic="%RETRY%g", reconsume_times=tried, max_reconsume_times=limit, version=version)
+        (message,) = sends.stored(answer)
+        assert (message.topic, message.reconsume_times, message.queue_id) == (topic, tried, 0)
+
+
+async def test_retries_of_an_unknown_group_are_refused(tmp_path: Path) -> None:
+    """26 where groups are not made on first sight."""
+    sends = Sends(tmp_path, groups={"auto_create_subscription_group": False})
+    answer = sends.ask(topic="%RETRY%g")
+    assert (answer.code, answer.remark) == (26, "subscription group not exist, g " + FAQ)
+    sends.store.close()
+
+
+BATCH = [BatchRecord(n, b"b%d" % n, b"UNIQ_KEY\x01U%d\x02TAGS\x01t%d" % (n, n)) for n in range(3)]
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+async def test_a_batch_is_stored_message_by_message(sends: Sends, code: int) -> None:
+    """Consecutive offsets, each with its own properties; one answer with all ids."""
+    answer = sends.ask(encode_batch(BATCH), code=code, batch=True, queue_id=1, properties="WAIT\x01true")
+    assert answer.code == 0
+    assert answer.ext_fields()["queueOffset"] == "0"
+    messages = sends.stored(answer)
+    assert [(m.body, m.flag, m.tags, m.queue_offset, m.queue_id) for m in messages] == [
+        (b"b%d" % n, n, f"t{n}", n, 1) for n in range(3)
+    ]
+    assert all(m.properties["WAIT"] == "true" for m in messages)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"topic": "%RETRY%g"}, 13, "batch request does not support retry group %RETRY%g"),
+        ({"sys_flag": 4}, 13, ILLEGAL),
+        ({"body": b""}, 13, ILLEGAL),
+        ({"body": b"damaged"}, 1, None),
+    ],
+)
+async def test_batches_that_are_refused(sends: Sends, fields: dict[str, Any], code: int, remark: str | None) -> None:
+    """A batch is stored whole or not at all."""
+    answer = sends.ask(fields.pop("body", encode_batch(BATCH)), batch=True, **fields)
+    assert answer.code == code
+    assert remark is None or answer.remark == remark
+    assert sends.store.max_physical_offset == 0
+
+
+async def test_a_batch_flag_of_one_is_no_batch(sends: Sends) -> None:
+    """The C++ client's "1" does not read as true: one message whose body is the encoding."""
+    body = encode_batch(BATCH)
+    command = send(body, code=RequestCode.SEND_MESSAGE)
+    assert command.ext is not None
+    command.ext["batch"] = "1"
+    (message,) = sends.stored(sends.peer.ask(command))
+    assert message.body == body
+
+
+async def test_transaction_flags_without_a_transaction_follow_the_table(sends: Sends) -> None:
+    """Prepared and rolled-back records get no queue offset of their own."""
+    offsets = [sends.ask(sys_flag=kind).ext_fields()["queueOffset"] for kind in (0, 4, 8, 12, 0)]
+    assert offsets == ["0", "0", "1", "0", "2"]
+
+
+async def test_multi_tag_topics_mark_their_messages(sends: Sends) -> None:
+    """The filter type of the topic is in the message's sysFlag."""
+    topic = TopicConfig.decode(b'{"topicName":"M","topicFilterType":"MULTI_TAG","readQueueNums":1,"writeQueueNums":1}')
+    sends.topics.update(topic)
+    (message,) = sends.stored(sends.ask(topic="M"))
+    assert message.sys_flag & 2
+
+
+async def test_a_store_that_cannot_take_it_says_so(sends: Sends) -> None:
+    """After the store is closed: 14, with the disk's state in the remark."""
+    sends.store.close()
+    answer = sends.ask()
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert (answer.remark or "").startswith("service not available now. It may be caused by one of the following")
+
+
+async def test_under_sync_flush_the_answer_waits_for_the_flush(tmp_path: Path) -> None:
+    """The place in the pool is held until then."""
+    sends = Sends(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    sends.peer.send(send(), send())
+    assert (sends.peer.received, sends.pool.held) == ([], 2)
+    sends.store.close()
+    assert [answer.code for answer in sends.peer.take()] == [0, 0]
+    assert sends.pool.held == 0
