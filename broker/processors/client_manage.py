@@ -1,0 +1,205 @@
+"""Who is there: HEART_BEAT (34), UNREGISTER_CLIENT (35), CHECK_CLIENT_CONFIG (46), GET_CONSUMER_LIST_BY_GROUP (38), and
+the notice to a group that its members have changed (40, pushed).
+
+A heartbeat makes what a group needs, the group itself and its retry topic, before its member is registered: consumers
+ask for the route of that topic at once. A group that may not be made is passed over in silence.
+
+Every member of a clustering group hears of a change: one who joins (itself first, before its answer), leaves, goes
+silent or is cut off, and of a change of the topics. A group may be told to keep quiet, except when a connection ends.
+With realTimeNotifyConsumerChange=false notices gather for NOTICE_INTERVAL_MS.
+
+Source: docs/formats.md, "Heartbeat", "Groups".
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from broker.metadata.client_sessions import ClientMember, ClientSessions, ConsumerGroup
+from broker.metadata.subscription_groups import SubscriptionGroups
+from broker.metadata.topics import UNIT_SUB, TopicTable
+from broker.remoting.dispatch import Processor
+from broker.remoting.selector import Connection
+from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, ConsumerIdList, HeartbeatData
+from protocol.bodies.subscription_group import SubscriptionGroupConfig
+from protocol.codes import RETRY_PREFIX, LanguageCode, RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RequestError
+from protocol.filters.tag import is_tag_type
+from protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeader
+
+SCAN_INTERVAL_MS: Final = 10_000
+NOTICE_INTERVAL_MS: Final = 15_000
+
+log = logging.getLogger(__name__)
+
+
+class ClientManageConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How groups hear of their members."""
+
+    real_time_notify_consumer_change: bool = True  # at once
+
+
+class ClientManageStatistics(msgspec.Struct, frozen=True):
+    """Totals since the start."""
+
+    heartbeats: int
+    notices: int
+    expired: int
+
+
+class ClientManageProcessor:
+    """Keeps the client sessions. `now_ms` is a steady clock; `step` is to be called about once a second."""
+
+    def __init__(
+        self,
+        config: ClientManageConfig,
+        sessions: ClientSessions,
+        groups: SubscriptionGroups,
+        topics: TopicTable,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._sessions = sessions
+        self._groups = groups
+        self._topics = topics
+        self._now_ms = now_ms
+        self._gathered: dict[str, None] = {}
+        self._next_scan_ms = 0
+        self._next_notice_ms = 0
+        self._heartbeats = 0
+        self._notices = 0
+        self._expired = 0
+
+    def __repr__(self) -> str:
+        return f"<ClientManageProcessor heartbeats={self._heartbeats} {self._sessions!r}>"
+
+    def statistics(self) -> ClientManageStatistics:
+        """The figures now."""
+        return ClientManageStatistics(heartbeats=self._heartbeats, notices=self._notices, expired=self._expired)
+
+    def handlers(self) -> dict[RequestCode, Processor]:
+        """What this processor serves."""
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
+        }
+
+    # ------------------------------------------------------------------------------------------------------ heartbeat
+
+    def heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 34, of both kinds."""
+        heartbeat = HeartbeatData.decode(command.body)
+        self._heartbeats += 1
+        changes = [self._hear_consumers(connection, command, heartbeat, data) for data in heartbeat.consumer_data_set]
+        for producers in heartbeat.producer_data_set:
+            self._sessions.join_producers(producers.group_name, self._member(connection, command, heartbeat))
+        is_changed = any(changes) if heartbeat.heartbeat_fingerprint else True
+        ext = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if is_changed else "false"}
+        return RemotingCommand.response(ext=ext)
+
+    def _hear_consumers(
+        self, connection: Connection, command: RemotingCommand, heartbeat: HeartbeatData, data: ConsumerData
+    ) -> bool:
+        """Register a member of a consumer group; whether it should send its subscriptions (again)."""
+        name = data.group_name
+        group = self._groups.find_or_create(name)
+        if group is None:
+            return False
+        self._make_retry_topic(group, data)
+        fingerprint, without_sub = heartbeat.heartbeat_fingerprint, heartbeat.without_sub
+        is_other = self._sessions.is_other_fingerprint(name, fingerprint, without_subscriptions=without_sub)
+        member = self._member(connection, command, heartbeat)
+        if fingerprint and without_sub:
+            has_changed = self._sessions.refresh_consumers(data, member)
+        else:
+            has_changed = self._sessions.join_consumers(data, member, fingerprint)
+        members = self._sessions.consumer_group(name)
+        if has_changed and members is not None and group.notify_consumer_ids_changed_enable:
+            self._notify(members)
+        return is_other
+
+    def _make_retry_topic(self, group: SubscriptionGroupConfig, data: ConsumerData) -> None:
+        name = RETRY_PREFIX + group.group_name
+        if self._topics.find(name) is None:
+            subscribed = (self._topics.find(subscription.topic) for subscription in data.subscription_data_set)
+            is_ordered = any(topic is not None and topic.order for topic in subscribed)
+            sys_flag = UNIT_SUB if data.unit_mode else 0
+            self._topics.create_for_group(name, group.retry_queue_nums, sys_flag=sys_flag, order=is_ordered)
+
+    def _member(self, connection: Connection, command: RemotingCommand, heartbeat: HeartbeatData) -> ClientMember:
+        language = command.language_code or LanguageCode.OTHER
+        return ClientMember(connection, heartbeat.client_id, language.name, command.version, self._now_ms())
+
+    # ---------------------------------------------------------------------------------------------------------- leave
+
+    def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 35."""
+        header = command.header(UnregisterClientHeader)
+        if header.producer_group:
+            self._sessions.leave_producers(header.producer_group, connection)
+        if header.consumer_group:
+            members = self._sessions.leave_consumers(header.consumer_group, connection)
+            group = self._groups.find(header.consumer_group)
+            if members is not None and (group is None or group.notify_consumer_ids_changed_enable):
+                self._notify(members)
+        return RemotingCommand.response()
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A connection is gone, and its client with it."""
+        for group in self._sessions.closed(connection):
+            self._notify(group)
+
+    def step(self, now_ms: int) -> None:
+        """Cut off clients that have been silent for too long; send gathered notices."""
+        if now_ms >= self._next_scan_ms:
+            self._next_scan_ms = now_ms + SCAN_INTERVAL_MS
+            for connection in self._sessions.silent(now_ms):
+                log.info("client expired peer=%s", connection.peer)
+                self._expired += 1
+                connection.abort()
+        if self._gathered and now_ms >= self._next_notice_ms:
+            self._next_notice_ms = now_ms + NOTICE_INTERVAL_MS
+            gathered, self._gathered = self._gathered, {}
+            for name in gathered:
+                group = self._sessions.consumer_group(name)
+                if group is not None:
+                    self._push(group)
+
+    def _notify(self, group: ConsumerGroup) -> None:
+        """Tell the members that they have changed, unless each of them consumes everything anyway."""
+        if group.is_broadcast:
+            return
+        if self._config.real_time_notify_consumer_change:
+            self._push(group)
+        else:
+            self._gathered[group.name] = None
+
+    def _push(self, group: ConsumerGroup) -> None:
+        header = ConsumerGroupHeader(consumer_group=group.name)
+        for connection in group.members:
+            self._notices += 1
+            connection.push(RemotingCommand.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True))
+
+    # -------------------------------------------------------------------------------------------------------- inquire
+
+    def consumer_list(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 38."""
+        name = command.header(ConsumerGroupHeader).consumer_group
+        group = self._sessions.consumer_group(name)
+        if group is None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        return RemotingCommand.response(body=ConsumerIdList(group.client_ids()).encode())
+
+    def check_config(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 46: whether this broker understands an expression."""
+        if command.body:
+            subscription = CheckClientRequestBody.decode(command.body).subscription_data
+            if subscription is not None and not is_tag_type(subscription.expression_type):
+                remark = f"The broker does not support consumer to filter message by {subscription.expression_type}"
+                raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        return RemotingCommand.response()
