@@ -1,0 +1,74 @@
+"""A client of forty lines that knows frames and nothing else: what a test says to a server, byte for byte.
+
+JSON headers are written by the standard library, not by `protocol`: a mistake in our codec cannot hide here. One
+socket, one request at a time; frames that answer something else (callbacks of the broker) are passed over.
+The frame: docs/formats.md, frames.
+"""
+
+import json
+import socket
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+RESPONSE_BIT = 1
+VERSION = 479
+
+
+class Answer(NamedTuple):
+    code: int
+    remark: str | None
+    ext: dict[str, str]
+    body: bytes
+
+
+class RawClient:
+    """Connects at once; `timeout` in seconds bounds the connect and every wait for bytes (TimeoutError)."""
+
+    def __init__(self, host: str, port: int, timeout: float = 5.0) -> None:
+        self._socket = socket.create_connection((host, port), timeout)
+        self._stream = self._socket.makefile("rb")
+        self._opaque = 0
+
+    def call(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"") -> Answer:
+        """Send one request and wait for its answer; ConnectionError if the server hangs up instead."""
+        self._opaque += 1
+        self._socket.sendall(frame({"code": code, "opaque": self._opaque, "extFields": texts(ext or {})}, body))
+        while True:
+            header, answer_body = self._read_frame()
+            if header["flag"] & RESPONSE_BIT and header["opaque"] == self._opaque:
+                return Answer(header["code"], header.get("remark"), header.get("extFields") or {}, answer_body)
+
+    def _read_frame(self) -> tuple[dict[str, Any], bytes]:
+        length = int.from_bytes(self._read(4), "big")
+        payload = self._read(length)
+        header_end = 4 + int.from_bytes(payload[1:4], "big")
+        return json.loads(payload[4:header_end]), payload[header_end:]
+
+    def _read(self, count: int) -> bytes:
+        data = self._stream.read(count)
+        if len(data) < count:
+            raise ConnectionError(f"the server closed the connection, {count - len(data)} bytes short of a frame")
+        return data
+
+    def close(self) -> None:
+        self._stream.close()
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def frame(header: Mapping[str, object], body: bytes = b"") -> bytes:
+    """One frame with a JSON header; `flag`, `language` and `version` are filled in unless given."""
+    text = json.dumps({"flag": 0, "language": "JAVA", "version": VERSION, **header}).encode()
+    return (4 + len(text) + len(body)).to_bytes(4, "big") + len(text).to_bytes(4, "big") + text + body
+
+
+def texts(ext: Mapping[str, object]) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in ext.items()}

@@ -1,0 +1,244 @@
+"""The broker under test: one process tree on free loopback ports and a store of its own, started and stopped by a test.
+
+The suite runs against Skylark, or, to learn what is right, against RocketMQ's own broker:
+
+    pytest tests/interop --broker-under-test=apache-4.9.7
+
+A broker counts as started when its name server routes TBW102, the topic that every client asks for to create others.
+"""
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.harness.raw import Answer, RawClient
+from tests.interop.toolchain import ROOT, apache_broker
+
+LOOPBACK = "127.0.0.1"
+APACHE_VERSION = "4.9.7"
+START_DEADLINE_S = 30.0
+STOP_DEADLINE_S = 15.0
+POLL_S = 0.02
+LOG_TAIL_CHARS = 3_000
+
+SEND_MESSAGE, PULL_MESSAGE, UPDATE_AND_CREATE_TOPIC = 10, 11, 17
+GET_CONSUMER_LIST_BY_GROUP, GET_ROUTEINFO_BY_TOPIC = 38, 105
+OK, PULL_NOT_FOUND = 0, 19
+READ_WRITE = 6
+PULL_WITH_SUBSCRIPTION = 4
+COMPRESSED = 1
+
+# Up to the sysflag of a record; its body, behind its own length, starts at BODY_AT when its hosts are IPv4.
+RECORD_HEAD = struct.Struct(">iiiiiqqi")
+BODY_AT = 88
+
+JAVA_17_FOR_4_9 = (
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+)
+
+
+class StoredMessage(NamedTuple):
+    sys_flag: int
+    body: bytes  # as stored: deflated if the sysflag has COMPRESSED
+    properties: dict[str, str]
+
+
+class BrokerUnderTest:
+    """What a test may ask of the running broker, by raw frames. `namesrv` is its name server, as host:port."""
+
+    def __init__(self, namesrv_port: int, broker_port: int, started_in_s: float) -> None:
+        self.namesrv = f"{LOOPBACK}:{namesrv_port}"
+        self.started_in_s = started_in_s
+        self._name_server = RawClient(LOOPBACK, namesrv_port)
+        self._broker = RawClient(LOOPBACK, broker_port)
+
+    def create_topic(self, topic: str, queues: int) -> None:
+        """Returns when the name server routes it: some clients give up on a topic without a route."""
+        queue_numbers = {"readQueueNums": queues, "writeQueueNums": queues}
+        flags = {"perm": READ_WRITE, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False}
+        ext = {"topic": topic, "defaultTopic": "TBW102", **queue_numbers, **flags}
+        expect(OK, self._broker.call(UPDATE_AND_CREATE_TOPIC, ext))
+        until(lambda: route_known(self._name_server, topic), f"route of {topic}")
+
+    def send(self, topic: str, queue: int, properties: Mapping[str, str], body: bytes = b"") -> None:
+        encoded = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+        target = {"topic": topic, "queueId": queue, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4}
+        flags = {"sysFlag": 0, "flag": 0, "reconsumeTimes": 0, "unitMode": False, "batch": False}
+        origin = {"producerGroup": "raw", "bornTimestamp": int(time.time() * 1000)}
+        ext = {**origin, **target, **flags, "properties": encoded}
+        expect(OK, self._broker.call(SEND_MESSAGE, ext, body))
+
+    def stored(self, topic: str, queue: int) -> list[StoredMessage]:
+        """Every message of a queue, as a pull answers it."""
+        messages: list[StoredMessage] = []
+        while True:
+            who = {"consumerGroup": "raw", "topic": topic, "queueId": queue, "subscription": "*", "subVersion": 0}
+            what = {"queueOffset": len(messages), "maxMsgNums": 32, "commitOffset": 0, "suspendTimeoutMillis": 0}
+            answer = self._broker.call(PULL_MESSAGE, {**who, **what, "sysFlag": PULL_WITH_SUBSCRIPTION})
+            if answer.code == PULL_NOT_FOUND:
+                return messages
+            expect(OK, answer)
+            messages += parse_records(answer.body)
+
+    def members(self, group: str) -> list[str]:
+        """Client ids of the group's consumers; empty if it has none."""
+        answer = self._broker.call(GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+        return json.loads(answer.body)["consumerIdList"] if answer.code == OK else []
+
+    def close(self) -> None:
+        self._name_server.close()
+        self._broker.close()
+
+
+@contextmanager
+def running_broker(kind: str, home: Path) -> Iterator[BrokerUnderTest]:
+    """Start a broker of `kind` ("skylark", "apache-4.9.7") with its state below `home`; stop it on the way out."""
+    namesrv_port, broker_port = free_ports()
+    begun = time.monotonic()
+    with ExitStack() as stack:
+        commands = COMMANDS[kind](home, namesrv_port, broker_port)
+        daemons = [stack.enter_context(daemon(command, environment, home)) for command, environment in commands]
+        until(lambda: all_alive(daemons, home) and routes(namesrv_port, "TBW102"), "route of TBW102")
+        broker = BrokerUnderTest(namesrv_port, broker_port, time.monotonic() - begun)
+        stack.callback(broker.close)
+        yield broker
+
+
+Commands = list[tuple[list[str], dict[str, str]]]
+
+
+def skylark_commands(home: Path, namesrv_port: int, broker_port: int) -> Commands:
+    settings = {
+        "listenPort": broker_port,
+        "embeddedNamesrvPort": namesrv_port,
+        "storePathRootDir": home / "store",
+        "metricsPromExporterPort": 0,
+    }
+    options = [option for name, value in settings.items() for option in ("--set", f"{name}={value}")]
+    return [([sys.executable, "-m", "broker", *options], {})]
+
+
+def apache_commands(home: Path, namesrv_port: int, broker_port: int) -> Commands:
+    jars = apache_broker(APACHE_VERSION) / "lib" / "*"
+    conf = home / "conf"
+    conf.mkdir()
+    for logging in ("logback_broker.xml", "logback_namesrv.xml"):
+        (conf / logging).write_text("<configuration/>")
+    broker = {
+        "brokerIP1": LOOPBACK,
+        "listenPort": broker_port,
+        "haListenPort": broker_port + 1,
+        "namesrvAddr": f"{LOOPBACK}:{namesrv_port}",
+        "storePathRootDir": home / "store",
+        "storePathCommitLog": home / "store" / "commitlog",
+        "mappedFileSizeCommitLog": 64 << 20,
+    }
+    java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", f"-Duser.home={home}", *JAVA_17_FOR_4_9, "-cp", str(jars)]
+    environment = {"ROCKETMQ_HOME": str(home)}
+    namesrv_file = properties_file(conf / "namesrv.conf", {"listenPort": namesrv_port})
+    broker_file = properties_file(conf / "broker.conf", broker)
+    return [
+        ([*java, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", namesrv_file], environment),
+        ([*java, "org.apache.rocketmq.broker.BrokerStartup", "-c", broker_file], environment),
+    ]
+
+
+COMMANDS: dict[str, Callable[[Path, int, int], Commands]] = {
+    "skylark": skylark_commands,
+    f"apache-{APACHE_VERSION}": apache_commands,
+}
+
+
+def properties_file(path: Path, settings: Mapping[str, object]) -> str:
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return str(path)
+
+
+@contextmanager
+def daemon(command: list[str], environment: dict[str, str], home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log_file(home).open("ab") as log:
+        process = subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def log_file(home: Path) -> Path:
+    return home / "broker.log"
+
+
+def all_alive(daemons: list[subprocess.Popen[bytes]], home: Path) -> bool:
+    dead = [process.args for process in daemons if process.poll() is not None]
+    assert not dead, f"died: {dead}\n{log_file(home).read_text(errors='replace')[-LOG_TAIL_CHARS:]}"
+    return True
+
+
+def until(fact: Callable[[], bool], what: str) -> None:
+    """Poll until the fact holds; AssertionError when time is up."""
+    deadline = time.monotonic() + START_DEADLINE_S
+    while not fact():
+        assert time.monotonic() < deadline, f"{what}: not in time"
+        time.sleep(POLL_S)
+
+
+def routes(namesrv_port: int, topic: str) -> bool:
+    try:
+        with RawClient(LOOPBACK, namesrv_port) as client:
+            return route_known(client, topic)
+    except ConnectionError:
+        return False
+
+
+def route_known(name_server: RawClient, topic: str) -> bool:
+    return name_server.call(GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == OK
+
+
+def expect(code: int, answer: Answer) -> None:
+    assert answer.code == code, f"code {answer.code}: {answer.remark}"
+
+
+def parse_records(data: bytes) -> Iterator[StoredMessage]:
+    """Records back to back, read by hand. The CommitLog record: docs/formats.md, record."""
+    while data:
+        size, _magic, _crc, _queue, _flag, _offset, _position, sys_flag = RECORD_HEAD.unpack_from(data)
+        body_end = BODY_AT + int.from_bytes(data[BODY_AT - 4 : BODY_AT], "big")
+        properties_at = body_end + 1 + data[body_end] + 2
+        pairs = data[properties_at:size].decode().removesuffix("\x02").split("\x02")
+        yield StoredMessage(sys_flag, data[BODY_AT:body_end], dict(pair.split("\x01", 1) for pair in pairs))
+        data = data[size:]
+
+
+def free_ports() -> tuple[int, int]:
+    """A port for the name server and one for the broker whose neighbours are free too (RocketMQ's opens -2 and +1)."""
+    while True:
+        with ExitStack() as stack:
+            namesrv_port = bind(stack, 0)
+            broker_port = bind(stack, 0)
+            try:
+                bind(stack, broker_port - 2)
+                bind(stack, broker_port + 1)
+            except OSError:
+                continue
+            return namesrv_port, broker_port
+
+
+def bind(stack: ExitStack, port: int) -> int:
+    listener = stack.enter_context(socket.socket())
+    listener.bind((LOOPBACK, port))
+    return int(listener.getsockname()[1])

@@ -1,0 +1,108 @@
+"""The C++ driver: RocketMQ's C++ client under its own Python wrapper. Its command line and its lines: ../../drivers.py.
+
+Runs in an environment of its own, with nothing of this repository on its path. The wrapper hands bodies over as C
+strings, so they hold no zero byte, and reads properties by name only, so it is told the names that the plan uses.
+"""
+
+import base64
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+from rocketmq.client import (  # type: ignore[import-not-found]  # installed in its own environment only
+    Message,
+    Producer,
+    PushConsumer,
+)
+
+PROPERTY_NAMES = ("n", "größe", "ort", "mood")
+_lock = threading.Lock()
+
+
+def produce(namesrv: str, topic: str, group: str) -> None:
+    producer = Producer(group)
+    producer.set_namesrv_addr(namesrv)
+    producer.start()
+    emit(event="started")
+    in_flight = []
+    for line in sys.stdin:
+        order = json.loads(line)
+        if order["mode"] == "oneway":
+            producer.send_oneway(message(topic, order))
+        elif order["mode"] == "async":
+            in_flight.append(send_async(producer, topic, order))
+        else:
+            sent(order, producer.send_sync(message(topic, order)))
+    for answered in in_flight:
+        answered.wait()
+    producer.shutdown()
+
+
+def send_async(producer: Any, topic: str, order: dict[str, Any]) -> threading.Event:
+    answered = threading.Event()
+
+    def succeed(result: Any) -> None:
+        sent(order, result)
+        answered.set()
+
+    def fail(error: Exception) -> None:
+        emit(event="failed", n=order["n"], error=str(error))
+        answered.set()
+
+    producer.send_async(message(topic, order), succeed, fail)
+    return answered
+
+
+def consume(namesrv: str, topic: str, group: str) -> None:
+    consumer = PushConsumer(group)
+    consumer.set_namesrv_addr(namesrv)
+    consumer.subscribe(topic, received)
+    consumer.start()
+    emit(event="started")
+    sys.stdin.read()
+    consumer.shutdown()
+
+
+def message(topic: str, order: dict[str, Any]) -> Any:
+    made = Message(topic)
+    made.set_tags(order["tags"])
+    made.set_keys(" ".join(order["keys"]))
+    made.set_body(base64.b64decode(order["body"]))
+    for name, value in order["properties"].items():
+        made.set_property(name, value)
+    return made
+
+
+def sent(order: dict[str, Any], result: Any) -> None:
+    status = "SEND_OK" if result.status == 0 else str(result.status)
+    emit(event="sent", n=order["n"], status=status, id=result.msg_id, queue=None, offset=result.offset)
+
+
+def received(message: Any) -> None:
+    properties = {name: (message.get_property(name) or b"").decode() for name in PROPERTY_NAMES}
+    emit(
+        event="received",
+        topic=message.topic,
+        queue=message.queue_id,
+        offset=message.queue_offset,
+        id=message.id,
+        tags=message.tags.decode(),
+        keys=message.keys.decode(),
+        properties={name: value for name, value in properties.items() if value},
+        body=base64.b64encode(message.body).decode(),
+    )
+
+
+def emit(**event: Any) -> None:
+    with _lock:
+        print(json.dumps(event), flush=True)
+
+
+if __name__ == "__main__":
+    command, namesrv, topic, group, deadline = sys.argv[1:]
+    threading.Timer(float(deadline), os._exit, (3,)).start()
+    (produce if command == "produce" else consume)(namesrv, topic, group)
+    emit(event="left")
+    os._exit(0)  # the wrapper's destructors would stop the client a second time

@@ -1,0 +1,151 @@
+import com.alibaba.fastjson.JSON;
+import com.alibaba.fastjson.JSONObject;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.List;
+import java.util.Timer;
+import java.util.TimerTask;
+import java.util.concurrent.Phaser;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendCallback;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/** The Java driver, one source for every client version. Its command line and its lines: ../../drivers.py. */
+public final class Driver {
+    private static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+    private static final BufferedReader IN =
+        new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+
+    public static void main(String[] args) throws Exception {
+        exitAfter(Long.parseLong(args[4]));
+        if (args[0].equals("produce")) {
+            produce(args[1], args[2], args[3]);
+        } else {
+            consume(args[1], args[2], args[3]);
+        }
+        emit(event("left"));
+        System.exit(0);
+    }
+
+    private static void produce(String namesrv, String topic, String group) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(group);
+        producer.setNamesrvAddr(namesrv);
+        producer.start();
+        emit(event("started"));
+        Phaser inFlight = new Phaser(1);
+        List<JSONObject> batch = new ArrayList<>();
+        for (String line = IN.readLine(); line != null; line = IN.readLine()) {
+            JSONObject order = JSON.parseObject(line);
+            switch (order.getString("mode")) {
+                case "sync": sent(producer.send(message(topic, order)), order); break;
+                case "async": sendAsync(producer, topic, order, inFlight); break;
+                case "oneway": producer.sendOneway(message(topic, order)); break;
+                default: batch.add(order);
+            }
+            if (order.getBooleanValue("last_of_batch")) {
+                sendBatch(producer, topic, batch);
+                batch.clear();
+            }
+        }
+        inFlight.arriveAndAwaitAdvance();
+        producer.shutdown();
+    }
+
+    private static void sendAsync(DefaultMQProducer producer, String topic, JSONObject order, Phaser inFlight)
+        throws Exception {
+        inFlight.register();
+        producer.send(message(topic, order), new SendCallback() {
+            @Override
+            public void onSuccess(SendResult result) {
+                sent(result, order);
+                inFlight.arriveAndDeregister();
+            }
+
+            @Override
+            public void onException(Throwable error) {
+                emit(event("failed").fluentPut("n", order.get("n")).fluentPut("error", error.toString()));
+                inFlight.arriveAndDeregister();
+            }
+        });
+    }
+
+    private static void sendBatch(DefaultMQProducer producer, String topic, List<JSONObject> batch) throws Exception {
+        List<Message> messages = new ArrayList<>();
+        for (JSONObject order : batch) {
+            messages.add(message(topic, order));
+        }
+        SendResult result = producer.send(messages);
+        String[] ids = result.getMsgId().split(",");
+        for (int i = 0; i < batch.size(); i++) {
+            emit(sentEvent(batch.get(i), result, ids[i], result.getQueueOffset() + i));
+        }
+    }
+
+    private static void consume(String namesrv, String topic, String group) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(Driver::received);
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        emit(event("started"));
+        while (IN.readLine() != null) { }
+        consumer.shutdown();
+    }
+
+    private static Message message(String topic, JSONObject order) {
+        Message message = new Message(topic, Base64.getDecoder().decode(order.getString("body")));
+        message.setTags(order.getString("tags"));
+        message.setKeys(order.getJSONArray("keys").toJavaList(String.class));
+        order.getJSONObject("properties").forEach((name, value) -> message.putUserProperty(name, (String) value));
+        return message;
+    }
+
+    private static void sent(SendResult result, JSONObject order) {
+        emit(sentEvent(order, result, result.getMsgId(), result.getQueueOffset()));
+    }
+
+    private static JSONObject sentEvent(JSONObject order, SendResult result, String id, long offset) {
+        return event("sent").fluentPut("n", order.get("n")).fluentPut("status", result.getSendStatus().name())
+            .fluentPut("id", id).fluentPut("queue", result.getMessageQueue().getQueueId()).fluentPut("offset", offset);
+    }
+
+    private static void received(MessageExt message) {
+        byte[] body = message.getBody() == null ? new byte[0] : message.getBody();
+        emit(event("received").fluentPut("topic", message.getTopic()).fluentPut("queue", message.getQueueId())
+            .fluentPut("offset", message.getQueueOffset()).fluentPut("id", message.getMsgId())
+            .fluentPut("tags", message.getTags()).fluentPut("keys", message.getKeys())
+            .fluentPut("properties", message.getProperties())
+            .fluentPut("body", Base64.getEncoder().encodeToString(body)));
+    }
+
+    private static JSONObject event(String name) {
+        return new JSONObject().fluentPut("event", name);
+    }
+
+    private static synchronized void emit(JSONObject event) {
+        OUT.println(event.toJSONString());
+    }
+
+    private static void exitAfter(long seconds) {
+        new Timer(true).schedule(new TimerTask() {
+            @Override
+            public void run() {
+                Runtime.getRuntime().halt(3);
+            }
+        }, seconds * 1000);
+    }
+}

@@ -1,0 +1,54 @@
+'use strict';
+// The Node driver (ali-ons). Its command line and its lines: ../../drivers.py.
+
+const readline = require('readline');
+const { Producer, Consumer, Message } = require('ali-ons');
+
+const [ command, nameSrv, topic, group, deadline ] = process.argv.slice(2);
+setTimeout(() => process.exit(3), Number(deadline) * 1000).unref();
+
+const httpclient = {}; // must be some object, though a given name server leaves it unused
+const lines = readline.createInterface({ input: process.stdin });
+const emit = event => process.stdout.write(JSON.stringify(event) + '\n');
+const complain = error => process.stderr.write(`${error.stack}\n`);
+
+async function produce() {
+  const producer = new Producer({ nameSrv, httpclient, producerGroup: group });
+  producer.on('error', complain);
+  await producer.ready();
+  emit({ event: 'started' });
+  for await (const line of lines) {
+    const order = JSON.parse(line);
+    const result = await producer.send(message(order));
+    emit({ event: 'sent', n: order.n, status: result.sendStatus, id: result.msgId,
+      queue: Number(result.messageQueue.queueId), offset: Number(result.queueOffset) });
+  }
+  await producer.close();
+}
+
+async function consume() {
+  const consumer = new Consumer({ nameSrv, httpclient, consumerGroup: group });
+  consumer.on('error', complain);
+  consumer.subscribe(topic, '*', async message => received(message));
+  await consumer.ready();
+  emit({ event: 'started' });
+  for await (const line of lines); // until the input ends
+  await consumer.close();
+}
+
+function message(order) {
+  const message = new Message(topic, order.tags, Buffer.from(order.body, 'base64'));
+  message.keys = order.keys;
+  Object.assign(message.properties, order.properties);
+  return message;
+}
+
+function received(message) {
+  emit({ event: 'received', topic: message.topic, queue: message.queueId, offset: message.queueOffset,
+    id: message.msgId, tags: message.tags, keys: message.keys, properties: message.properties,
+    body: Buffer.from(message.body || '').toString('base64') });
+}
+
+(command === 'produce' ? produce() : consume()).then(() => {
+  process.stdout.write('{"event":"left"}\n', () => process.exit(0));
+});
