@@ -205,6 +205,16 @@ class Client:
         )
 
 
+def client_of(namesrv: str | None, client: Client | None) -> tuple[Client, bool]:
+    """The client to use, and whether it is the caller's own."""
+    if (namesrv is None) == (client is None):
+        raise ValueError("give either namesrv='host:port' or client=...")
+    if client is not None:
+        return client, False
+    assert namesrv is not None
+    return Client(namesrv), True
+
+
 def local_ip() -> str:
     """The address from which this host reaches others; nothing is sent to find it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -24,7 +24,7 @@ from typing import Final, Self
 
 import msgspec
 
-from clients.client import Client
+from clients.client import Client, client_of
 from clients.connection import Connection
 from clients.errors import BrokerError, ClientClosed, ClientError, NoRoute, RequestTimeout
 from clients.outgoing import Outgoing, SendTemplate, check_topic, prepare, prepare_batch
@@ -315,16 +315,6 @@ class Producer:
     def _check_running(self) -> None:
         if not self._running:
             raise ClientClosed(f"producer {self.group} is not running: use it inside `async with`, or call start()")
-
-
-def client_of(namesrv: str | None, client: Client | None) -> tuple[Client, bool]:
-    """The client to use, and whether it is the caller's own."""
-    if (namesrv is None) == (client is None):
-        raise ValueError("give either namesrv='host:port' or client=...")
-    if client is not None:
-        return client, False
-    assert namesrv is not None
-    return Client(namesrv), True
 
 
 def now_ms() -> int:

@@ -1,0 +1,98 @@
+"""Messages that wait for the application: received by the readers of all queues, taken one by one.
+
+A message counts against the limits from its arrival until it is finished, so a reader whose queue has enough of them
+does not pull (`QueueReader.has_room`). Messages of a queue that was given up are passed over when their turn comes.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+
+import msgspec
+
+from clients.progress import Progress
+from protocol.message import MessageExt
+
+
+class Delivery(msgspec.Struct, eq=False):
+    """One message on its way through the application."""
+
+    message: MessageExt
+    progress: Progress
+    failures: int = 0
+
+    def finish(self) -> None:
+        """Done: the offset may advance over this message."""
+        self.progress.finish(self.message.queue_offset)
+
+
+class Inbox:
+    """First in, first out."""
+
+    def __init__(self) -> None:
+        self._deliveries: deque[Delivery] = deque()
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self.closed = False
+
+    def __repr__(self) -> str:
+        return f"<Inbox {len(self._deliveries)} waiting>"
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    def put(self, deliveries: Iterable[Delivery]) -> None:
+        """Add to the end."""
+        self._deliveries.extend(deliveries)
+        self._wake(len(self._deliveries))
+
+    def put_back(self, delivery: Delivery) -> None:
+        """Return what was taken: it is next."""
+        self._deliveries.appendleft(delivery)
+        self._wake(1)
+
+    def take_nowait(self) -> Delivery | None:
+        """The next message, if there is one."""
+        while self._deliveries:
+            delivery = self._deliveries.popleft()
+            if not delivery.progress.dropped:
+                return delivery
+        return None
+
+    async def take(self) -> Delivery | None:
+        """The next message, as soon as there is one; None when the inbox is closed."""
+        while not self.closed:
+            delivery = self.take_nowait()
+            if delivery is not None:
+                return delivery
+            taker = asyncio.get_running_loop().create_future()
+            self._takers.append(taker)
+            try:
+                await taker
+            except asyncio.CancelledError:
+                if taker.done() and not taker.cancelled():
+                    self._wake(1)  # it was this taker's turn: somebody else's now
+                raise
+        return None
+
+    async def iterate(self) -> AsyncIterator[MessageExt]:
+        """Every message; each is finished when the next one is asked for, and goes back if none is."""
+        while (delivery := await self.take()) is not None:
+            try:
+                yield delivery.message
+            except GeneratorExit:
+                self.put_back(delivery)
+                raise
+            delivery.finish()
+
+    def close(self) -> None:
+        """Let nobody wait any more; what was not taken is dropped."""
+        self.closed = True
+        self._deliveries.clear()
+        self._wake(len(self._takers))
+
+    def _wake(self, count: int) -> None:
+        while count > 0 and self._takers:
+            taker = self._takers.popleft()
+            if not taker.done():
+                taker.set_result(None)
+                count -= 1

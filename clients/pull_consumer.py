@@ -1,0 +1,143 @@
+"""A consumer that fetches messages when it wants them.
+
+    await consumer.subscribe("Orders")            the group's members share the queues, as with PushConsumer
+    await consumer.assign(queues)                 or: exactly these queues, whoever else reads them
+
+    messages = await consumer.poll(32, timeout_s=1.0)
+    async for message in consumer: ...
+
+Messages that `poll` returned are finished when `poll` is called again, or `commit`; one of a loop when the next is
+asked for. Finished messages are committed every `commit_interval_s` and at the stop, or, with `auto_commit=False`, by
+`commit` only. Queues are read ahead, up to the limits in `ConsumerSettings`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Self
+
+from clients.client import Client, client_of
+from clients.errors import ClientClosed
+from clients.group_member import ConsumeFrom, GroupMember, Role
+from clients.inbox import Delivery, Inbox
+from clients.push_consumer import ConsumerStatistics
+from clients.settings import ConsumerSettings
+from protocol.bodies.enums import ConsumeType
+from protocol.bodies.message_queue import MessageQueue
+from protocol.message import MessageExt
+
+
+class PullConsumer:
+    """A reader in the name of `group`. Give `namesrv` (`host:port;host:port`) or a started `client` of its own."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: str | None = None,
+        client: Client | None = None,
+        consume_from: ConsumeFrom | datetime = ConsumeFrom.LAST,
+        auto_commit: bool = True,
+        settings: ConsumerSettings | None = None,
+    ) -> None:
+        self.client, self._owns_client = client_of(namesrv, client)
+        self._auto_commit = auto_commit
+        self._inbox = Inbox()
+        role = Role(ConsumeType.CONSUME_ACTIVELY, consume_from, retries=False)
+        self._member = GroupMember(self.client, group, role, settings or ConsumerSettings(), self._inbox)
+        self._polled: list[Delivery] = []
+        self._handled = 0
+
+    def __repr__(self) -> str:
+        return f"<PullConsumer {self._member}>"
+
+    def statistics(self) -> ConsumerStatistics:
+        """The consumer's figures now; `handled`: messages that `poll` returned."""
+        owned = self._member.owned
+        return ConsumerStatistics(
+            group=self._member.group,
+            queues=owned.queues(),
+            waiting=len(self._inbox),
+            unfinished=owned.unfinished(),
+            handled=self._handled,
+            failed=0,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Join the group; reading begins with the first subscription or assignment."""
+        if self._owns_client:
+            await self.client.start()
+        await self._member.start(auto_commit=self._auto_commit)
+
+    async def stop(self) -> None:
+        """Commit what is finished, unless that is left to `commit`, and leave the group; loops over messages end."""
+        await self._member.stop_reading()
+        self._inbox.close()
+        await self._member.leave(commit=self._auto_commit)
+        if self._owns_client:
+            await self.client.close()
+
+    # -------------------------------------------------------------------------------------------------------- queues
+
+    async def subscribe(self, topic: str, expression: str = "*") -> None:
+        """Read this member's share of `topic`: every message, or those with one of the tags in `expression`."""
+        await self._member.subscribe(topic, expression)
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic that can be read. NoRoute."""
+        return (await self.client.routes.find(topic)).subscribe_queues
+
+    async def assign(self, queues: Sequence[MessageQueue]) -> None:
+        """Read exactly these queues, from the group's offsets; queues assigned before and not named are given up."""
+        owned = self._member.owned
+        await owned.release(queue for queue in owned.queues() if queue not in queues)
+        for queue in queues:
+            if queue not in owned:
+                owned.adopt(queue, self._member.subscription(queue.topic))
+
+    @property
+    def assignment(self) -> tuple[MessageQueue, ...]:
+        """What is read now."""
+        return self._member.owned.queues()
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at `offset` in a queue that is read now, and forget what was received of it; else ClientClosed."""
+        if queue not in self._member.owned:
+            raise ClientClosed(f"{queue} is not read by this consumer: assign it first", topic=queue.topic)
+        self._member.owned.adopt(queue, self._member.subscription(queue.topic), offset)
+
+    async def commit(self) -> None:
+        """Finish what `poll` returned, and write the offsets of all queues to the brokers."""
+        self._finish_polled()
+        await self._member.owned.commit()
+
+    # ------------------------------------------------------------------------------------------------------ messages
+
+    async def poll(self, max_messages: int = 32, timeout_s: float = 1.0) -> list[MessageExt]:
+        """Up to `max_messages`, as soon as there is one; none if nothing came within `timeout_s`."""
+        self._finish_polled()
+        try:
+            async with asyncio.timeout(timeout_s):
+                delivery = await self._inbox.take()
+        except TimeoutError:
+            return []
+        while delivery is not None:
+            self._polled.append(delivery)
+            delivery = self._inbox.take_nowait() if len(self._polled) < max_messages else None
+        self._handled += len(self._polled)
+        return [delivery.message for delivery in self._polled]
+
+    def __aiter__(self) -> AsyncIterator[MessageExt]:
+        return self._inbox.iterate()
+
+    def _finish_polled(self) -> None:
+        polled, self._polled = self._polled, []
+        for delivery in polled:
+            delivery.finish()

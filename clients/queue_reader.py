@@ -1,0 +1,215 @@
+"""One queue that this consumer owns: pulls it, hands over what matches, knows how far it got.
+
+    start offset -> [ wait for room -> pull -> react ] ...
+
+The start is the group's committed offset, else where `consume_from` points. A pull that finds nothing is held by the
+broker until something comes or `suspend_s` is over, and then repeated. What an answer means:
+
+    0        messages         decode, drop those whose tags only share a hash, hand over, go on at nextBeginOffset
+    19, 20   nothing yet      go on at nextBeginOffset, at once
+    21       offset moved     forget what was received, commit nextBeginOffset and go on there; with a growing pause if
+                              that does not help
+    24, 25   not known yet    the broker lost or has not seen our heartbeat: send one, try again
+    others   refused          log, pause, try again; so do errors of transport, after asking for the route again
+
+What was received and is given up (21, or the queue goes to another member) is dropped together with its `Progress`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from clients.errors import BrokerError, ClientError
+from clients.inbox import Delivery, Inbox
+from clients.progress import Progress
+from clients.queue_calls import MASTER, Pull, QueueCalls
+from clients.routes import TRANSPORT_ERRORS
+from clients.settings import ConsumerSettings
+from protocol.bodies.heartbeat import SubscriptionData
+from protocol.bodies.message_queue import MessageQueue
+from protocol.codes import RETRY_PREFIX, RequestCode, ResponseCode, SysFlag
+from protocol.command import RemotingCommand
+from protocol.errors import ProtocolError, RequestError
+from protocol.filters.tag import TagFilter
+from protocol.headers.pull import PullMessageResponseHeader
+from protocol.message import MessageExt, PayloadError, PropertyName
+from protocol.record import decode
+
+NOTHING_YET: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
+NOT_KNOWN_YET: Final = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
+PAUSE_S: Final[dict[int, float]] = {ResponseCode.FLOW_CONTROL: 0.02}
+ERROR_PAUSE_S: Final = 1.0
+MOVED_PAUSE_MAX_S: Final = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What the readers of one consumer share."""
+
+    calls: QueueCalls
+    inbox: Inbox
+    settings: ConsumerSettings
+    with_subscription: bool
+    start_offset: Callable[[MessageQueue], Awaitable[int]]
+    beat: Callable[[], Awaitable[None]]
+    reload_route: Callable[[str], Awaitable[object]]
+    reader_count: Callable[[], int]
+
+
+class QueueReader:
+    """Reads one queue until its task is cancelled. `start_at` None: at the committed offset."""
+
+    def __init__(
+        self, queue: MessageQueue, subscription: SubscriptionData, shared: Surroundings, start_at: int | None = None
+    ) -> None:
+        self.queue = queue
+        self.committed: int | None = None
+        self.progress: Progress | None = None
+        self._subscription = subscription
+        self._filter = TagFilter.of(subscription)
+        self._shared = shared
+        self._start_at = start_at
+        self._broker_id = MASTER
+        self._moves = 0
+        self._room = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<QueueReader {self.queue} {self.progress}>"
+
+    async def run(self) -> None:
+        """Forever."""
+        while True:
+            pause_s = ERROR_PAUSE_S
+            try:
+                progress = self.progress or await self._start()
+                await self._wait_room()
+                pause_s = await self._pull_once(progress)
+            except TRANSPORT_ERRORS as error:
+                log.warning("pull failed, trying again queue=%s error=%s", self.queue, error)
+                await self._look_for_route()
+            except (ClientError, ProtocolError, RequestError) as error:
+                log.warning("pull failed, trying again queue=%s error=%s", self.queue, error)
+            except Exception:
+                log.exception("pull failed, trying again queue=%s", self.queue)
+            if pause_s:
+                await asyncio.sleep(pause_s)
+
+    def drop(self) -> None:
+        """Give up the queue: what was received and not finished is somebody else's now."""
+        if self.progress is not None:
+            self.progress.dropped = True
+
+    def commit_offset(self) -> int | None:
+        """What should be committed and is not; None if there is nothing new."""
+        if self.progress is None or self.progress.dropped:
+            return None
+        offset = self.progress.commit_offset()
+        return None if offset == self.committed else offset
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the limits allow another pull."""
+        progress, settings = self.progress, self._shared.settings
+        if progress is None or not progress.unfinished:
+            return True
+        return (
+            progress.unfinished < settings.max_queue_messages
+            and progress.span < settings.max_queue_span
+            and progress.unfinished_bytes * self._shared.reader_count() < settings.max_bytes
+        )
+
+    async def _start(self) -> Progress:
+        start = self._start_at
+        if start is None:
+            start = await self._shared.start_offset(self.queue)
+        log.info("reading queue=%s offset=%d", self.queue, start)
+        return self._begin(start)
+
+    def _begin(self, offset: int) -> Progress:
+        self.drop()
+        self.progress = Progress(offset, self._room.set)
+        return self.progress
+
+    async def _wait_room(self) -> None:
+        while not self.has_room:
+            self._room.clear()
+            await self._room.wait()
+
+    async def _pull_once(self, progress: Progress) -> float:
+        """One pull; returns how long to pause after it, in seconds."""
+        settings = self._shared.settings
+        commit_offset = progress.commit_offset()
+        pull = Pull(
+            queue=self.queue,
+            offset=progress.position,
+            subscription=self._subscription,
+            with_subscription=self._shared.with_subscription,
+            commit_offset=commit_offset if commit_offset > 0 else None,
+            max_messages=settings.pull_batch,
+            max_bytes=settings.pull_bytes,
+            suspend_s=settings.suspend_s,
+            timeout_s=settings.pull_timeout_s,
+            broker_id=self._broker_id,
+        )
+        answer = await self._shared.calls.pull(pull)
+        return await self._react(answer, progress)
+
+    async def _react(self, answer: RemotingCommand, progress: Progress) -> float:
+        code = answer.code
+        if code == ResponseCode.SUCCESS or code in NOTHING_YET:
+            header = answer.header(PullMessageResponseHeader)
+            self._broker_id = header.suggest_which_broker_id
+            self._moves = 0
+            if code == ResponseCode.SUCCESS:
+                self._deliver(decode(answer.body), progress)
+            progress.position = header.next_begin_offset
+            return 0.0
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            return await self._moved(progress.position, answer.header(PullMessageResponseHeader).next_begin_offset)
+        if code in NOT_KNOWN_YET:
+            await self._shared.beat()
+        topic = self.queue.topic
+        error = BrokerError.of(RequestCode.PULL_MESSAGE, code, answer.remark, self.queue.broker_name, topic)
+        log.warning("pull refused, trying again queue=%s error=%s", self.queue, error)
+        return PAUSE_S.get(code, ERROR_PAUSE_S)
+
+    def _deliver(self, messages: list[MessageExt], progress: Progress) -> None:
+        deliveries = []
+        for message in messages:
+            if message.queue_offset < progress.position or not self._filter.matches_text(message.tags or None):
+                continue
+            deliveries.append(Delivery(as_received(message), progress))
+            progress.received(message.queue_offset, message.size)
+        self._shared.inbox.put(deliveries)
+
+    async def _moved(self, old: int, offset: int) -> float:
+        """Begin anew at `offset`; returns a pause that grows if the broker keeps moving us."""
+        log.warning("offset moved by the broker queue=%s from=%d to=%d", self.queue, old, offset)
+        self._begin(offset)
+        await self._shared.calls.commit(self.queue, offset)
+        self.committed = offset
+        pause_s = min(self._moves * ERROR_PAUSE_S, MOVED_PAUSE_MAX_S)
+        self._moves += 1
+        return pause_s
+
+    async def _look_for_route(self) -> None:
+        try:
+            await self._shared.reload_route(self.queue.topic)
+        except ClientError as error:
+            log.info("route not found anew, keeping the old one topic=%s error=%s", self.queue.topic, error)
+
+
+def as_received(message: MessageExt) -> MessageExt:
+    """A stored message as its consumer wants it: inflated, and a retried one under its first topic."""
+    try:
+        message.body = message.payload()
+        message.sys_flag &= ~(SysFlag.COMPRESSED | SysFlag.COMPRESSION_TYPE_MASK)
+    except PayloadError as error:
+        log.warning("body handed over as stored offset_msg_id=%s error=%s", message.offset_msg_id, error)
+    if message.topic.startswith(RETRY_PREFIX):
+        message.topic = message.properties.get(PropertyName.RETRY_TOPIC, message.topic)
+    return message
