@@ -13,6 +13,7 @@ Only the event loop's thread comes in here. Source: docs/formats.md, "Store dire
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -258,6 +259,11 @@ class MessageStore:
     def is_writable(self) -> bool:
         """Whether a put would be accepted."""
         return self._log.refusal is None
+
+    def disk_used_ratio(self) -> float:
+        """How full the file system is that holds the store, from 0 to 1."""
+        space = os.statvfs(self._config.store_path_root_dir)
+        return 1 - space.f_bavail / space.f_blocks
 
     def delete_topic(self, topic: str) -> int:
         """Remove a topic's queues and their offsets; the log keeps its records. Returns how many queues there were."""

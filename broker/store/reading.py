@@ -94,8 +94,8 @@ class Reader:
         self, queue: ConsumeQueue | None, offset: int, max_count: int, matches: Matches | None, max_total_bytes: int
     ) -> GetResult:
         """Up to `max_count` messages from queue offset `offset`, those whose tags code `matches` accepts."""
-        if queue is None:
-            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        if queue is None:  # RocketMQ makes a queue when it is first asked for, so it is there and empty
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         low, high = queue.min_offset, queue.end
         if high == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)

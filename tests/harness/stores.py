@@ -1,0 +1,165 @@
+"""Stores for tests: small ones of our own, copies of the golden ones, and a disk that can be told to fail or to wait."""
+
+import json
+import os
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from broker.store.append import Append
+from broker.store.config import FlushDiskType, StoreConfig
+from broker.store.disk import Data, Disk
+from broker.store.message_store import MessageStore
+from broker.store.reading import GetResult
+from broker.store.recovery import Recovered
+from protocol.message import tags_code
+from protocol.message_id import encode_host
+from protocol.record import Record, iterate
+
+GOLDEN: Final = Path(__file__).resolve().parent.parent / "golden" / "store"
+BORN_HOST: Final = encode_host("192.168.1.10", 34567)
+SEGMENT_BYTES: Final = 65_536
+QUEUE_SEGMENT_BYTES: Final = 400
+
+
+class Clock:
+    """Milliseconds that move only when told to."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+class TestDisk(Disk):
+    """Real files, but: `refuse(call, path)` may raise OSError first, and syncs of the log wait while `syncs` is cleared."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.refuse: Callable[[str, str], None] = lambda call, path: None
+        self.syncs = threading.Event()
+        self.syncs.set()
+        self.sync_started = threading.Event()
+        self.writes: list[tuple[str, int, int]] = []  # path, at, bytes
+
+    def create(self, path: str, size: int, *, reserve: bool) -> int:
+        self.refuse("create", path)
+        return super().create(path, size, reserve=reserve)
+
+    def pwrite(self, fd: int, data: Data, at: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        self.refuse("pwrite", path)
+        self.writes.append((path, at, len(data)))
+        super().pwrite(fd, data, at)
+
+    def fdatasync(self, fd: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        if "/commitlog/" in path:
+            self.sync_started.set()
+            assert self.syncs.wait(10)
+        self.refuse("fdatasync", path)
+        super().fdatasync(fd)
+
+
+def config_of(root: Path, *, sync: bool = False, **overrides: Any) -> StoreConfig:
+    """Small segments: 64 KiB of log, 20 units of queue."""
+    settings: dict[str, Any] = {
+        "mapped_file_size_commit_log": SEGMENT_BYTES,
+        "mapped_file_size_consume_queue": QUEUE_SEGMENT_BYTES,
+        "flush_disk_type": FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH,
+    } | overrides
+    return StoreConfig(store_path_root_dir=root, **settings)
+
+
+class Opened:
+    """A loaded and started store with what belongs to it."""
+
+    def __init__(self, root: Path, *, sync: bool = False, disk: TestDisk | None = None, **overrides: Any) -> None:
+        self.root = root
+        self.clock = Clock()
+        self.disk = disk or TestDisk()
+        self.arrivals: list[tuple[str, int, int, tuple[int, ...]]] = []
+        self.store = MessageStore(config_of(root, sync=sync, **overrides), self.clock, self._arrived, self.disk)
+        self.recovered: Recovered = self.store.load()
+        self.store.start()
+
+    def _arrived(self, topic: str, queue_id: int, max_offset: int, tags_codes: Any) -> None:
+        self.arrivals.append((topic, queue_id, max_offset, tuple(tags_codes)))
+
+    def put(self, *appends: Append) -> list[Append]:
+        """One turn."""
+        for append in appends:
+            self.store.put(append)
+        self.store.commit()
+        return list(appends)
+
+    def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+        """Every body of a queue from its min offset, by as many gets as it takes."""
+        found: list[bytes] = []
+        offset = self.store.min_offset(topic, queue_id) or 0
+        while (result := self.store.get(topic, queue_id, offset, 32)).regions:
+            found += [bytes(record.body) for record in records_of(result)]
+            offset = result.next_begin_offset
+        return found
+
+    def crash(self) -> None:
+        """The process is gone: nothing is flushed or tidied up, only its threads and descriptors end."""
+        abandon(self.store)
+
+
+def abandon(store: MessageStore) -> None:
+    """Give back what the test process would keep, without a clean stop."""
+    for flusher in (store._flusher, store._queue_flusher):
+        if flusher is not None:
+            flusher.close()
+    store._flusher = store._queue_flusher = None
+    store._allocator._made.clear()
+    store._close_files()
+
+
+@contextmanager
+def opened(root: Path, *, sync: bool = False, disk: TestDisk | None = None, **overrides: Any) -> Iterator[Opened]:
+    """A store that is stopped cleanly at the end."""
+    it = Opened(root, sync=sync, disk=disk, **overrides)
+    try:
+        yield it
+    finally:
+        it.disk.syncs.set()
+        it.store.close()
+
+
+def message(body: bytes = b"hello", topic: str = "T", queue_id: int = 0, tag: str = "", **fields: Any) -> Append:
+    """An append as a processor would make it."""
+    properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
+    values: dict[str, Any] = {
+        "properties": properties,
+        "tags_code": tags_code(tag),
+        "flag": 0,
+        "sys_flag": 0,
+        "born_timestamp": 1_699_999_999_000,
+        "born_host": BORN_HOST,
+    } | fields
+    return Append(topic=topic, queue_id=queue_id, body=body, **values)
+
+
+def records_of(result: GetResult) -> list[Record]:
+    """The records of a get's regions."""
+    return [record for region in result.regions for record in iterate(region.view) if isinstance(record, Record)]
+
+
+def golden_manifest(version: str, name: str = "clean") -> dict[str, Any]:
+    """What the store archive of that version holds, as its maker read it."""
+    manifest: dict[str, Any] = json.loads((GOLDEN / version / f"{name}.json").read_bytes())
+    return manifest
+
+
+def unpack_golden(version: str, directory: Path, name: str = "clean") -> Path:
+    """A copy of a golden store, times kept."""
+    with tarfile.open(GOLDEN / version / f"{name}.tar.xz") as archive:
+        archive.extractall(directory, filter="data")
+    return directory
