@@ -1,0 +1,171 @@
+"""The commands as an operator meets them: processes of their own, read by stdout, stderr and exit code."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from broker import cli
+from tests.harness.daemon import LOOPBACK, MQBROKER, MQNAMESRV, free_ports, running, variables
+
+RUN_LIMIT_S = 30
+
+
+def run(directory: Path, *arguments: object, command: Sequence[str] = MQBROKER) -> subprocess.CompletedProcess[str]:
+    """A command that is expected to end by itself."""
+    return subprocess.run(
+        [*command, *map(str, arguments)],
+        cwd=directory,
+        env=variables({}) | {"COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        timeout=RUN_LIMIT_S,
+        check=False,
+    )
+
+
+def refusal(directory: Path, *arguments: object, command: Sequence[str] = MQBROKER) -> str:
+    """The one line on stderr of a command that does not start."""
+    done = run(directory, *arguments, command=command)
+    assert done.returncode == 1, done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def on_free_ports() -> list[str]:
+    keys = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
+    return [part for key, port in zip(keys, free_ports(3), strict=True) for part in ("--set", f"{key}={port}")]
+
+
+def test_p_prints_every_setting_with_its_origin(tmp_path: Path) -> None:
+    """-p shows what the daemon would run with, one setting a line, and starts nothing."""
+    (tmp_path / "b.conf").write_text("brokerName=from-file\n")
+    done = run(tmp_path, "-c", "b.conf", "-n", "ns1:9876;ns2:9876", "--set", "listenPort=1234", "-p")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+    assert rows["brokerName"] == ["from-file", "b.conf:1"]
+    assert rows["listenPort"] == ["1234", "--set"]
+    assert rows["namesrvAddr"] == ["ns1:9876;ns2:9876", "-n"]
+    assert rows["brokerPermission"] == ["6", "default"]
+    assert [path.name for path in tmp_path.iterdir()] == ["b.conf"]
+
+
+def test_p_with_json_is_for_scripts(tmp_path: Path) -> None:
+    """--json gives the same as an object; what is odd about a key goes to stderr, out of the way."""
+    done = run(tmp_path, "-p", "--json", "--set", "listenPrt=1", command=MQNAMESRV)
+    assert json.loads(done.stdout)["listenPort"] == {"value": "9876", "origin": "default"}
+    assert done.stderr == "warning: --set: unknown key listenPrt, did you mean listenPort?\n"
+
+
+@pytest.mark.parametrize(("command", "name"), [(MQBROKER, "mqbroker"), (MQNAMESRV, "mqnamesrv")])
+def test_help_has_examples_and_version_has_versions(tmp_path: Path, command: Sequence[str], name: str) -> None:
+    """--help shows how the command is used, --version what is installed."""
+    text = run(tmp_path, "--help", command=command).stdout
+    assert f"{name} --set " in text
+    assert "--config" in text
+    assert run(tmp_path, "--version", command=command).stdout.startswith("skylarkmq 0.1.0 (Python 3.")
+
+
+def test_a_bad_key_names_file_line_key_and_what_was_expected(tmp_path: Path) -> None:
+    """A mistake in the file is told in one line."""
+    (tmp_path / "b.conf").write_text("# mine\nflushDiskType=NEVER\n")
+    expected = "mqbroker: b.conf:2: flushDiskType=NEVER: expected ASYNC_FLUSH or SYNC_FLUSH"
+    assert refusal(tmp_path, "-c", "b.conf") == expected
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """A missing file, or one that is no text, stops the start."""
+    assert refusal(tmp_path, "-c", "none.conf") == "mqbroker: cannot read none.conf: No such file or directory"
+    (tmp_path / "b.conf").write_bytes(b"\xff\xfe")
+    assert refusal(tmp_path, "-c", "b.conf").startswith("mqbroker: cannot read b.conf: 'utf-8' codec")
+
+
+@pytest.mark.parametrize("key", ["listenPort", "embeddedNamesrvPort", "metricsPromExporterPort"])
+def test_a_port_in_use_stops_the_start(tmp_path: Path, key: str) -> None:
+    """One line names the port, whichever of the three it is."""
+    with socket.socket() as taken:
+        taken.bind((LOOPBACK, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        line = refusal(tmp_path, *on_free_ports(), "--set", f"{key}={port}")
+    assert f"port {port} on {LOOPBACK} is in use" in line
+
+
+def test_a_name_server_s_port_in_use_stops_its_start(tmp_path: Path) -> None:
+    """mqnamesrv says the same."""
+    with socket.socket() as taken:
+        taken.bind((LOOPBACK, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        settings = ("--set", f"listenPort={port}", "--set", f"bindAddress={LOOPBACK}")
+        line = refusal(tmp_path, *settings, "--set", f"kvConfigPath={tmp_path / 'kv.json'}", command=MQNAMESRV)
+    assert f"port {port} on {LOOPBACK} is in use" in line
+
+
+def test_a_store_of_another_broker_stops_the_start(tmp_path: Path) -> None:
+    """Two brokers never write into one store; the second says that it is locked."""
+    with running(directory=tmp_path) as first:
+        line = refusal(tmp_path, *on_free_ports())
+        assert first.stop() == 0
+    assert "store" in line
+    assert "lock" in line
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+def test_a_directory_without_rights_stops_the_start(tmp_path: Path) -> None:
+    """A store that cannot be written is named with the reason."""
+    (tmp_path / "store").mkdir(mode=0o500)
+    assert "Permission denied" in refusal(tmp_path, *on_free_ports())
+
+
+def test_a_store_that_is_a_file_stops_the_start(tmp_path: Path) -> None:
+    """What is in the way of the store's directory is named."""
+    (tmp_path / "store").write_text("")
+    assert "store" in refusal(tmp_path, *on_free_ports())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_daemon_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    """After SIGTERM or SIGINT the exit code is 0, the store is closed cleanly, and the log says why."""
+    with running(directory=tmp_path) as daemon:
+        assert daemon.page("/healthz")[0] == 200
+        assert daemon.stop(number) == 0, daemon.output
+    assert f"stopping signal={number.name}" in daemon.output
+    assert "Traceback" not in daemon.output
+    assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_a_name_server_runs_and_stops(tmp_path: Path) -> None:
+    """mqnamesrv is ready, takes connections at its port, and stops with exit code 0."""
+    (port,) = free_ports(1)
+    settings = {"listenPort": port, "bindAddress": LOOPBACK, "kvConfigPath": tmp_path / "kv.json"}
+    with running(MQNAMESRV, tmp_path, settings) as daemon:
+        socket.create_connection((LOOPBACK, port)).close()
+        assert daemon.stop() == 0, daemon.output
+
+
+def test_odd_keys_are_told_in_the_log(tmp_path: Path) -> None:
+    """The start log lists unknown keys as warnings and keys that are not acted on as information."""
+    (tmp_path / "b.conf").write_text("brokerNam=x\nhaListenPort=10912\n")
+    with running([*MQBROKER, "-c", "b.conf"], tmp_path) as daemon:
+        assert daemon.stop() == 0, daemon.output
+    assert "WARNING broker setting ignored: b.conf:1: unknown key brokerNam, did you mean brokerName?" in daemon.output
+    assert "INFO broker setting not acted on: b.conf:2: haListenPort" in daemon.output
+
+
+async def test_a_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first signal asks, the second does not."""
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    stop = asyncio.Event()
+    cli.on_signal(signal.SIGTERM, stop)
+    assert (stop.is_set(), codes) == (True, [])
+    cli.on_signal(signal.SIGINT, stop)
+    assert codes == [1]

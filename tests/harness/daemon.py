@@ -1,0 +1,124 @@
+"""A daemon as an operator has it: a process of its own, started by its command, asked over its ports.
+
+    with running(["mqbroker"], directory) as daemon:
+        daemon.namesrv                      "127.0.0.1:41233"
+        daemon.page("/readyz")              status and decoded body
+        daemon.stop(signal.SIGTERM)         exit code
+
+Ports are free ones, and everything lies below the directory. It counts as started when /readyz says so.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+LOOPBACK: Final = "127.0.0.1"
+START_LIMIT_S: Final = 30.0
+STOP_LIMIT_S: Final = 30.0
+POLL_S: Final = 0.02
+PAGE_LIMIT_S: Final = 5.0
+
+MQBROKER: Final = (sys.executable, "-m", "broker")
+MQNAMESRV: Final = (sys.executable, "-c", "from broker.cli import mqnamesrv; mqnamesrv()")
+
+
+class Daemon:
+    """A started process and the addresses at which it was told to listen."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path, ports: Mapping[str, int]) -> None:
+        self.process = process
+        self._output = output
+        self.broker_port = ports["listenPort"]
+        self.namesrv_port = ports["embeddedNamesrvPort"]
+        self.health_port = ports["metricsPromExporterPort"]
+
+    @property
+    def namesrv(self) -> str:
+        return f"{LOOPBACK}:{self.namesrv_port}"
+
+    @property
+    def output(self) -> str:
+        """What it said so far, stdout and stderr together."""
+        return self._output.read_text(errors="replace")
+
+    def page(self, path: str) -> tuple[int, Any]:
+        """Status and decoded body of a health page; OSError if nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{self.health_port}{path}", timeout=PAGE_LIMIT_S) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+
+    def wait_ready(self) -> None:
+        """AssertionError if it ends before it is ready, or is not ready in time."""
+        deadline = time.monotonic() + START_LIMIT_S
+        while not self._is_ready():
+            assert time.monotonic() < deadline, f"not ready after {START_LIMIT_S} s:\n{self.output}"
+            try:
+                code = self.process.wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                continue
+            raise AssertionError(f"ended with {code} before it was ready:\n{self.output}")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to stop and wait until it has; its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(STOP_LIMIT_S)
+
+    def _is_ready(self) -> bool:
+        try:
+            status, _ = self.page("/readyz")
+        except OSError:
+            return False
+        return status == 200
+
+
+@contextmanager
+def running(
+    command: Sequence[str | Path] = MQBROKER,
+    directory: Path = Path(),
+    settings: Mapping[str, object] | None = None,
+    **popen: Any,
+) -> Iterator[Daemon]:
+    """Start `command` in `directory` with settings on top of free ports and small segments; killed on the way out."""
+    names = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
+    small = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20 * 1024}
+    environment = variables(ports | small | dict(settings or {}))
+    output = directory / "output.txt"
+    with output.open("wb") as out:
+        process = subprocess.Popen(command, cwd=directory, env=environment, stdout=out, stderr=out, **popen)
+    daemon = Daemon(process, output, ports)
+    try:
+        daemon.wait_ready()
+        yield daemon
+    finally:
+        process.kill()
+        process.wait()
+
+
+def variables(settings: Mapping[str, object]) -> dict[str, str]:
+    """This environment, with settings as the variables that stand for them, and no others of ours."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SKYLARK_")}
+    inherited.pop("NAMESRV_ADDR", None)
+    return inherited | {f"SKYLARK_{key}": str(value) for key, value in settings.items()}
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback address that nobody listens on."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in listeners:
+            listener.bind((LOOPBACK, 0))
+        return [int(listener.getsockname()[1]) for listener in listeners]

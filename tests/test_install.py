@@ -1,0 +1,70 @@
+"""The image's install and start commands, in a fresh environment and as a user without rights.
+
+There need be no container engine where the tests run. What the image does is a virtual environment, an install from the
+sources, and `CMD` in an empty data directory; this does the same, on free ports.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.daemon import running
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+SHIPPED_FILES = ("pyproject.toml", "README.md", "LICENSE")
+SHIPPED_PACKAGES = ("protocol", "broker", "clients")
+NOBODY = 65534
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory that another user can enter, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="skylark-install-") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
+
+
+def install(home: Path) -> Path:
+    """The directory of the commands, installed from a copy of the sources with all they depend on."""
+    source, environment = home / "src", home / "skylark"
+    source.mkdir()
+    for name in SHIPPED_FILES:
+        shutil.copy(ROOT / name, source)
+    for name in SHIPPED_PACKAGES:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    subprocess.run([environment / "bin" / "pip", "install", "--quiet", source], check=True)
+    return environment / "bin"
+
+
+def data_directory_of_another_user(home: Path) -> tuple[Path, dict[str, Any]]:
+    """An empty directory, and the arguments of Popen for its owner: another user, if we may become one."""
+    data = home / "data"
+    data.mkdir()
+    if os.getuid() != 0:
+        return data, {}
+    os.chown(data, NOBODY, NOBODY)
+    return data, {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+
+
+@pytest.mark.timeout(600)
+def test_what_the_image_does_gives_a_ready_broker_to_a_user_without_rights(home: Path) -> None:
+    """Installed as the image installs it and started by its CMD, the broker is ready, and stops in order."""
+    commands = install(home)
+    (command,) = re.findall(r'^CMD \["(\w+)"\]', DOCKERFILE, flags=re.MULTILINE)
+    data, user = data_directory_of_another_user(home)
+    with running([commands / command], data, **user) as daemon:
+        assert daemon.stop() == 0, daemon.output
+    assert (data / "store" / "commitlog").is_dir()
+    if user:
+        assert (data / "store").stat().st_uid == NOBODY
