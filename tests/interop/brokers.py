@@ -78,17 +78,16 @@ class BrokerUnderTest:
         ext = {**origin, **target, **flags, "properties": encoded}
         expect(OK, self._broker.call(SEND_MESSAGE, ext, body))
 
-    def stored(self, topic: str, queue: int) -> list[StoredMessage]:
-        """Every message of a queue, as a pull answers it."""
+    def stored(self, topic: str, queues: int, count: int) -> list[StoredMessage]:
+        """The messages of a topic, queue by queue, as pulls answer them; waits until they are `count` or more."""
         messages: list[StoredMessage] = []
-        while True:
-            who = {"consumerGroup": "raw", "topic": topic, "queueId": queue, "subscription": "*", "subVersion": 0}
-            what = {"queueOffset": len(messages), "maxMsgNums": 32, "commitOffset": 0, "suspendTimeoutMillis": 0}
-            answer = self._broker.call(PULL_MESSAGE, {**who, **what, "sysFlag": PULL_WITH_SUBSCRIPTION})
-            if answer.code == PULL_NOT_FOUND:
-                return messages
-            expect(OK, answer)
-            messages += parse_records(answer.body)
+
+        def all_there() -> bool:
+            messages[:] = [message for queue in range(queues) for message in self._pull_all(topic, queue)]
+            return len(messages) >= count
+
+        until(all_there, f"{count} messages in {topic}")
+        return messages
 
     def members(self, group: str) -> list[str]:
         """Client ids of the group's consumers; empty if it has none."""
@@ -98,6 +97,17 @@ class BrokerUnderTest:
     def close(self) -> None:
         self._name_server.close()
         self._broker.close()
+
+    def _pull_all(self, topic: str, queue: int) -> list[StoredMessage]:
+        messages: list[StoredMessage] = []
+        while True:
+            who = {"consumerGroup": "raw", "topic": topic, "queueId": queue, "subscription": "*", "subVersion": 0}
+            what = {"queueOffset": len(messages), "maxMsgNums": 32, "commitOffset": 0, "suspendTimeoutMillis": 0}
+            answer = self._broker.call(PULL_MESSAGE, {**who, **what, "sysFlag": PULL_WITH_SUBSCRIPTION})
+            if answer.code == PULL_NOT_FOUND:
+                return messages
+            expect(OK, answer)
+            messages += parse_records(answer.body)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 Each client sends a thousand messages of every shape (plan.py) and reads them in a group of two members; every byte is
 compared, and then one member leaves and the time is taken until the other has its queues. The parts: `toolchain`
 fetches and builds the clients, `clients/` holds one small driver program for each, `drivers` runs those and listens,
-`brokers` runs the broker, `test_clients` has the table of clients and cases.
+`brokers` runs the broker, `cases` holds the tables of clients and of who meets whom.
 
 To see what RocketMQ itself would answer, the same tests run against its own broker: --broker-under-test=apache-4.9.7.
 What was measured stands in the terminal summary under "interop".
@@ -35,7 +35,8 @@ def measured(pytestconfig: pytest.Config) -> list[str]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     lines = [f"{name}: fetched and built in {seconds:.1f} s" for name, seconds in built_in_seconds.items()]
-    lines += config.stash.get(MEASURED, list[str]())
+    measured: list[str] = config.stash.setdefault(MEASURED, [])
+    lines += measured
     if lines:
         terminalreporter.section("interop")
     for line in lines:
