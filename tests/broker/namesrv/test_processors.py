@@ -18,8 +18,8 @@ from protocol.bodies.cluster import ClusterInfo
 from protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from protocol.codes import RequestCode
 from tests.harness.golden import GoldenFrame, answers, transcripts
-from tests.harness.peer import Peer, Received
 from tests.harness.raw import frame
+from tests.harness.raw_peer import RawPeer, Received
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 BROKER = {"brokerName": "a", "brokerAddr": "127.0.0.1:10911", "clusterName": "C", "brokerId": 0}
@@ -35,8 +35,8 @@ class Setting:
         self.server = NameServer(config, RemotingConfig(), lambda: self.now_ms)
         self.port = 0
 
-    async def peer(self) -> Peer:
-        return await Peer.connect(self.port)
+    async def peer(self) -> RawPeer:
+        return await RawPeer.connect(self.port)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def namesrv(config: NamesrvConfig) -> AsyncIterator[Setting]:
 
 
 @pytest.fixture
-async def peer(namesrv: Setting) -> AsyncIterator[Peer]:
+async def peer(namesrv: Setting) -> AsyncIterator[RawPeer]:
     async with await namesrv.peer() as peer:
         yield peer
 
@@ -65,15 +65,15 @@ def body(*names: str, counter: int = 0, perm: int = 6) -> bytes:
     return RegisterBrokerBody(TopicConfigSerializeWrapper(DataVersion(0, 5, counter), table)).encode()
 
 
-async def register(peer: Peer, *names: str, ext: Mapping[str, object] = REGISTRATION, counter: int = 0) -> Received:
+async def register(peer: RawPeer, *names: str, ext: Mapping[str, object] = REGISTRATION, counter: int = 0) -> Received:
     return await peer.call(RequestCode.REGISTER_BROKER, ext, body(*names, counter=counter))
 
 
-async def route(peer: Peer, topic: str, **header: Any) -> Received:
+async def route(peer: RawPeer, topic: str, **header: Any) -> Received:
     return await peer.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, **header)
 
 
-async def topics(peer: Peer) -> list[str]:
+async def topics(peer: RawPeer) -> list[str]:
     answer = await peer.call(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     listed: list[str] = json.loads(answer.body)["topicList"]
     return listed
@@ -93,7 +93,7 @@ def without_opaque(answer: Received) -> dict[str, Any]:
     return {**answer.header, "language": "JAVA", "version": 409}
 
 
-async def test_a_broker_of_4_9_8_registers_and_unregisters(peer: Peer) -> None:
+async def test_a_broker_of_4_9_8_registers_and_unregisters(peer: RawPeer) -> None:
     """Its captured frames are taken as they come, and answered like 4.9.8 answered them."""
     requests = registration_frames("request")
     expected = iter(registration_frames("response"))
@@ -107,7 +107,7 @@ async def test_a_broker_of_4_9_8_registers_and_unregisters(peer: Peer) -> None:
     assert await topics(peer) == []
 
 
-async def test_a_oneway_registration_is_taken_in_silence(peer: Peer) -> None:
+async def test_a_oneway_registration_is_taken_in_silence(peer: RawPeer) -> None:
     """4.9 brokers tell of auto-created topics by oneway registrations."""
     peer.send(registration_frames("request")[0].raw)
     await peer.receive()
@@ -115,7 +115,7 @@ async def test_a_oneway_registration_is_taken_in_silence(peer: Peer) -> None:
     assert "WireAutoTopic" in await topics(peer)  # asserts that the next frame answers this request
 
 
-async def test_routes_equal_those_of_4_9_8(peer: Peer) -> None:
+async def test_routes_equal_those_of_4_9_8(peer: RawPeer) -> None:
     """For the same broker and topic all three forms of the route have 4.9.8's bytes, but for `enableActingMaster`."""
     ext = {**REGISTRATION, "brokerName": "brokerA", "clusterName": "DefaultCluster", "brokerAddr": "127.0.0.1:30911"}
     table = {"PyTopic": TopicConfig("PyTopic", 4, 4, 6), "TBW102": TopicConfig("TBW102", 8, 8, 7)}
@@ -138,20 +138,20 @@ async def test_routes_equal_those_of_4_9_8(peer: Peer) -> None:
 # ------------------------------------------------------------------------------------------------------------- brokers
 
 
-async def test_the_answer_to_a_registration_has_an_empty_ext_and_no_body(peer: Peer) -> None:
+async def test_the_answer_to_a_registration_has_an_empty_ext_and_no_body(peer: RawPeer) -> None:
     """A master learns nothing from a name server that has nothing to say."""
     answer = await register(peer, "T", "U")
     assert (answer.code, answer.remark, answer.header["extFields"], answer.body) == (0, None, {}, b"")
 
 
-async def test_a_slave_learns_its_master(peer: Peer) -> None:
+async def test_a_slave_learns_its_master(peer: RawPeer) -> None:
     """It needs the master's address, and the one for replication."""
     await register(peer, "T", "U")
     answer = await register(peer, "T", "U", ext=SLAVE)
     assert answer.ext == {"haServerAddr": "127.0.0.1:10912", "masterAddr": "127.0.0.1:10911"}
 
 
-async def test_a_first_registration_with_one_topic_is_refused(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_first_registration_with_one_topic_is_refused(peer: RawPeer, caplog: pytest.LogCaptureFixture) -> None:
     """The remark is RocketMQ's; the log says which broker it was and why."""
     answer = await register(peer, "T")
     assert (answer.code, answer.remark) == (1, "register broker failed")
@@ -159,7 +159,7 @@ async def test_a_first_registration_with_one_topic_is_refused(peer: Peer, caplog
     assert await topics(peer) == []
 
 
-async def test_a_registration_without_a_body_has_no_topics(peer: Peer) -> None:
+async def test_a_registration_without_a_body_has_no_topics(peer: RawPeer) -> None:
     """The broker is known by its address alone."""
     answer = await peer.call(RequestCode.REGISTER_BROKER, REGISTRATION)
     assert answer.code == 0
@@ -167,7 +167,7 @@ async def test_a_registration_without_a_body_has_no_topics(peer: Peer) -> None:
     assert info.broker_addr_table["a"].broker_addrs == {0: "127.0.0.1:10911"}
 
 
-async def test_a_compressed_registration_is_read(peer: Peer) -> None:
+async def test_a_compressed_registration_is_read(peer: RawPeer) -> None:
     """Senders before and after 5.0 write different trailers."""
     table = {name: TopicConfig(name, 3, 2, 6) for name in ("T", "U")}
     for counter, version in enumerate((409, 479)):
@@ -184,7 +184,7 @@ async def test_a_compressed_registration_is_read(peer: Peer) -> None:
         assert queues[0]["readQueueNums"] == version
 
 
-async def test_an_old_broker_sends_its_topics_bare(peer: Peer) -> None:
+async def test_an_old_broker_sends_its_topics_bare(peer: RawPeer) -> None:
     """Before version ordinal 37 the body is the topic table alone."""
     wrapper = TopicConfigSerializeWrapper(topic_config_table={"T": TopicConfig("T"), "U": TopicConfig("U")})
     await peer.call(RequestCode.REGISTER_BROKER, REGISTRATION, wrapper.encode(), version=36)
@@ -192,7 +192,7 @@ async def test_an_old_broker_sends_its_topics_bare(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(("crc", "code"), [("right", 0), ("none", 0), ("wrong", 1)])
-async def test_the_crc_of_a_registration_is_checked(peer: Peer, crc: str, code: int) -> None:
+async def test_the_crc_of_a_registration_is_checked(peer: RawPeer, crc: str, code: int) -> None:
     """It has 31 bits; 0 means that it was not computed."""
     told = next(b for n in range(99) if (b := body("T", "U", f"V{n}")) and zlib.crc32(b) > 0x7FFF_FFFF)
     value = {"right": zlib.crc32(told) & 0x7FFF_FFFF, "none": 0, "wrong": 4711}[crc]
@@ -201,7 +201,7 @@ async def test_the_crc_of_a_registration_is_checked(peer: Peer, crc: str, code: 
 
 
 @pytest.mark.parametrize(("data", "compressed"), [(b"{", False), (b"[]", False), (b"no zlib", True), (b"[]", True)])
-async def test_a_registration_that_cannot_be_read_is_refused(peer: Peer, data: bytes, compressed: bool) -> None:
+async def test_a_registration_that_cannot_be_read_is_refused(peer: RawPeer, data: bytes, compressed: bool) -> None:
     """A bad body costs its sender an answer, nobody a connection."""
     answer = await peer.call(RequestCode.REGISTER_BROKER, {**REGISTRATION, "compressed": compressed}, data)
     assert answer.code == 1
@@ -209,13 +209,13 @@ async def test_a_registration_that_cannot_be_read_is_refused(peer: Peer, data: b
 
 
 @pytest.mark.parametrize("code", [103, 104, 322, 904, 224])
-async def test_missing_fields_are_refused(peer: Peer, code: int) -> None:
+async def test_missing_fields_are_refused(peer: RawPeer, code: int) -> None:
     """With and without ext fields at all."""
     assert (await peer.call(code)).code == 1
     assert (await peer.call(code, {})).code == 1
 
 
-async def test_a_broker_is_forgotten_when_it_says_so(peer: Peer) -> None:
+async def test_a_broker_is_forgotten_when_it_says_so(peer: RawPeer) -> None:
     """104 without extFields in the answer, as RocketMQ."""
     await register(peer, "T", "U")
     answer = await peer.call(RequestCode.UNREGISTER_BROKER, BROKER)
@@ -224,7 +224,7 @@ async def test_a_broker_is_forgotten_when_it_says_so(peer: Peer) -> None:
     assert await topics(peer) == []
 
 
-async def test_a_data_version_is_compared(peer: Peer) -> None:
+async def test_a_data_version_is_compared(peer: RawPeer) -> None:
     """322 tells a broker whether it must register, and what the name server has."""
     version = DataVersion(0, 5, 0).encode()
     unknown = await peer.call(RequestCode.QUERY_DATA_VERSION, BROKER, version)
@@ -239,7 +239,7 @@ async def test_a_data_version_is_compared(peer: Peer) -> None:
 @pytest.mark.parametrize(
     ("code", "data"), [(RequestCode.QUERY_DATA_VERSION, b"{}"), (RequestCode.BROKER_HEARTBEAT, b"")]
 )
-async def test_signs_of_life_put_the_expiry_off(namesrv: Setting, peer: Peer, code: int, data: bytes) -> None:
+async def test_signs_of_life_put_the_expiry_off(namesrv: Setting, peer: RawPeer, code: int, data: bytes) -> None:
     """322 and 904 count as much as a registration."""
     await register(peer, "T", "U")
     namesrv.now_ms += 120_000
@@ -250,7 +250,7 @@ async def test_signs_of_life_put_the_expiry_off(namesrv: Setting, peer: Peer, co
 
 
 async def test_a_silent_broker_expires_and_loses_its_connection(
-    namesrv: Setting, peer: Peer, caplog: pytest.LogCaptureFixture
+    namesrv: Setting, peer: RawPeer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What it is to do is to connect and register anew."""
     async with await namesrv.peer() as broker:
@@ -262,7 +262,7 @@ async def test_a_silent_broker_expires_and_loses_its_connection(
     assert "broker expired broker=a" in caplog.text
 
 
-async def test_a_lost_connection_forgets_its_broker_at_once(namesrv: Setting, peer: Peer) -> None:
+async def test_a_lost_connection_forgets_its_broker_at_once(namesrv: Setting, peer: RawPeer) -> None:
     """Clients are not sent to a broker that died."""
     broker = await namesrv.peer()
     await register(broker, "T", "U")
@@ -277,7 +277,7 @@ async def test_a_lost_connection_forgets_its_broker_at_once(namesrv: Setting, pe
 # ------------------------------------------------------------------------------------------------------------- clients
 
 
-async def test_a_missing_route_is_answered_17(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_route_is_answered_17(peer: RawPeer, caplog: pytest.LogCaptureFixture) -> None:
     """The remark is RocketMQ's whatever the reason; the log tells the reasons apart, once for each topic."""
     caplog.set_level("INFO")
     for _ in range(2):
@@ -292,7 +292,7 @@ async def test_a_missing_route_is_answered_17(peer: Peer, caplog: pytest.LogCapt
 
 
 async def test_missing_routes_do_not_flood_the_log(
-    namesrv: Setting, peer: Peer, caplog: pytest.LogCaptureFixture
+    namesrv: Setting, peer: RawPeer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A hundred topics a minute are named at most, and a topic again after a minute."""
     caplog.set_level("INFO")
@@ -304,7 +304,7 @@ async def test_missing_routes_do_not_flood_the_log(
     assert caplog.text.count("no route topic='T0'") == 2
 
 
-async def test_numeric_keys_are_bare_for_old_clients_only(peer: Peer) -> None:
+async def test_numeric_keys_are_bare_for_old_clients_only(peer: RawPeer) -> None:
     """Version 401 and those who ask for it get standard JSON, with everything in ASCII."""
     ext = {**REGISTRATION, "clusterName": "Körbe"}
     await register(peer, "T", "U", ext=ext)
@@ -316,7 +316,7 @@ async def test_numeric_keys_are_bare_for_old_clients_only(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("config", [{"need_wait_for_service": True, "wait_seconds_for_service": 45}], indirect=True)
-async def test_routes_may_wait_for_brokers_to_register(namesrv: Setting, peer: Peer) -> None:
+async def test_routes_may_wait_for_brokers_to_register(namesrv: Setting, peer: RawPeer) -> None:
     """A name server that has just started may prefer no answer to a partial one."""
     await register(peer, "T", "U")
     answer = await route(peer, "T")
@@ -328,7 +328,7 @@ async def test_routes_may_wait_for_brokers_to_register(namesrv: Setting, peer: P
 # ----------------------------------------------------------------------------------------------------------- operators
 
 
-async def test_the_cluster_is_listed_with_bare_keys(peer: Peer) -> None:
+async def test_the_cluster_is_listed_with_bare_keys(peer: RawPeer) -> None:
     """Whatever the version of who asks."""
     await register(peer, "T", "U")
     await register(peer, "T", "U", ext=SLAVE)
@@ -346,7 +346,7 @@ async def test_the_cluster_is_listed_with_bare_keys(peer: Peer) -> None:
     }
 
 
-async def test_topics_of_a_cluster_and_their_deletion(peer: Peer) -> None:
+async def test_topics_of_a_cluster_and_their_deletion(peer: RawPeer) -> None:
     """Unknown clusters have none, and deleting is always a success."""
     await register(peer, "T", "U")
     for cluster, expected in (("C", ["T", "U"]), ("?", [])):
@@ -358,14 +358,14 @@ async def test_topics_of_a_cluster_and_their_deletion(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("config", [{"enable_all_topic_list": False, "enable_topic_list": False}], indirect=True)
-async def test_lists_can_be_switched_off(peer: Peer) -> None:
+async def test_lists_can_be_switched_off(peer: RawPeer) -> None:
     """The remark is RocketMQ's word for it."""
     for code, ext in ((206, {}), (224, {"cluster": "C"})):
         answer = await peer.call(code, ext)
         assert (answer.code, answer.remark) == (1, "disable")
 
 
-async def test_texts_can_be_set_read_and_removed(peer: Peer) -> None:
+async def test_texts_can_be_set_read_and_removed(peer: RawPeer) -> None:
     """100, 101, 102 and 219 with every answer that RocketMQ gives."""
     item = {"namespace": "n", "key": "k"}
     missing = await peer.call(RequestCode.GET_KV_CONFIG, item)
@@ -384,14 +384,14 @@ async def test_texts_can_be_set_read_and_removed(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("ext", [{}, {"namespace": "n", "value": "v"}, {"key": "k", "value": "v"}])
-async def test_a_text_needs_namespace_and_key(peer: Peer, ext: dict[str, object]) -> None:
+async def test_a_text_needs_namespace_and_key(peer: RawPeer, ext: dict[str, object]) -> None:
     """The remark is RocketMQ's."""
     answer = await peer.call(RequestCode.PUT_KV_CONFIG, ext)
     assert (answer.code, answer.remark) == (1, "namespace or key is null")
 
 
 @pytest.mark.parametrize("config", [{"order_message_enable": True}, {}], indirect=True)
-async def test_ordered_topics_are_told_to_brokers_and_maybe_to_clients(config: NamesrvConfig, peer: Peer) -> None:
+async def test_ordered_topics_are_told_to_brokers_and_maybe_to_clients(config: NamesrvConfig, peer: RawPeer) -> None:
     """A broker hears all of them with its registration, a client that of its topic if that is enabled."""
     item = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "a:4"}
     await peer.call(RequestCode.PUT_KV_CONFIG, item)
@@ -402,19 +402,19 @@ async def test_ordered_topics_are_told_to_brokers_and_maybe_to_clients(config: N
 
 
 @pytest.mark.parametrize("config", [{"return_order_topic_config_to_broker": False}], indirect=True)
-async def test_brokers_need_not_be_told_of_ordered_topics(peer: Peer) -> None:
+async def test_brokers_need_not_be_told_of_ordered_topics(peer: RawPeer) -> None:
     """returnOrderTopicConfigToBroker=false keeps them out of the answer to 103."""
     await peer.call(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "a:4"})
     assert (await register(peer, "T", "U")).body == b""
 
 
-async def test_a_request_of_the_broker_is_not_supported_here(peer: Peer) -> None:
+async def test_a_request_of_the_broker_is_not_supported_here(peer: RawPeer) -> None:
     """5.3.3 says so, where 4.9.8 kept silent."""
     answer = await peer.call(RequestCode.SEND_MESSAGE)
     assert (answer.code, answer.remark) == (3, " request type 10 not supported")
 
 
-async def test_two_requests_in_one_write_are_answered_in_order(peer: Peer) -> None:
+async def test_two_requests_in_one_write_are_answered_in_order(peer: RawPeer) -> None:
     """A name server reads as a broker does."""
     peer.send(frame({"code": 206, "opaque": 1}) + frame({"code": 106, "opaque": 2}))
     assert [(await peer.receive()).header["opaque"] for _ in range(2)] == [1, 2]

@@ -1,0 +1,160 @@
+"""Connections that we open: shared, made again on demand, given up when nothing comes back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from broker.remoting.outbound import Outbound, split_address
+from broker.remoting.selector import RemotingConfig
+from protocol.command import RemotingCommand
+from tests.harness.fake_server import FakeServer
+from tests.harness.raw import frame
+
+SECONDS = 10.0
+REQUEST_CODE = 106
+
+
+@pytest.fixture
+async def outbound() -> AsyncIterator[Outbound]:
+    outbound = Outbound(RemotingConfig())
+    yield outbound
+    await outbound.stop()
+
+
+def request() -> RemotingCommand:
+    return RemotingCommand.request(REQUEST_CODE)
+
+
+async def lost(outbound: Outbound) -> asyncio.Future[str]:
+    """The next address whose connection goes."""
+    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def note(address: str) -> None:
+        if not future.done():
+            future.set_result(address)
+
+    outbound.on_close(note)
+    return future
+
+
+async def test_one_connection_serves_all_requests_to_an_address(outbound: Outbound) -> None:
+    """Requests asked at the same time share even the attempt to connect, and each gets its own answer."""
+    async with FakeServer() as server:
+        answers = await asyncio.gather(*(outbound.invoke(server.address, request(), SECONDS) for _ in range(5)))
+        assert [answer.code for answer in answers] == [0] * 5
+        assert len({answer.opaque for answer in answers}) == 5
+        assert server.connections == 1
+        assert outbound.statistics().connections == 1
+
+
+async def test_answers_may_come_in_any_order(outbound: Outbound) -> None:
+    """They are matched by opaque."""
+    async with FakeServer(answers=False) as server:
+        tasks = [asyncio.ensure_future(outbound.invoke(server.address, request(), SECONDS)) for _ in range(2)]
+        asked = [await server.asked() for _ in range(2)]
+        for each in reversed(asked):
+            each.answer(body=str(each.header["opaque"] - asked[0].header["opaque"]).encode())
+        assert [bytes((await task).body) for task in tasks] == [b"0", b"1"]
+
+
+async def test_a_closed_door_is_an_error_at_once(outbound: Outbound) -> None:
+    """Nobody waits for a server that refuses connections."""
+    async with FakeServer() as server:
+        pass
+    with pytest.raises(OSError, match="Errno 111"):
+        await outbound.invoke(server.address, request(), SECONDS)
+
+
+async def test_a_lost_connection_fails_what_waits_and_is_made_again(outbound: Outbound) -> None:
+    """The request that was cut off is an error, the next one connects anew."""
+    gone = await lost(outbound)
+    async with FakeServer(answers=False) as server:
+        task = asyncio.ensure_future(outbound.invoke(server.address, request(), SECONDS))
+        await server.asked()
+        server.hang_up()
+        with pytest.raises(ConnectionError, match="lost"):
+            await task
+        assert await gone == server.address
+        server.answers = True
+        assert (await outbound.invoke(server.address, request(), SECONDS)).code == 0
+        assert server.connections == 2
+
+
+async def test_a_connection_without_an_answer_is_given_up(outbound: Outbound) -> None:
+    """Whoever is silent for too long gets the next request on a new connection."""
+    gone = await lost(outbound)
+    async with FakeServer(answers=False) as server:
+        with pytest.raises(TimeoutError, match=f"no answer from {server.address} within 0"):
+            await outbound.invoke(server.address, request(), 0.01)
+        assert await gone == server.address
+        server.answers = True
+        assert (await outbound.invoke(server.address, request(), SECONDS)).code == 0
+
+
+async def test_connecting_takes_only_so_long() -> None:
+    """An address that swallows everything is an error after the connect timeout."""
+    outbound = Outbound(RemotingConfig(), connect_timeout_s=0)
+    async with FakeServer() as server:
+        with pytest.raises(TimeoutError, match="no connection to"):
+            await outbound.connect(server.address)
+    await outbound.stop()
+
+
+async def test_one_who_stops_waiting_does_not_stop_the_others(outbound: Outbound) -> None:
+    """A cancelled request leaves the shared attempt to connect alone."""
+    async with FakeServer() as server:
+        first = asyncio.ensure_future(outbound.connect(server.address))
+        second = asyncio.ensure_future(outbound.connect(server.address))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert not (await second).closed
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+
+async def test_requests_of_the_other_side_are_not_supported(outbound: Outbound) -> None:
+    """They are answered 3, as anybody's unknown request is."""
+    async with FakeServer() as server:
+        await outbound.connect(server.address)
+        await outbound.invoke(server.address, request(), SECONDS)
+        await server.asked()
+        server.send(frame({"code": 40, "opaque": 7}))
+        answer = await server.asked()
+        assert (answer.code, answer.header["opaque"], answer.header["flag"]) == (3, 7, 1)
+
+
+async def test_stopping_closes_what_is_open() -> None:
+    """Nothing is left behind, not even an attempt."""
+    outbound = Outbound(RemotingConfig())
+    gone = await lost(outbound)
+    async with FakeServer() as server:
+        connection = await outbound.connect(server.address)
+        attempt = asyncio.ensure_future(outbound.connect("127.0.0.1:1"))
+        await asyncio.sleep(0)
+        await outbound.stop()
+        assert await gone == server.address
+        assert connection.closed
+        with pytest.raises((asyncio.CancelledError, OSError)):
+            await attempt
+    assert repr(outbound) == "<Outbound 0 connections>"
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("10.0.0.1:9876", ("10.0.0.1", 9876)),
+        (" namesrv.example:1 ", ("namesrv.example", 1)),
+        ("[::1]:65535", ("::1", 65535)),
+    ],
+)
+def test_addresses_are_read(address: str, expected: tuple[str, int]) -> None:
+    """Names, IPv4 and IPv6 addresses."""
+    assert split_address(address) == expected
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":9876", "host:x", "host:0", "host:65536", "host:-1", "h:٣"])
+def test_no_addresses_are_refused(address: str) -> None:
+    """What cannot be connected to is named."""
+    with pytest.raises(ValueError, match="host:port"):
+        split_address(address)
