@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from protocol.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from protocol.codes import Permission, SystemTopic
 
 log = logging.getLogger(__name__)
@@ -160,23 +160,24 @@ class TopicTable:
         self._changed()
         return True
 
-    def registration(self) -> RegisterBrokerBody:
-        """What name servers are told: every topic, within what the broker as a whole permits."""
+    def registration_body(self) -> bytes:
+        """What name servers are told, a RegisterBrokerBody: every topic, within what the broker as a whole permits."""
         limit = self._config.broker_permission
         topics = self._topics
         if limit != Permission.READ_WRITE:
             topics = {name: msgspec.structs.replace(topic, perm=topic.perm & limit) for name, topic in topics.items()}
-        return RegisterBrokerBody(TopicConfigSerializeWrapper(self.version, dict(topics)))
+        return b'{"filterServerList":[],"topicConfigSerializeWrapper":%b}' % self._wrapper(topics)
 
     def encode(self) -> bytes:
-        """The table as topics.json."""
-        return b"".join(
-            (b'{"dataVersion":', _encode(self.version), b',"topicConfigTable":', _encode(self._topics), b"}")
-        )
+        """The table as topics.json, a TopicConfigSerializeWrapper."""
+        return self._wrapper(self._topics)
 
     def statistics(self) -> TopicsStatistics:
         """The table's figures now."""
         return TopicsStatistics(topics=len(self._topics), version=self.version.counter)
+
+    def _wrapper(self, topics: dict[str, TopicConfig]) -> bytes:
+        return b'{"dataVersion":%b,"topicConfigTable":%b}' % (_encode(self.version), _encode(topics))
 
     def _put(self, topic: TopicConfig) -> None:
         self._topics[topic.topic_name] = topic

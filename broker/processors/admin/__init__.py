@@ -1,0 +1,1 @@
+"""Requests of operators: mqadmin, the dashboard, the exporter, and clients that create topics."""

@@ -1,0 +1,151 @@
+"""Topics by hand: UPDATE_AND_CREATE_TOPIC (17), DELETE_TOPIC_IN_BROKER (215), GET_ALL_TOPIC_CONFIG (21).
+
+A changed topic is on disk, and known to the name servers that can be reached, before its change is answered: whoever
+made it may use it at once. Deletion takes the topic's configuration, queues and committed offsets; its
+records stay in the log until that expires, and the name servers are told by whoever deleted it.
+
+Source: docs/formats.md, "Topics".
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from broker.metadata.consumer_offsets import ConsumerOffsetTable
+from broker.metadata.topics import TopicTable
+from broker.remoting.dispatch import Processor
+from broker.remoting.selector import Connection
+from broker.store.message_store import MessageStore
+from protocol.bodies.enums import TopicFilterType
+from protocol.bodies.topic import TopicConfig
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import NOT_ANSWERED, RemotingCommand
+from protocol.errors import RequestError
+from protocol.headers.fields import is_true
+from protocol.headers.topic import CreateTopicHeader, TopicHeader
+from protocol.message import check_topic_name
+
+MESSAGE_TYPE: Final = "message.type"
+MESSAGE_TYPES: Final = frozenset(("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION"))
+MIXED: Final = "MIXED"
+
+Settled = Callable[[], Awaitable[None]]
+"""Waits until a change has got somewhere."""
+
+log = logging.getLogger(__name__)
+
+
+class TopicProcessor:
+    """Makes, changes, lists and deletes topics. `saved` and `announced` wait for disk and name servers."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        offsets: ConsumerOffsetTable,
+        store: MessageStore,
+        saved: Settled,
+        announced: Settled,
+    ) -> None:
+        self._topics = topics
+        self._offsets = offsets
+        self._store = store
+        self._saved = saved
+        self._announced = announced
+
+    def __repr__(self) -> str:
+        return f"<TopicProcessor {self._topics!r}>"
+
+    def handlers(self) -> dict[RequestCode, Processor]:
+        """What this processor serves."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.list_all,
+        }
+
+    def update(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
+        """Request 17."""
+        header = command.header(CreateTopicHeader)
+        filter_type = _filter_type(header.topic_filter_type)
+        check_topic_name(header.topic)
+        self._check_is_no_system_topic(header.topic)
+        known = self._topics.find(header.topic)
+        topic = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=is_true(header.order),
+            attributes=changed_attributes({} if known is None else known.attributes, header.attributes),
+        )
+        if not self._topics.update(topic):
+            return RemotingCommand.response(remark=NOT_ANSWERED)
+        log.info("topic set by request topic=%s peer=%s", header.topic, connection.peer)
+        return self._answer_when_settled()
+
+    async def _answer_when_settled(self) -> RemotingCommand:
+        await self._saved()
+        await self._announced()
+        return RemotingCommand.response(remark=NOT_ANSWERED)
+
+    def delete(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
+        """Request 215."""
+        name = command.header(TopicHeader).topic
+        if not name.strip():
+            raise RequestError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        self._check_is_no_system_topic(name)
+        log.info("topic deleted by request topic=%s peer=%s", name, connection.peer)
+        was_there = self._topics.delete(name)
+        self._offsets.remove_topic(name)
+        self._store.delete_topic(name)
+        return self._answer_when_saved() if was_there else RemotingCommand.response()
+
+    async def _answer_when_saved(self) -> RemotingCommand:
+        await self._saved()
+        return RemotingCommand.response()
+
+    def list_all(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+        """Request 21."""
+        return RemotingCommand.response(body=self._topics.encode())
+
+    def _check_is_no_system_topic(self, name: str) -> None:
+        if self._topics.is_system(name):
+            remark = f"The topic[{name}] is conflict with system topic."
+            raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
+
+
+def changed_attributes(current: Mapping[str, str], changes: str | None) -> dict[str, str]:
+    """`current` after changes such as `+message.type=FIFO` and `-message.type`, separated by commas."""
+    attributes = dict(current)
+    for change in filter(None, (part.strip() for part in (changes or "").split(","))):
+        name, _, value = change[1:].partition("=")
+        if name.strip() != MESSAGE_TYPE or change[0] not in "+-":
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"unsupported key: {change.lstrip('+-').partition('=')[0]}")
+        if change[0] == "-":
+            attributes.pop(MESSAGE_TYPE, None)
+        else:
+            attributes[MESSAGE_TYPE] = _message_type(value.strip())
+    return attributes
+
+
+def _message_type(value: str) -> str:
+    if value == MIXED:
+        raise RequestError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
+    if value not in MESSAGE_TYPES:
+        remark = f"value of {MESSAGE_TYPE} is not one of {', '.join(sorted(MESSAGE_TYPES))}: {value}"
+        raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+    return value
+
+
+def _filter_type(text: str | None) -> TopicFilterType:
+    try:
+        return TopicFilterType(text or "")
+    except ValueError:
+        remark = f"topicFilterType = [{'null' if text is None else text}] value invalid"
+        raise RequestError(ResponseCode.SYSTEM_ERROR, remark) from None

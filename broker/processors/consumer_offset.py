@@ -1,0 +1,81 @@
+"""Committed offsets: QUERY_CONSUMER_OFFSET (14), UPDATE_CONSUMER_OFFSET (15).
+
+"Not found" (22) makes a consumer choose by its own setting where to begin, so it decides whether a new group
+sees history. A group without offset begins at 0 if the queue does, or is empty, or does not exist yet: only then can
+nothing be lost that arrives while the group still finds its members. It is told 22 if the queue begins later, or if
+its beginning is so far behind that reading it all would mean reading from disk.
+
+Source: docs/formats.md, "Consumer offsets".
+"""
+
+from typing import Final
+
+from broker.metadata.consumer_offsets import ConsumerOffsetTable
+from broker.metadata.subscription_groups import SubscriptionGroups
+from broker.metadata.topics import TopicTable
+from broker.remoting.dispatch import Processor
+from broker.remoting.selector import Connection
+from broker.store.message_store import MessageStore
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RequestError
+from protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from protocol.headers.fields import is_true
+from protocol.headers.queue import OffsetResponseHeader
+
+NOT_ZERO: Final = "Not found, do not set to zero, maybe this group boot first"
+NOT_FOUND: Final = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+
+
+class ConsumerOffsetProcessor:
+    """Tells and notes how far groups are."""
+
+    def __init__(
+        self, offsets: ConsumerOffsetTable, groups: SubscriptionGroups, topics: TopicTable, store: MessageStore
+    ) -> None:
+        self._offsets = offsets
+        self._groups = groups
+        self._topics = topics
+        self._store = store
+
+    def __repr__(self) -> str:
+        return f"<ConsumerOffsetProcessor {self._offsets!r}>"
+
+    def handlers(self) -> dict[RequestCode, Processor]:
+        """What this processor serves."""
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
+        }
+
+    def query(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 14."""
+        header = command.header(QueryConsumerOffsetHeader)
+        offset = self._offsets.committed(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            if header.set_zero_if_not_found is not None and not is_true(header.set_zero_if_not_found):
+                raise RequestError(ResponseCode.QUERY_NOT_FOUND, NOT_ZERO)
+            if not self._may_begin_at_zero(header.topic, header.queue_id):
+                raise RequestError(ResponseCode.QUERY_NOT_FOUND, NOT_FOUND)
+            offset = 0
+        return RemotingCommand.response(ext=OffsetResponseHeader(offset=offset))
+
+    def _may_begin_at_zero(self, topic: str, queue_id: int) -> bool:
+        if (self._store.min_offset(topic, queue_id) or 0) > 0:
+            return False
+        return not self._store.get(topic, queue_id, 0, 1).behind_memory
+
+    def update(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 15."""
+        header = command.header(UpdateConsumerOffsetHeader)
+        group, topic = header.consumer_group, header.topic
+        if self._groups.find(group) is None:
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if self._topics.find(topic) is None:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if header.queue_id is None:
+            raise RequestError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {topic}")
+        if header.commit_offset is None:
+            raise RequestError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}")
+        self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
+        return RemotingCommand.response()

@@ -1,0 +1,79 @@
+"""What is in the queues: SEARCH_OFFSET_BY_TIMESTAMP (29), GET_MAX_OFFSET (30), GET_MIN_OFFSET (31),
+GET_EARLIEST_MSG_STORETIME (32), VIEW_MESSAGE_BY_ID (33).
+
+The first four always succeed: of a queue that does not exist, offsets are 0 and times -1. Source: docs/formats.md,
+"Queues", "Queries".
+"""
+
+from typing import Final
+
+from broker.remoting.dispatch import Processor
+from broker.remoting.selector import Connection
+from broker.store.message_store import MessageStore
+from broker.store.offset_by_time import Boundary
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RequestError
+from protocol.headers.queue import (
+    OffsetResponseHeader,
+    QueueHeader,
+    SearchOffsetHeader,
+    TimestampResponseHeader,
+    ViewMessageHeader,
+)
+
+NO_TIME: Final = -1
+UPPER: Final = Boundary.UPPER.value
+
+
+class QueryProcessor:
+    """Looks things up in the store."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def __repr__(self) -> str:
+        return f"<QueryProcessor {self._store!r}>"
+
+    def handlers(self) -> dict[RequestCode, Processor]:
+        """What this processor serves."""
+        return {
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.offset_by_time,
+            RequestCode.GET_MAX_OFFSET: self.max_offset,
+            RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.view_message,
+        }
+
+    def offset_by_time(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 29."""
+        header = command.header(SearchOffsetHeader)
+        boundary = Boundary.UPPER if (header.boundary_type or "").lower() == UPPER else Boundary.LOWER
+        offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
+        return RemotingCommand.response(ext=OffsetResponseHeader(offset=offset))
+
+    def max_offset(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 30."""
+        header = command.header(QueueHeader)
+        offset = self._store.max_offset(header.topic, header.queue_id) or 0
+        return RemotingCommand.response(ext=OffsetResponseHeader(offset=offset))
+
+    def min_offset(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 31."""
+        header = command.header(QueueHeader)
+        offset = self._store.min_offset(header.topic, header.queue_id) or 0
+        return RemotingCommand.response(remark="", ext=OffsetResponseHeader(offset=offset))
+
+    def earliest_time(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 32."""
+        header = command.header(QueueHeader)
+        time = self._store.earliest_store_time(header.topic, header.queue_id)
+        return RemotingCommand.response(ext=TimestampResponseHeader(timestamp=NO_TIME if time is None else time))
+
+    def view_message(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 33."""
+        offset = command.header(ViewMessageHeader).offset
+        record = self._store.record_at(offset)
+        if record is None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        return RemotingCommand.response(body=record)
