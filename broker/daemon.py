@@ -1,0 +1,330 @@
+"""The composition root: which parts a broker has, who is handed what, and in which order they start and stop.
+
+Start: health pages, store, tables, listening address, embedded name server, registration. Stop: nobody new is let in,
+parked pulls are answered, what was admitted is finished, the name servers are told, tables are saved, the log is
+flushed. Whatever fails on the way up takes down what already stands.
+
+Nothing here decides anything about messages; every rule lives in the part that it belongs to.
+"""
+
+import asyncio
+import errno
+import gc
+import logging
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Final
+
+import msgspec
+
+from broker.config import LOOPBACK, DaemonConfig, NamesrvDaemonConfig, is_wildcard
+from broker.delivery.arrivals import Arrivals
+from broker.errors import StartError
+from broker.metadata.client_sessions import ClientSessions
+from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
+from broker.metadata.saver import Saver
+from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
+from broker.metadata.topics import TopicsConfig, TopicTable
+from broker.namesrv.config import NamesrvConfig
+from broker.namesrv.registration import Registrar, RegistrationTiming
+from broker.namesrv.server import NameServer
+from broker.ops.health import Check, HealthServer
+from broker.processors.admin.topic import TopicProcessor
+from broker.processors.client_manage import ClientManageConfig, ClientManageProcessor
+from broker.processors.consumer_offset import ConsumerOffsetProcessor
+from broker.processors.pull import PullProcessor
+from broker.processors.pull_checks import PullChecks, PullConfig
+from broker.processors.query import QueryProcessor
+from broker.processors.send import SendConfig, SendProcessor
+from broker.processors.send_answer import SendAnswers
+from broker.processors.stored_properties import PropertyCompletion
+from broker.remoting.boss import RemotingServer
+from broker.remoting.dispatch import Pool
+from broker.remoting.outbound import Outbound
+from broker.store.config import parse_delay_levels
+from broker.store.errors import StoreError
+from broker.store.message_store import MessageStore
+from protocol.bodies.offsets import ConsumerOffsets
+from protocol.bodies.subscription_group import SubscriptionGroupWrapper
+from protocol.bodies.topic import TopicConfigSerializeWrapper
+from protocol.headers.namesrv import RegisterBrokerHeader
+from protocol.message_id import UniqueIds
+
+STEP_S: Final = 0.1
+
+log = logging.getLogger(__name__)
+
+
+async def serve(config: DaemonConfig, stop: asyncio.Event) -> None:
+    """Run a broker until `stop` is set. StartError if it cannot start."""
+    broker = Broker(config)
+    await broker.start()
+    try:
+        await stop.wait()
+    finally:
+        await broker.stop()
+
+
+async def serve_namesrv(config: NamesrvDaemonConfig, stop: asyncio.Event) -> None:
+    """Run a name server alone until `stop` is set. StartError if it cannot start."""
+    name_server = NameServer(config.namesrv, config.remoting)
+    async with AsyncExitStack() as running:
+        if config.ops.port:
+            await start_health(HealthServer(config.ops.host, config.ops.port, {}), running)
+        await listen(name_server.start, config.namesrv.bind_address, config.namesrv.listen_port, "listenPort")
+        running.push_async_callback(name_server.stop)
+        log.info("ready name_server_port=%d", config.namesrv.listen_port)
+        await stop.wait()
+
+
+class Broker:
+    """One broker, wired. It starts once and stops once."""
+
+    def __init__(self, config: DaemonConfig) -> None:
+        self._config = config
+        self._running = AsyncExitStack()
+        self._savers: dict[str, Saver] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        broker = config.broker
+        self.server = RemotingServer(config.remoting)
+        self.topics = TopicTable(topics_config(config), wall_ms)
+        self.groups = SubscriptionGroups(
+            GroupsConfig(auto_create_subscription_group=broker.auto_create_subscription_group), wall_ms
+        )
+        self.offsets = ConsumerOffsetTable(
+            OffsetsConfig(flush_consumer_offset_interval=broker.flush_consumer_offset_interval), wall_ms
+        )
+        self.sessions = ClientSessions()
+        self.pools = {name: Pool(name, capacity) for name, capacity in msgspec.structs.asdict(config.pools).items()}
+        self.arrivals = Arrivals(asyncio.get_running_loop(), self.pools["pull"])
+        self.store = MessageStore(config.store, wall_ms, self.arrivals.arrived)
+        self.outbound = Outbound(config.remoting)
+        self.name_server = None if config.namesrv is None else NameServer(config.namesrv, config.remoting)
+        self.registrar = Registrar(
+            self.outbound,
+            broker.namesrv_addresses if config.namesrv is None else (embedded_address(config.namesrv),),
+            identity(config),
+            self.topics.registration_body,
+            RegistrationTiming.every(broker.register_name_server_period),
+        )
+        self._wire()
+
+    def __repr__(self) -> str:
+        return f"<Broker {self._config.broker.broker_name} port={self._config.listen.port}>"
+
+    def _wire(self) -> None:
+        """Hand every processor what it uses, and put it into the table with its pool."""
+        config, pools, dispatcher = self._config, self.pools, self.server.dispatcher
+        broker, ip = config.broker, config.listen.advertised_ip
+        unique_ids = UniqueIds(ip, os.getpid(), random.getrandbits(32))
+        self.sends = SendProcessor(
+            SendConfig(
+                broker_ip=ip,
+                broker_permission=broker.broker_permission,
+                max_message_size=config.store.max_message_size,
+                start_accept_ms=broker.start_accept_send_request_time_stamp,
+            ),
+            self.store,
+            (self.topics, self.groups),
+            (
+                PropertyCompletion(broker.broker_cluster_name, lambda: unique_ids.next(wall_ms())),
+                SendAnswers(broker.region_id, trace_on=broker.trace_on, store_host=config.store.store_host),
+            ),
+            pools["send"],
+            wall_ms,
+        )
+        pull_config = PullConfig(
+            broker_ip=ip,
+            broker_permission=broker.broker_permission,
+            lite_pull_message_enable=broker.lite_pull_message_enable,
+            long_polling_enable=broker.long_polling_enable,
+            short_polling_time_mills=broker.short_polling_time_mills,
+        )
+        checks = PullChecks(pull_config, self.topics, self.groups, self.sessions)
+        self.pulls = PullProcessor(pull_config, checks, self.store, self.offsets, self.arrivals)
+        self.clients = ClientManageProcessor(
+            ClientManageConfig(real_time_notify_consumer_change=broker.real_time_notify_consumer_change),
+            self.sessions,
+            self.groups,
+            self.topics,
+            steady_ms,
+        )
+        offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
+        topics = TopicProcessor(
+            self.topics,
+            self.offsets,
+            self.store,
+            self._topics_saved,
+            self.registrar.register_now,
+        )
+        for pool, processor in (
+            ("send", self.sends),
+            ("pull", self.pulls),
+            ("query", QueryProcessor(self.store)),
+            ("client_manage", self.clients),
+            ("consumer_manage", offsets),
+            ("admin", topics),
+        ):
+            for code, handler in processor.handlers().items():
+                dispatcher.register([code], handler, pools[pool])
+        dispatcher.at_turn_end(self.sends.finish_turn)
+        self.server.selector.on_close(self.arrivals.forget)
+        self.server.selector.on_close(self.clients.connection_closed)
+        self.topics.on_change(self.registrar.changed)
+
+    # ------------------------------------------------------------------------------------------------ start and stop
+
+    async def start(self) -> None:
+        """Bring everything up; StartError if something is in the way, and then nothing stands any more."""
+        config, listen_config = self._config, self._config.listen
+        log.info(
+            "starting broker=%s cluster=%s store=%s advertised=%s bind=%s because=%s",
+            config.broker.broker_name,
+            config.broker.broker_cluster_name,
+            config.store.store_path_root_dir,
+            listen_config.advertised_host,
+            listen_config.bind_host,
+            listen_config.why,
+        )
+        async with AsyncExitStack() as running:
+            if config.ops.port:
+                await start_health(HealthServer(config.ops.host, config.ops.port, self.checks()), running)
+            self._open_store(running)
+            self._open_tables(running)
+            await listen(self.server.start, listen_config.bind_host, listen_config.port, "listenPort")
+            running.push_async_callback(self._finish_requests)
+            if self.name_server is not None and config.namesrv is not None:
+                address = (config.namesrv.bind_address, config.namesrv.listen_port)
+                await listen(self.name_server.start, *address, "embeddedNamesrvPort")
+                running.push_async_callback(self.name_server.stop)
+            running.push_async_callback(self.outbound.stop)
+            self.registrar.start()
+            running.push_async_callback(self.registrar.stop)
+            self._step()
+            await self.registrar.register_now()
+            self._running = running.pop_all()
+        gc.collect()
+        gc.freeze()
+        log.info("ready port=%d registered=%s", listen_config.port, self.registrar.registered)
+
+    async def stop(self) -> None:
+        """Take everything down in order."""
+        await self._finish_requests()
+        await self._running.aclose()
+        log.info("stopped broker=%s", self._config.broker.broker_name)
+
+    async def _finish_requests(self) -> None:
+        """Let nobody new in, answer parked pulls and what was admitted, close the connections."""
+        if not self.arrivals.is_closed:
+            self.arrivals.close()
+            await self.server.stop(lambda: sum(pool.held for pool in self.pools.values()))
+
+    def _open_store(self, running: AsyncExitStack) -> None:
+        try:
+            self.store.load()
+            self.store.start(asyncio.get_running_loop())
+        except StoreError as error:
+            raise StartError(str(error)) from None
+        except OSError as error:
+            raise StartError(f"the store cannot be opened: {error}") from None
+        running.callback(self.store.close)
+
+    def _open_tables(self, running: AsyncExitStack) -> None:
+        directory = self._config.store.store_path_root_dir / "config"
+        try:
+            for table, name, body in (
+                (self.topics, "topics.json", TopicConfigSerializeWrapper),
+                (self.groups, "subscriptionGroup.json", SubscriptionGroupWrapper),
+                (self.offsets, "consumerOffset.json", ConsumerOffsets),
+            ):
+                self._savers[name] = Saver.open(table, directory / name, body.decode)
+                running.push_async_callback(self._savers[name].close)
+        except StoreError as error:
+            raise StartError(str(error)) from None
+
+    async def _topics_saved(self) -> None:
+        await self._savers["topics.json"].saved()
+
+    # --------------------------------------------------------------------------------------------------------- clocks
+
+    def _step(self) -> None:
+        """Let every part do what is due by now."""
+        self._timer = asyncio.get_running_loop().call_later(STEP_S, self._step)
+        self.store.step(wall_ms())
+        self.offsets.step(wall_ms())
+        self.clients.step(steady_ms())
+
+    # --------------------------------------------------------------------------------------------------------- health
+
+    def checks(self) -> dict[str, Check]:
+        """What has to hold for the broker to do its work; each says what is wrong, or nothing."""
+        return {
+            "recovered": lambda: None if self.topics.version.counter else "the store is being opened",
+            "store": lambda: None if self.store.is_writable else "the store takes no messages",
+            "registered": lambda: None if self.registrar.registered else "no name server has this broker's topics",
+        }
+
+
+def wall_ms() -> int:
+    """Unix time."""
+    return time.time_ns() // 1_000_000
+
+
+def steady_ms() -> int:
+    """A clock that nobody sets."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def topics_config(config: DaemonConfig) -> TopicsConfig:
+    """The topic table's part of the configuration."""
+    broker = config.broker
+    return TopicsConfig(
+        cluster_name=broker.broker_cluster_name,
+        broker_name=broker.broker_name,
+        broker_permission=broker.broker_permission,
+        default_topic_queue_nums=broker.default_topic_queue_nums,
+        auto_create_topic_enable=broker.auto_create_topic_enable,
+        delay_levels=len(parse_delay_levels(config.store.message_delay_level)),
+    )
+
+
+def identity(config: DaemonConfig) -> RegisterBrokerHeader:
+    """What name servers are told of the broker itself."""
+    host, port = config.listen.advertised_host, config.listen.port
+    return RegisterBrokerHeader(
+        broker_name=config.broker.broker_name,
+        broker_addr=address_text(host, port),
+        cluster_name=config.broker.broker_cluster_name,
+        ha_server_addr=address_text(host, port + 1),
+        broker_id=config.broker.broker_id,
+        compressed=False,
+    )
+
+
+def embedded_address(namesrv: NamesrvConfig) -> str:
+    """Where the broker reaches the name server in its own process."""
+    host = namesrv.bind_address
+    return address_text(LOOPBACK if is_wildcard(host) else host, namesrv.listen_port)
+
+
+def address_text(host: str, port: int) -> str:
+    """`host:port`, an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def start_health(health: HealthServer, running: AsyncExitStack) -> None:
+    """Serve the health pages until `running` ends."""
+    await health.start()
+    running.push_async_callback(health.stop)
+
+
+async def listen(start: Callable[[str, int], Awaitable[int]], host: str, port: int, key: str) -> None:
+    """Have a part listen; StartError names the address and the key when it cannot."""
+    try:
+        await start(host, port)
+    except OSError as error:
+        reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror or error}"
+        raise StartError(f"port {port} on {host} {reason} ({key})") from None
