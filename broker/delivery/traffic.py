@@ -1,7 +1,7 @@
 """Traffic: how fast counters grow, and what they stood at when the day began.
 
 `step` reads the counters once a second and keeps ten minutes of samples. A rate over a window is the growth since the
-sample at its beginning, or since the oldest there is; so there are rates from the second sample on, where RocketMQ leaves
+sample at its beginning, or since the oldest there is: there are rates from the second sample on, where RocketMQ leaves
 blanks that its own readers cannot parse. Days are those of local time.
 
 Source: docs/formats.md, "Runtime information".

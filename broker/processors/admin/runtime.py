@@ -25,6 +25,7 @@ from protocol.record import store_timestamp_at
 
 NO_TIME: Final = -1
 NO_TRANSIENT_POOL: Final = 2**31 - 1
+UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 QUEUE_NAMES: Final = {
     "send": "send",
     "pull": "pull",
@@ -105,7 +106,7 @@ class RuntimeProcessor:
         return {
             "commitLogMinOffset": log.min_offset,
             "commitLogMaxOffset": log.max_offset,
-            "earliestMessageTimeStamp": NO_TIME if first is None else store_timestamp_at(first, 0),
+            "earliestMessageTimeStamp": NO_TIME if first is None else store_timestamp_at(memoryview(first), 0),
             "dispatchBehindBytes": store.dispatch_lag,
             "dispatchMaxBuffer": 0,
             "remainHowManyDataToFlush": size_text(store.flush_lag),
@@ -174,12 +175,8 @@ def size_text(size_bytes: int) -> str:
     """`0 B`, `2.9 KiB`, `252.0 GiB`: readers split at the space."""
     if size_bytes < 1024:
         return f"{size_bytes} B"
-    size = float(size_bytes)
-    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
-        size /= 1024
-        if size < 1024:
-            break
-    return f"{size:.1f} {unit}"
+    power = min((size_bytes.bit_length() - 1) // 10, len(UNITS))
+    return f"{size_bytes / 1024**power:.1f} {UNITS[power - 1]}"
 
 
 def rates_text(rates: Iterable[float]) -> str:
