@@ -1,0 +1,163 @@
+"""The daemon as a whole, over its ports: what was sent is there after any end, and bad clients disturb nobody."""
+
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from protocol.codes import RequestCode, ResponseCode
+from protocol.record import decode
+from tests.harness.daemon import LOOPBACK, Daemon, running
+from tests.harness.raw import Answer, RawClient, frame, texts
+
+SEND = {
+    "a": "PG", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "TAGS\x01t\x02", "m": False,
+}  # fmt: skip
+PULL = {
+    "consumerGroup": "CG", "topic": "T", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "commitOffset": 0,
+    "suspendTimeoutMillis": 0, "subVersion": 1, "subscription": "*",
+}  # fmt: skip
+SUSPEND_WITH_SUBSCRIPTION = 6
+SUBSCRIPTION = 4
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with running(directory=tmp_path) as daemon:
+        yield daemon
+
+
+def client(daemon: Daemon) -> RawClient:
+    return RawClient(LOOPBACK, daemon.broker_port)
+
+
+def send(client: RawClient, body: bytes) -> Answer:
+    return client.call(RequestCode.SEND_MESSAGE_V2, SEND, body)
+
+
+def pull_all(client: RawClient) -> list[bytes]:
+    bodies: list[bytes] = []
+    while True:
+        answer = client.call(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": len(bodies), "sysFlag": SUBSCRIPTION})
+        if answer.code != ResponseCode.SUCCESS:
+            assert answer.code == ResponseCode.PULL_NOT_FOUND, answer
+            return bodies
+        bodies += [message.body for message in decode(answer.body)]
+
+
+def parked(daemon: Daemon, offset: int, wait_ms: int) -> socket.socket:
+    """A connection whose pull found nothing and waits."""
+    connection = socket.create_connection((LOOPBACK, daemon.broker_port), 10)
+    ext = texts(PULL | {"queueOffset": offset, "sysFlag": SUSPEND_WITH_SUBSCRIPTION, "suspendTimeoutMillis": wait_ms})
+    # the answer to a second request shows that the first one has been dealt with
+    connection.sendall(frame({"code": 11, "opaque": 1, "extFields": ext}) + frame({"code": 99_999, "opaque": 2}))
+    assert answer_on(connection)["opaque"] == 2
+    return connection
+
+
+def answer_on(connection: socket.socket) -> dict[str, object]:
+    stream = connection.makefile("rb")
+    payload = stream.read(int.from_bytes(stream.read(4), "big"))
+    header: dict[str, object] = json.loads(payload[4 : 4 + int.from_bytes(payload[1:4], "big")])
+    return header
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_what_was_acknowledged_is_there_after_the_process_ends(tmp_path: Path, end: signal.Signals) -> None:
+    """However the process ends, the next one has every message and goes on where it was."""
+    bodies = [b"%d" % n + os.urandom(n * 7) for n in range(300)]  # over several segments
+    with running(directory=tmp_path, settings={"mappedFileSizeCommitLog": 65_536}) as daemon, client(daemon) as one:
+        assert {send(one, body).code for body in bodies} == {0}
+        code = daemon.stop(end)
+    assert code == (-signal.SIGKILL if end is signal.SIGKILL else 0)
+    with running(directory=tmp_path, settings={"mappedFileSizeCommitLog": 65_536}) as daemon, client(daemon) as one:
+        assert pull_all(one) == bodies
+        assert send(one, b"next").ext["queueOffset"] == str(len(bodies))
+
+
+def test_the_route_of_a_new_topic_is_known_when_its_creation_is_answered(daemon: Daemon) -> None:
+    """17 registers with the name server before it answers; the broker's own topics are there from the start."""
+    with client(daemon) as one, RawClient(LOOPBACK, daemon.namesrv_port) as names:
+        queues = {"readQueueNums": 3, "writeQueueNums": 3, "perm": 6, "topicFilterType": "SINGLE_TAG"}
+        flags = {"defaultTopic": "TBW102", "topicSysFlag": 0, "order": False}
+        assert one.call(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "New", **queues, **flags}).code == 0
+        for topic in ("New", "TBW102", "DefaultCluster", socket.gethostname()):
+            assert names.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0, topic
+
+
+def test_a_parked_pull_is_woken_by_the_next_message(daemon: Daemon) -> None:
+    """The answer of a waiting pull arrives with the message."""
+    with client(daemon) as one:
+        send(one, b"first")
+        with parked(daemon, 1, wait_ms=60_000) as waiting:
+            send(one, b"second")
+            assert answer_on(waiting)["code"] == ResponseCode.SUCCESS
+
+
+def test_a_parked_pull_is_answered_when_the_daemon_stops(daemon: Daemon) -> None:
+    """Nobody is left waiting, and the exit code is 0."""
+    with client(daemon) as one:
+        send(one, b"first")
+        with parked(daemon, 1, wait_ms=60_000) as waiting:
+            assert daemon.stop() == 0
+            assert answer_on(waiting)["code"] == ResponseCode.PULL_NOT_FOUND
+
+
+def test_bad_clients_disturb_nobody(daemon: Daemon) -> None:
+    """Garbage, a peer that never reads, and one that dribbles: a polite client is served all the while."""
+    with ExitStack() as stack:
+        polite = stack.enter_context(client(daemon))
+        for body in (os.urandom(60_000) for _ in range(64)):
+            assert send(polite, body).code == 0
+        deaf = socket.create_connection((LOOPBACK, daemon.broker_port), 10)
+        stack.enter_context(deaf)
+        deaf.setblocking(False)
+        dribbling = stack.enter_context(socket.create_connection((LOOPBACK, daemon.broker_port), 10))
+        whole = frame({"code": 28, "opaque": 9})
+        pull = frame({"code": 11, "opaque": 1, "extFields": texts(PULL | {"sysFlag": SUBSCRIPTION})})
+        for turn in range(len(whole)):
+            dribbling.sendall(whole[turn : turn + 1])
+            shout(deaf, pull * 50)
+            with socket.create_connection((LOOPBACK, daemon.broker_port), 10) as garbage:
+                garbage.sendall(os.urandom(64) if turn % 2 else b"GET / HTTP/1.1\r\n\r\n")
+                if turn % 2 == 0:
+                    assert garbage.recv(1) == b""
+            assert send(polite, b"%d" % turn).code == 0
+        assert answer_on(dribbling)["opaque"] == 9
+        assert rss_anon_mb(daemon) < 100
+        assert daemon.page("/readyz")[0] == 200
+
+
+def shout(deaf: socket.socket, data: bytes) -> None:
+    """Send as much as the kernel takes, and never read."""
+    try:
+        deaf.send(data)
+    except BlockingIOError:
+        pass  # its own buffers are full: that is the point
+
+
+def rss_anon_mb(daemon: Daemon) -> float:
+    status = Path(f"/proc/{daemon.process.pid}/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0]) / 1024
+
+
+def test_many_clients_at_once_each_get_their_own_answers(daemon: Daemon) -> None:
+    """Twenty connections in parallel: every message is stored once, every answer belongs to its request."""
+    offsets: list[int] = []
+
+    def work(number: int) -> None:
+        with client(daemon) as one:
+            offsets.extend(int(send(one, b"%d" % number).ext["queueOffset"]) for _ in range(50))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(offsets) == list(range(1000))
