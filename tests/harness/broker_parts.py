@@ -1,0 +1,149 @@
+"""The consumers' side of a broker, wired by hand over a real store: for tests of processors.
+
+    parts = BrokerParts(directory)
+    peer = parts.peer()
+    answer = peer.ask(pull(...))
+
+Clock and timers move only when told to; peers are real connections without sockets.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from broker.delivery.arrivals import Arrivals
+from broker.metadata.client_sessions import ClientSessions
+from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
+from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
+from broker.metadata.topics import TopicsConfig, TopicTable
+from broker.processors.client_manage import ClientManageConfig, ClientManageProcessor
+from broker.processors.consumer_offset import ConsumerOffsetProcessor
+from broker.processors.pull import PullProcessor
+from broker.processors.pull_checks import PullChecks, PullConfig
+from broker.processors.query import QueryProcessor
+from broker.remoting.dispatch import Dispatcher, Pool, Processor
+from broker.remoting.selector import RemotingConfig, Selector
+from broker.store.append import Append
+from broker.store.message_store import MessageStore
+from protocol.bodies.enums import ConsumeType, MessageModel
+from protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from protocol.bodies.topic import TopicConfig
+from protocol.codes import PullSysFlag, RequestCode
+from protocol.command import RemotingCommand
+from protocol.filters.tag import subscribe
+from protocol.headers.pull import PullMessageHeader
+from tests.harness.peer import Peer
+from tests.harness.stores import Clock, config_of, message
+from tests.harness.timers import Timers
+
+TOPIC = "T"
+GROUP = "G"
+
+
+class BrokerParts:
+    """Topic `T` has 4 queues. `broker_permission`, `auto_create...` and so on go to the parts that have them."""
+
+    def __init__(self, root: Path, **settings: Any) -> None:
+        self.clock = Clock()
+        self.timers = Timers()
+        self.pool = Pool("pull", 100_000)
+        self.arrivals = Arrivals(self.timers, self.pool)
+        self.store = MessageStore(config_of(root), self.clock, self.arrivals.arrived)
+        self.store.load()
+        self.store.start()
+        self.topics = TopicTable(_config(TopicsConfig, settings, cluster_name="C", broker_name="b"), self.clock)
+        self.topics.load(None)
+        self.topics.update(TopicConfig(TOPIC, 4, 4))
+        self.groups = SubscriptionGroups(_config(GroupsConfig, settings), self.clock)
+        self.groups.load(None)
+        self.offsets = ConsumerOffsetTable(OffsetsConfig(), self.clock)
+        self.sessions = ClientSessions()
+        pull_config: PullConfig = _config(PullConfig, settings, broker_ip="10.0.0.1")
+        checks = PullChecks(pull_config, self.topics, self.groups, self.sessions)
+        self.pulls = PullProcessor(pull_config, checks, self.store, self.offsets, self.arrivals)
+        self.clients = ClientManageProcessor(
+            _config(ClientManageConfig, settings), self.sessions, self.groups, self.topics, self.clock
+        )
+        self.consumer_offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
+        self.queries = QueryProcessor(self.store)
+        self.dispatcher = Dispatcher()
+        for processor in (self.pulls, self.clients, self.consumer_offsets, self.queries):
+            self.serve(processor.handlers())
+        self.selector = Selector(self.dispatcher, RemotingConfig())
+        self.selector.on_close(self.arrivals.forget)
+        self.selector.on_close(self.clients.connection_closed)
+
+    def serve(self, handlers: dict[RequestCode, Processor]) -> None:
+        """Add a processor."""
+        for code, handler in handlers.items():
+            self.dispatcher.register([code], handler, self.pool)
+
+    def peer(self, port: int = 4321) -> Peer:
+        """One more client."""
+        return Peer(self.dispatcher, self.selector, ("127.0.0.9", port))
+
+    def put(self, *bodies: bytes, tag: str = "", topic: str = TOPIC, queue_id: int = 0) -> list[Append]:
+        """One turn that stores messages."""
+        appends = [message(body, topic, queue_id, tag) for body in bodies]
+        for append in appends:
+            self.store.put(append)
+        self.store.commit()
+        return appends
+
+
+@contextmanager
+def broker_parts(root: Path, **settings: Any) -> Iterator[BrokerParts]:
+    """Parts whose store is stopped at the end."""
+    parts = BrokerParts(root, **settings)
+    try:
+        yield parts
+    finally:
+        parts.store.close()
+
+
+def _config(config: Callable[..., Any], settings: dict[str, Any], **fixed: Any) -> Any:
+    """A part's configuration out of everything that a test sets."""
+    names = {field.name for field in msgspec.structs.fields(config)}  # type: ignore[arg-type] # always a struct class
+    return config(**fixed, **{name: value for name, value in settings.items() if name in names})
+
+
+def pull(*, suspend_ms: int | None = None, code: int = RequestCode.PULL_MESSAGE, **fields: Any) -> RemotingCommand:
+    """A pull of queue 0 from offset 0 that brings its subscription; `suspend_ms` lets it wait."""
+    flags = fields.pop("sys_flag", PullSysFlag.SUBSCRIPTION)
+    if suspend_ms is not None:
+        flags |= PullSysFlag.SUSPEND
+    header = PullMessageHeader(
+        consumer_group=GROUP,
+        topic=TOPIC,
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=flags,
+        commit_offset=0,
+        suspend_timeout_millis=suspend_ms or 0,
+        sub_version=0,
+        subscription="*",
+    )
+    return RemotingCommand.request(code, msgspec.structs.replace(header, **fields))
+
+
+def consumer(
+    *subscriptions: SubscriptionData,
+    group: str = GROUP,
+    model: MessageModel = MessageModel.CLUSTERING,
+    kind: ConsumeType = ConsumeType.CONSUME_PASSIVELY,
+) -> ConsumerData:
+    """A consumer group as a heartbeat names it; of topic `T` if nothing is said."""
+    chosen = list(subscriptions) or [subscribe(TOPIC, "*", 1)]
+    return ConsumerData(group_name=group, consume_type=kind, message_model=model, subscription_data_set=chosen)
+
+
+def heartbeat(
+    *consumers: ConsumerData, client_id: str = "c1", producers: tuple[str, ...] = (), **fields: Any
+) -> RemotingCommand:
+    """A heartbeat of one client."""
+    body = HeartbeatData(client_id, [ProducerData(name) for name in producers], list(consumers), **fields)
+    return RemotingCommand.request(RequestCode.HEART_BEAT, body=body.encode())
