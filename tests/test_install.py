@@ -7,6 +7,7 @@ sources, and `CMD` in an empty data directory; this does the same, on free ports
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,24 @@ def home() -> Iterator[Path]:
         yield path
 
 
-def install(home: Path) -> Path:
+def python() -> str:
+    """An interpreter that any user may start: ours, or another of the machine; ours if there is none."""
+    ours = sys.executable
+    candidates = [ours, *(shutil.which("python3", path=path) for path in os.environ["PATH"].split(os.pathsep))]
+    return next((path for path in candidates if path and is_for_all(path) and can_make_environments(path)), ours)
+
+
+def is_for_all(executable: str) -> bool:
+    path = Path(executable).resolve()
+    return all(step.stat().st_mode & stat.S_IXOTH for step in (path, *path.parents))
+
+
+def can_make_environments(executable: str) -> bool:
+    wanted = "import ensurepip, sys, venv; assert sys.version_info >= (3, 11)"
+    return subprocess.run([executable, "-c", wanted], capture_output=True, check=False).returncode == 0
+
+
+def install(interpreter: str, home: Path) -> Path:
     """The directory of the commands, installed from a copy of the sources with all they depend on."""
     source, environment = home / "src", home / "skylark"
     source.mkdir()
@@ -42,16 +60,16 @@ def install(home: Path) -> Path:
         shutil.copy(ROOT / name, source)
     for name in SHIPPED_PACKAGES:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    subprocess.run([interpreter, "-m", "venv", environment], check=True)
     subprocess.run([environment / "bin" / "pip", "install", "--quiet", source], check=True)
     return environment / "bin"
 
 
-def data_directory_of_another_user(home: Path) -> tuple[Path, dict[str, Any]]:
-    """An empty directory, and the arguments of Popen for its owner: another user, if we may become one."""
+def data_directory(home: Path, *, of_another_user: bool) -> tuple[Path, dict[str, Any]]:
+    """An empty directory, and the arguments of Popen for its owner."""
     data = home / "data"
     data.mkdir()
-    if os.getuid() != 0:
+    if not of_another_user:
         return data, {}
     os.chown(data, NOBODY, NOBODY)
     return data, {"user": NOBODY, "group": NOBODY, "extra_groups": []}
@@ -60,9 +78,10 @@ def data_directory_of_another_user(home: Path) -> tuple[Path, dict[str, Any]]:
 @pytest.mark.timeout(600)
 def test_what_the_image_does_gives_a_ready_broker_to_a_user_without_rights(home: Path) -> None:
     """Installed as the image installs it and started by its CMD, the broker is ready, and stops in order."""
-    commands = install(home)
+    interpreter = python()
+    commands = install(interpreter, home)
     (command,) = re.findall(r'^CMD \["(\w+)"\]', DOCKERFILE, flags=re.MULTILINE)
-    data, user = data_directory_of_another_user(home)
+    data, user = data_directory(home, of_another_user=os.getuid() == 0 and is_for_all(interpreter))
     with running([commands / command], data, **user) as daemon:
         assert daemon.stop() == 0, daemon.output
     assert (data / "store" / "commitlog").is_dir()

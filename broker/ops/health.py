@@ -72,6 +72,7 @@ class HealthServer:
                 ws="none",
                 lifespan="off",
                 log_config=None,
+                log_level="warning",
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=IDLE_S,
