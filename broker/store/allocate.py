@@ -42,14 +42,15 @@ class Allocator:
     def take(self, path: str, size: int) -> int:
         """The descriptor of `path`; the caller owns it. OSError (TimeoutError after 5 s) when there is none."""
         future = self._made.pop(path, None)
-        if future is None:
-            self._disk.make_directory(os.path.dirname(path))
-            return self._disk.create(path, size, reserve=True)
-        try:
-            return future.result(timeout=WAIT_S)
-        except TimeoutError:
-            self._made[path] = future  # it may still arrive: the next roll takes it then
-            raise
+        if future is not None:
+            try:
+                return future.result(timeout=WAIT_S)
+            except TimeoutError:
+                self._made[path] = future  # it may still arrive: the next roll takes it then
+                raise
+            except OSError as problem:
+                log.info("segment tried again path=%s error=%s", path, problem)
+        return self._create(path, size)
 
     def close(self) -> None:
         """Stop the thread; what was made and never taken is removed."""
@@ -67,10 +68,14 @@ class Allocator:
         while (request := self._requests.get()) is not None:
             path, size, future = request
             try:
-                future.set_result(self._disk.create(path, size, reserve=True))
+                future.set_result(self._create(path, size))
             except OSError as problem:
                 log.warning("segment not made path=%s error=%s", path, problem)
                 future.set_exception(problem)
+
+    def _create(self, path: str, size: int) -> int:
+        self._disk.make_directory(os.path.dirname(path))
+        return self._disk.create(path, size)
 
     def __repr__(self) -> str:
         return f"<Allocator ready={len(self._made)}>"

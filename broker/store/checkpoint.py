@@ -31,7 +31,7 @@ class CheckpointFile:
     def write(self, checkpoint: Checkpoint) -> None:
         """Replace the fields and sync them. Called by the flusher's thread, and by a stop after that has ended."""
         if not os.path.exists(self._path):
-            os.close(self._disk.create(self._path, CHECKPOINT_SIZE, reserve=True))
+            os.close(self._disk.create(self._path, CHECKPOINT_SIZE))
         fd = self._disk.open(self._path)
         try:
             self._disk.pwrite(fd, checkpoint.encode(), 0)

@@ -316,6 +316,10 @@ class CommitLog:
         if segment is not None:
             self._turn_to(segment)
 
+    def prepare(self) -> None:
+        """Have the segment of the next append made, if there is none: the first one of a fresh store."""
+        self.files.prepare(self.end - self.end % self._size)
+
     def set_end(self, end: int, last_record: int, store_timestamp: int) -> None:
         """After recovery: the log ends at `end`."""
         self.written = self.end = end

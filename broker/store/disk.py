@@ -27,18 +27,25 @@ class Disk:
         """A descriptor of an existing file, for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
-    def create(self, path: str, size: int, *, reserve: bool) -> int:
+    def create_sparse(self, path: str, size: int) -> int:
+        """A new file of `size` zero bytes without blocks, for what can be rebuilt: nothing is synced here."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, size)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+    def create(self, path: str, size: int) -> int:
         """A new file of `size` zero bytes, safe against a cut; an old one of that name is replaced.
 
-        `reserve` takes its blocks now, so that a full disk shows here and not at a later write.
+        Its blocks are taken now, so that a full disk shows here and not at a later write.
         """
         temporary = path + TEMPORARY_SUFFIX
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            if reserve:
-                os.posix_fallocate(fd, 0, size)
-            else:
-                os.ftruncate(fd, size)
+            os.posix_fallocate(fd, 0, size)
             self.fsync(fd)
             self.rename(temporary, path)
             self.sync_directory(os.path.dirname(path))
@@ -102,12 +109,17 @@ class Disk:
 
     def make_directory(self, path: str) -> None:
         """`path` and its missing parents, each safe against a cut."""
+        for parent in self.make_directory_unsynced(path):
+            self.sync_directory(parent)
+
+    def make_directory_unsynced(self, path: str) -> list[str]:
+        """`path` and its missing parents; returns the directories to be synced for them to last, outermost first."""
         if os.path.isdir(path):
-            return
+            return []
         parent = os.path.dirname(path)
-        self.make_directory(parent)
+        changed = self.make_directory_unsynced(parent)
         os.mkdir(path, 0o755)
-        self.sync_directory(parent)
+        return [*changed, parent]
 
     def remove_directory(self, path: str) -> None:
         """An empty directory goes; lasting only after `sync_directory` of its parent."""

@@ -126,6 +126,7 @@ class MessageStore:
         self._loop = loop
         if loop is not None:
             loop.add_reader(self._flusher.event_fd, self._on_flushed)
+        self._log.prepare()
         self._log.refusal = None
 
     def close(self) -> None:

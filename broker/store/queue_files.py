@@ -3,6 +3,9 @@
 A broker may have 100,000 queues; a descriptor or a mapping each would exhaust the process's limits. A queue file is
 therefore opened when it is needed and kept among the `open_queue_files` used last; closing one loses nothing, since
 its bytes are in the page cache and the flusher opens it again by its path.
+
+Nothing here is synced at once, not even a new file's directory entry: a queue can be rebuilt from the log. The
+checkpoint, which says from where, is written only behind everything that `take_dirty` hands to the flusher.
 """
 
 import os
@@ -36,6 +39,23 @@ class DirtyFile:
             os.close(fd)
 
 
+class DirtyDirectory:
+    """A directory to be synced."""
+
+    __slots__ = ("_disk", "path")
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        self.path = path
+        self._disk = disk
+
+    def sync(self) -> None:
+        """Its entries are on disk afterwards; a directory deleted meanwhile needs nothing."""
+        try:
+            self._disk.sync_directory(self.path)
+        except FileNotFoundError:
+            return
+
+
 class QueueFilesStatistics(msgspec.Struct, frozen=True):
     """Descriptors open now, files waiting for a sync."""
 
@@ -52,11 +72,15 @@ class QueueFiles:
         self._disk = disk
         self._descriptors: dict[str, int] = {}  # in the order of last use
         self._dirty: dict[str, int] = {}  # path -> bytes written since its last sync
+        self._dirty_directories: dict[str, None] = {}  # with new entries, outer ones first
 
     def create(self, path: str) -> None:
         """A new segment, sparse: 100,000 queues must not reserve 600 GB."""
-        self._disk.make_directory(os.path.dirname(path))
-        self._remember(path, self._disk.create(path, self.file_size, reserve=False))
+        directory = os.path.dirname(path)
+        for changed in self._disk.make_directory_unsynced(directory):
+            self._dirty_directories[changed] = None
+        self._dirty_directories[directory] = None
+        self._remember(path, self._disk.create_sparse(path, self.file_size))
 
     def write(self, path: str, data: Data, at: int) -> None:
         """Write at byte `at`. OSError as the disk gives it."""
@@ -90,13 +114,15 @@ class QueueFiles:
         self._disk.remove_directory(path)
         self._disk.sync_directory(os.path.dirname(path))
 
-    def take_dirty(self, least_pages: int) -> list[DirtyFile]:
-        """Files with at least that many pages unsynced (0: all); they count as clean from now on."""
+    def take_dirty(self, least_pages: int) -> list[DirtyFile | DirtyDirectory]:
+        """New directory entries, and files with at least that many pages unsynced (0: all); clean from now on."""
+        directories, self._dirty_directories = self._dirty_directories, {}
         least = least_pages * PAGE_BYTES
         taken = [path for path, count in self._dirty.items() if count >= least]
         for path in taken:
             del self._dirty[path]
-        return [DirtyFile(path, self._disk) for path in taken]
+        files = [DirtyFile(path, self._disk) for path in taken]
+        return [*files, *(DirtyDirectory(path, self._disk) for path in directories)]
 
     def close(self) -> None:
         """Close every descriptor; nothing is synced here."""

@@ -1,5 +1,6 @@
-"""Stores for tests: small ones of our own, copies of the golden ones, and a disk that can be told to fail or to wait."""
+"""Stores for tests: small ones, copies of the golden ones, and a disk that can be told to fail or to wait."""
 
+import asyncio
 import json
 import os
 import tarfile
@@ -36,7 +37,7 @@ class Clock:
 
 
 class TestDisk(Disk):
-    """Real files, but: `refuse(call, path)` may raise OSError first, and syncs of the log wait while `syncs` is cleared."""
+    """Real files, but `refuse(call, path)` may raise OSError first, and syncs of the log wait for `syncs`."""
 
     __test__ = False
 
@@ -47,9 +48,13 @@ class TestDisk(Disk):
         self.sync_started = threading.Event()
         self.writes: list[tuple[str, int, int]] = []  # path, at, bytes
 
-    def create(self, path: str, size: int, *, reserve: bool) -> int:
+    def create(self, path: str, size: int) -> int:
         self.refuse("create", path)
-        return super().create(path, size, reserve=reserve)
+        return super().create(path, size)
+
+    def create_sparse(self, path: str, size: int) -> int:
+        self.refuse("create_sparse", path)
+        return super().create_sparse(path, size)
 
     def pwrite(self, fd: int, data: Data, at: int) -> None:
         path = os.readlink(f"/proc/self/fd/{fd}")
@@ -79,14 +84,22 @@ def config_of(root: Path, *, sync: bool = False, **overrides: Any) -> StoreConfi
 class Opened:
     """A loaded and started store with what belongs to it."""
 
-    def __init__(self, root: Path, *, sync: bool = False, disk: TestDisk | None = None, **overrides: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        sync: bool = False,
+        disk: TestDisk | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        **overrides: Any,
+    ) -> None:
         self.root = root
         self.clock = Clock()
         self.disk = disk or TestDisk()
         self.arrivals: list[tuple[str, int, int, tuple[int, ...]]] = []
         self.store = MessageStore(config_of(root, sync=sync, **overrides), self.clock, self._arrived, self.disk)
         self.recovered: Recovered = self.store.load()
-        self.store.start()
+        self.store.start(loop)
 
     def _arrived(self, topic: str, queue_id: int, max_offset: int, tags_codes: Any) -> None:
         self.arrivals.append((topic, queue_id, max_offset, tuple(tags_codes)))

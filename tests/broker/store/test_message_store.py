@@ -1,0 +1,141 @@
+"""The store's life: lock, abort, checkpoint, statistics, threads that end, and what its parts say about themselves."""
+
+import fcntl
+import logging
+import multiprocessing
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.store.config import StoreConfig, parse_delay_levels
+from broker.store.errors import StoreError, StoreLockedError
+from broker.store.message_store import MessageStore
+from protocol.disk import Checkpoint
+from tests.harness.stores import Clock, Opened, config_of, message, opened
+
+
+def hold_lock(path: str, held: Any, done: Any) -> None:
+    fd = os.open(path, os.O_RDWR)
+    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+    held.set()
+    done.wait(30)
+
+
+def test_lock_and_abort(tmp_path: Path) -> None:
+    """While a store runs its lock says `lock` and abort holds the process id; after a clean stop abort is gone."""
+    with opened(tmp_path):
+        assert (tmp_path / "lock").read_bytes() == b"lock"
+        assert (tmp_path / "abort").read_text() == str(os.getpid())
+    assert not (tmp_path / "abort").exists()
+    assert (tmp_path / "lock").exists()
+
+
+def test_a_locked_store_is_not_opened(tmp_path: Path) -> None:
+    """A store in use by another process is refused, and nothing of it is touched."""
+    opened_once = Opened(tmp_path)
+    opened_once.put(message())
+    opened_once.store.close()
+    spawn = multiprocessing.get_context("spawn")
+    held, done = spawn.Event(), spawn.Event()
+    holder = spawn.Process(target=hold_lock, args=(str(tmp_path / "lock"), held, done))
+    holder.start()
+    try:
+        assert held.wait(30)
+        with pytest.raises(StoreLockedError, match="is in use by another broker"):
+            MessageStore(config_of(tmp_path), Clock()).load()
+    finally:
+        done.set()
+        holder.join()
+    with opened(tmp_path) as it:
+        assert it.bodies() == [b"hello"]
+
+
+def test_unusable_directory(tmp_path: Path) -> None:
+    """A root that cannot be a directory is one clear error."""
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises(StoreError, match="cannot be used"):
+        MessageStore(config_of(tmp_path / "file" / "store"), Clock()).load()
+
+
+def test_checkpoint_speaks_of_what_is_synced(tmp_path: Path) -> None:
+    """The thorough queue flush and a clean stop write the checkpoint; before that it vouches for nothing."""
+    it = Opened(tmp_path)
+    it.put(message())
+    assert not (tmp_path / "checkpoint").exists()
+    it.store.step(it.clock.now_ms)
+    flusher = it.store._queue_flusher
+    assert flusher is not None
+    flusher.wait_idle()
+    checkpoint = Checkpoint.decode((tmp_path / "checkpoint").read_bytes())
+    assert (checkpoint.physic_timestamp, checkpoint.logics_timestamp) == (0, it.clock.now_ms)
+    it.clock.now_ms += 5
+    (last,) = it.put(message())
+    it.store.step(it.clock.now_ms + 1000)
+    it.store.close()
+    checkpoint = Checkpoint.decode((tmp_path / "checkpoint").read_bytes())
+    assert checkpoint == Checkpoint(it.clock.now_ms, it.clock.now_ms, 0, 0, last.physical_offset)
+
+
+def test_queues_are_synced_in_their_rhythm(tmp_path: Path) -> None:
+    """A round each second takes queues with two dirty pages, every sixtieth all of them."""
+    with opened(tmp_path, mapped_file_size_consume_queue=20_000) as it:
+        flusher = it.store._queue_flusher
+        assert flusher is not None
+        it.store.step(it.clock.now_ms)
+        it.put(message(queue_id=1), *(message(b"") for _ in range(500)))
+
+        def dirty_after(milliseconds: int) -> int:
+            it.store.step(it.clock.now_ms + milliseconds)
+            flusher.wait_idle()
+            return it.store._queue_files.statistics().dirty_files
+
+        assert [dirty_after(after) for after in (500, 1000, 2000, 59_999, 60_000, 60_999)] == [2, 1, 1, 1, 1, 0]
+
+
+def test_threads_end(tmp_path: Path) -> None:
+    """A closed store leaves neither threads nor descriptors behind, and no segment that was made ahead."""
+    before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    it = Opened(tmp_path)
+    it.put(*(message(b"x" * 9000) for _ in range(9)))
+    assert threading.active_count() == before[0] + 3
+    it.store.close()
+    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
+    assert len(list((tmp_path / "commitlog").iterdir())) == 2
+
+
+def test_statistics(tmp_path: Path) -> None:
+    """What was put, written, dispatched and not yet flushed can be seen."""
+    with opened(tmp_path, flush_interval_commit_log=60_000) as it:
+        appends = it.put(message(), message(queue_id=1))
+        statistics = it.store.statistics()
+        assert (statistics.log.messages, statistics.log.written_bytes) == (2, sum(append.size for append in appends))
+        assert (statistics.queues, statistics.dispatched, statistics.dispatch_lag) == (2, 2, 0)
+        assert statistics.flush_lag == statistics.log.max_offset
+        assert statistics.is_writable
+        assert 0 < it.store.disk_used_ratio() < 1
+        parts = (it.store, it.store._log, it.store._queues, it.store._reput, it.store._flusher, it.store._sync_queue)
+        for part in (*parts, it.store._queue_files, it.store._allocator, it.store._log.files, it.store._running):
+            assert repr(part).startswith(f"<{type(part).__name__}")
+            assert "\n" not in repr(part)
+
+
+def test_a_recovery_is_one_line_for_an_operator(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was recovered is logged with offsets and counts."""
+    Opened(tmp_path).crash()
+    with caplog.at_level(logging.INFO, "broker.store"), opened(tmp_path):
+        pass
+    assert "recovered clean=False from=0 end=0 records=0 cleared_bytes=0 removed_units=0" in caplog.text
+
+
+def test_config_is_checked() -> None:
+    """Settings that no store could work with are refused when they are made."""
+    with pytest.raises(ValueError, match="multiple of 20"):
+        StoreConfig(store_path_root_dir=Path(), mapped_file_size_consume_queue=401)
+    with pytest.raises(ValueError, match="store host"):
+        StoreConfig(store_path_root_dir=Path(), store_host=b"1234")
+    with pytest.raises(ValueError, match="delay level"):
+        StoreConfig(store_path_root_dir=Path(), message_delay_level="1s 5x")
+    assert parse_delay_levels("1s 2m 3h 4d") == (1_000, 120_000, 10_800_000, 345_600_000)

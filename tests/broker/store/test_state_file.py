@@ -1,0 +1,119 @@
+"""State files: the newest whole content is what is loaded, whatever a cut or damage left."""
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from broker.store.disk import Data, Disk
+from broker.store.errors import StoreError
+from broker.store.state_file import StateFile
+
+
+def state_file(directory: Path, disk: Disk | None = None) -> StateFile:
+    return StateFile(directory / "config" / "topics.json", validate=json.loads, disk=disk)
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    """No file is no state."""
+    assert state_file(tmp_path).load() is None
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    """What was saved last is loaded; what was saved before stands in the backup."""
+    file = state_file(tmp_path)
+    file.save(b"[1]")
+    file.save(b"[2]")
+    assert state_file(tmp_path).load() == b"[2]"
+    assert (tmp_path / "config" / "topics.json.bak").read_bytes() == b"[1]"
+    assert sorted(path.name for path in (tmp_path / "config").iterdir()) == ["topics.json", "topics.json.bak"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"[2", b"\0\0\0", None])
+def test_damaged_file_falls_back(tmp_path: Path, damage: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
+    """An empty, half, zeroed or missing file is replaced by its backup, with a warning."""
+    file = state_file(tmp_path)
+    file.save(b"[1]")
+    file.save(b"[2]")
+    path = tmp_path / "config" / "topics.json"
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage)
+    again = state_file(tmp_path)
+    assert again.load() == b"[1]"
+    assert "state file taken from backup" in caplog.text
+    again.save(b"[1]")
+    assert state_file(tmp_path).load() == b"[1]"
+
+
+def test_both_damaged(tmp_path: Path) -> None:
+    """With both copies damaged nobody guesses."""
+    file = state_file(tmp_path)
+    file.save(b"[1]")
+    file.save(b"[2]")
+    for path in (tmp_path / "config").iterdir():
+        path.write_bytes(b"{")
+    with pytest.raises(StoreError, match="damaged"):
+        state_file(tmp_path).load()
+
+
+def test_unchanged_content_is_not_written(tmp_path: Path) -> None:
+    """Saving what is there does nothing."""
+    file = state_file(tmp_path)
+    file.save(b"[1]")
+    before = (tmp_path / "config" / "topics.json").stat().st_ino
+    file.save(b"[1]")
+    assert (tmp_path / "config" / "topics.json").stat().st_ino == before
+
+
+class CutDisk(Disk):
+    """Every call after the first `calls` fails: as if the process had ended there."""
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+
+    def _count(self) -> None:
+        self.calls -= 1
+        if self.calls < 0:
+            raise OSError(errno.EIO, "cut")
+
+    def pwrite(self, fd: int, data: Data, at: int) -> None:
+        self._count()
+        super().pwrite(fd, data, at)
+
+    def fsync(self, fd: int) -> None:
+        self._count()
+        super().fsync(fd)
+
+    def rename(self, source: str, target: str) -> None:
+        self._count()
+        super().rename(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        self._count()
+        super().link(source, target)
+
+    def sync_directory(self, path: str) -> None:
+        self._count()
+        super().sync_directory(path)
+
+
+@pytest.mark.parametrize("calls", range(6))
+def test_cut_anywhere(tmp_path: Path, calls: int) -> None:
+    """A save that is cut at any call leaves the old or the new content, and the next save succeeds."""
+    file = state_file(tmp_path)
+    file.save(b"[1]")
+    file.save(b"[2]")
+    cut = state_file(tmp_path, CutDisk(calls))
+    assert cut.load() == b"[2]"
+    try:
+        cut.save(b"[3]")
+    except OSError:
+        assert calls < 5
+    assert state_file(tmp_path).load() in {b"[2]", b"[3]"}
+    file = state_file(tmp_path)
+    file.load()
+    file.save(b"[4]")
+    assert state_file(tmp_path).load() == b"[4]"

@@ -1,0 +1,149 @@
+"""SYNC_FLUSH: nothing is acknowledged or seen before the sync that covers it; a failed sync is never acknowledged."""
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from broker.store.append import PutStatus
+from tests.harness.stores import Opened, message, opened
+
+
+def wait_flushed(it: Opened) -> None:
+    """Until the flusher has done all that it was given; then the store takes note."""
+    assert it.store._flusher is not None
+    it.store._flusher.wait_idle()
+    it.store.step(it.clock.now_ms)
+
+
+def test_not_before_the_sync(tmp_path: Path) -> None:
+    """A message whose sync is still running is pending and invisible; afterwards it is neither."""
+    with opened(tmp_path, sync=True) as it:
+        it.disk.syncs.clear()
+        (append,) = it.put(message())
+        settled: list[PutStatus] = []
+        it.store.when_settled(lambda: settled.append(append.status))
+        assert it.disk.sync_started.wait(10)
+        it.store.step(it.clock.now_ms)
+        assert append.status is PutStatus.PENDING
+        assert (it.bodies(), it.arrivals, settled) == ([], [], [])
+        it.disk.syncs.set()
+        wait_flushed(it)
+        assert settled == [PutStatus.PUT_OK]
+        assert it.bodies() == [b"hello"]
+        assert it.arrivals == [("T", 0, 1, (0,))]
+
+
+def test_a_running_sync_does_not_cover_newcomers(tmp_path: Path) -> None:
+    """What is written while a sync runs waits for the next one."""
+    with opened(tmp_path, sync=True) as it:
+        it.disk.syncs.clear()
+        (first,) = it.put(message(b"first"))
+        assert it.disk.sync_started.wait(10)
+        (second,) = it.put(message(b"second"))
+        done = it.store._flusher
+        assert done is not None
+        assert done._submitted.end == second.physical_offset + second.size
+        it.disk.sync_started.clear()
+        # Let exactly one sync through: the next one is held again before it ends.
+        hold = it.disk.syncs
+        it.disk.syncs = type(hold)()
+        hold.set()
+        assert it.disk.sync_started.wait(10)
+        it.store.step(it.clock.now_ms)
+        assert (first.status, second.status) == (PutStatus.PUT_OK, PutStatus.PENDING)
+        assert it.bodies() == [b"first"]
+        it.disk.syncs.set()
+        wait_flushed(it)
+        assert second.status is PutStatus.PUT_OK
+
+
+def test_one_sync_serves_all_who_waited(tmp_path: Path) -> None:
+    """Commits that arrive during a sync share the next one."""
+    with opened(tmp_path, sync=True) as it:
+        it.disk.syncs.clear()
+        it.put(message())
+        assert it.disk.sync_started.wait(10)
+        appends = [it.put(message())[0] for _ in range(50)]
+        it.disk.syncs.set()
+        wait_flushed(it)
+        assert {append.status for append in appends} == {PutStatus.PUT_OK}
+        assert it.store.statistics().flusher.syncs == 2
+
+
+def test_wait_false_is_answered_at_once(tmp_path: Path) -> None:
+    """A sender that does not wait is acknowledged by the write; consumers still wait for the sync."""
+    with opened(tmp_path, sync=True) as it:
+        it.disk.syncs.clear()
+        (append,) = it.put(message(wait_flush=False))
+        assert append.status is PutStatus.PUT_OK
+        assert it.bodies() == []
+        it.disk.syncs.set()
+        wait_flushed(it)
+        assert it.bodies() == [b"hello"]
+
+
+def test_overdue_sync_is_a_timeout(tmp_path: Path) -> None:
+    """After syncFlushTimeout a waiter is told FLUSH_DISK_TIMEOUT, once; the message is delivered all the same."""
+    with opened(tmp_path, sync=True, sync_flush_timeout=5000) as it:
+        it.disk.syncs.clear()
+        (append,) = it.put(message())
+        settled: list[PutStatus] = []
+        it.store.when_settled(lambda: settled.append(append.status))
+        it.store.step(it.clock.now_ms + 4999)
+        assert settled == []
+        it.store.step(it.clock.now_ms + 5000)
+        assert settled == [PutStatus.FLUSH_DISK_TIMEOUT]
+        it.disk.syncs.set()
+        wait_flushed(it)
+        assert settled == [PutStatus.FLUSH_DISK_TIMEOUT]
+        assert append.status is PutStatus.FLUSH_DISK_TIMEOUT
+        assert it.bodies() == [b"hello"]
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_failed_sync_makes_the_store_read_only(tmp_path: Path, sync: bool) -> None:
+    """After one failed sync every waiter and every newcomer is refused for good, reads go on, and `abort` stays."""
+    it = Opened(tmp_path, sync=sync, flush_interval_commit_log=1, flush_commit_log_least_pages=0)
+    it.put(message(b"good"))
+    wait_flushed(it)
+    failures = iter([OSError(errno.EIO, "told to")])
+
+    def refuse(call: str, path: str) -> None:
+        if call == "fdatasync" and "/commitlog/" in path and (failure := next(failures, None)):
+            raise failure
+
+    it.disk.refuse = refuse
+    (append,) = it.put(message(b"lost"))
+    settled: list[PutStatus] = []
+    it.store.when_settled(lambda: settled.append(append.status))
+    wait_flushed(it)
+    (late,) = it.put(message(b"late"))
+    assert settled == [PutStatus.SERVICE_NOT_AVAILABLE if sync else PutStatus.PUT_OK]
+    assert late.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert not it.store.is_writable
+    assert it.bodies()[0] == b"good"
+    it.store.step(it.clock.now_ms + 60_000)
+    assert not it.store.is_writable
+    it.store.close()
+    assert (tmp_path / "abort").exists()
+
+
+async def test_answers_arrive_through_the_loop(tmp_path: Path) -> None:
+    """With an event loop, waiters are called by it, without anybody stepping."""
+    it = Opened(tmp_path, sync=True, loop=asyncio.get_running_loop())
+    (append,) = it.put(message())
+    settled = asyncio.get_running_loop().create_future()
+    it.store.when_settled(lambda: settled.set_result(append.status))
+    assert await asyncio.wait_for(settled, 10) is PutStatus.PUT_OK
+    it.store.close()
+
+
+def test_nothing_waits_under_async_flush(tmp_path: Path) -> None:
+    """Under ASYNC_FLUSH everything committed is settled."""
+    with opened(tmp_path) as it:
+        it.put(message())
+        called: list[bool] = []
+        it.store.when_settled(lambda: called.append(True))
+        assert called == [True]
