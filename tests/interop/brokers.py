@@ -56,9 +56,10 @@ class StoredMessage(NamedTuple):
 class BrokerUnderTest:
     """What a test may ask of the running broker, by raw frames. `namesrv` is its name server, as host:port."""
 
-    def __init__(self, namesrv_port: int, broker_port: int, started_in_s: float) -> None:
+    def __init__(self, namesrv_port: int, broker_port: int, started_in_s: float, log: Path) -> None:
         self.namesrv = f"{LOOPBACK}:{namesrv_port}"
         self.started_in_s = started_in_s
+        self.log = log
         self._name_server = RawClient(LOOPBACK, namesrv_port)
         self._broker = RawClient(LOOPBACK, broker_port)
 
@@ -119,7 +120,7 @@ def running_broker(kind: str, home: Path) -> Iterator[BrokerUnderTest]:
         commands = COMMANDS[kind](home, namesrv_port, broker_port)
         daemons = [stack.enter_context(daemon(command, environment, home)) for command, environment in commands]
         until(lambda: all_alive(daemons, home) and routes(namesrv_port, "TBW102"), "route of TBW102")
-        broker = BrokerUnderTest(namesrv_port, broker_port, time.monotonic() - begun)
+        broker = BrokerUnderTest(namesrv_port, broker_port, time.monotonic() - begun, log_file(home))
         stack.callback(broker.close)
         yield broker
 

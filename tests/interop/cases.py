@@ -77,4 +77,5 @@ CASES = [
     Case("cpp-0.4.4", "cpp-0.4.4", ("cpp-0.4.4", "cpp-0.4.4")),
     Case("ali-ons-3.12", "ali-ons-3.12", ("ali-ons-3.12", "ali-ons-3.12"), expected_move_s=12.0),  # ignores notices
     Case("java-to-java-and-go", "java-4.9.8", ("java-4.9.8", "go-2.1.2")),
+    Case("go-to-go-and-java", "go-2.1.2", ("go-2.1.2", "java-5.3.3")),
 ]

@@ -80,9 +80,9 @@ class Driver:
     def __init__(self, name: str, command: Sequence[str], home: Path, sink: "SimpleQueue[tuple[Driver, Line]]") -> None:
         self.name = name
         self._sink = sink
-        self._log = home / "driver.log"
+        self.log = home / "driver.log"
         environment = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
-        with self._log.open("wb") as log:
+        with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 command, cwd=home, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
             )
@@ -113,16 +113,13 @@ class Driver:
             self.process.wait()
         self._reader.join()
 
-    def log_tail(self) -> str:
-        return f"--- {self!r}\n{self._log.read_text(errors='replace')[-LOG_TAIL_CHARS:]}"
-
     @property
     def _input(self) -> IO[bytes]:
         assert self.process.stdin is not None
         return self.process.stdin
 
     def _read(self, lines: IO[bytes]) -> None:
-        with lines, self._log.open("ab") as log:
+        with lines, self.log.open("ab") as log:
             for line in lines:
                 if line.startswith(b'{"'):
                     self._sink.put((self, line))
@@ -132,6 +129,10 @@ class Driver:
         self._sink.put((self, None))
 
 
+def tail(log: Path) -> str:
+    return f"--- {log}\n{log.read_text(errors='replace')[-LOG_TAIL_CHARS:]}"
+
+
 class Delivery(msgspec.Struct, frozen=True):
     member: str
     message: Received
@@ -139,10 +140,14 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class Stage:
-    """The drivers of one test and all that they have said, folded into facts to wait for."""
+    """The drivers of one case and all that they have said, folded into facts to wait for.
 
-    def __init__(self, homes: Path) -> None:
+    Drivers get their homes below `homes`; a failure shows the end of their logs and of `broker_log`.
+    """
+
+    def __init__(self, homes: Path, broker_log: Path) -> None:
         self._homes = homes
+        self._broker_log = broker_log
         self._events: SimpleQueue[tuple[Driver, Line]] = SimpleQueue()
         self._drivers: list[Driver] = []
         self.started: set[str] = set()
@@ -190,11 +195,12 @@ class Stage:
             pass
 
     def summary(self) -> str:
-        """What is known so far, and the end of each driver's log."""
+        """What is known so far, and the end of every log."""
         received = Counter(seen.member for seen in self.deliveries)
         facts = f"started {self.started}, left {set(self.left)}, sent {len(self.sent)}, received {dict(received)}"
+        logs = [self._broker_log, *(driver.log for driver in self._drivers)]
         failures = [f"failed {failure.n}: {failure.error}" for failure in self.failed[:5]]
-        return "\n".join([facts, *failures, *(driver.log_tail() for driver in self._drivers)])
+        return "\n".join([facts, *failures, *map(repr, self._drivers), *map(tail, logs)])
 
     def stop(self) -> None:
         for driver in self._drivers:

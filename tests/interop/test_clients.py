@@ -95,7 +95,7 @@ def pair(
         client.command(homes)  # built, or skipped, before the broker starts
     with running_broker(broker_kind, tmp_path_factory.mktemp("broker")) as broker:
         measured.append(f"{case.name}: {broker_kind} routed TBW102 {broker.started_in_s:.2f} s after its start")
-        stage = Stage(homes)
+        stage = Stage(homes, broker.log)
         try:
             yield Pair(case, broker, stage)
         finally:
@@ -166,6 +166,12 @@ def test_a_leaving_members_queues_move_to_the_other(pair: Pair, measured: list[s
         f"{pair.case.expected_move_s:g} s); its own shutdown took {pair.stage.left[SECOND] - begun:.2f} s"
     )
     assert len(pair.broker.members(GROUP)) == 1
+
+
+def test_the_broker_has_seen_no_fault_of_its_own(pair: Pair) -> None:
+    """After all that its log holds neither an error nor a traceback."""
+    log = pair.broker.log.read_text(errors="replace")
+    assert [line for line in log.splitlines() if " ERROR " in line or line.startswith("Traceback")] == []
 
 
 def send_empty_bodies(broker: BrokerUnderTest, topic: str) -> list[Order]:
