@@ -307,6 +307,8 @@ class MessageStore:
 
     def _flush_queues(self, now_ms: int) -> None:
         flusher = self._queue_flusher
+        if flusher is not None and flusher.failure is not None:
+            self._log.refusal = PutStatus.SERVICE_NOT_AVAILABLE
         if flusher is None or now_ms < self._next_queue_flush_ms or not flusher.is_idle:
             return
         config = self._config

@@ -1,6 +1,6 @@
 """CPU of the store alone: put + commit + dispatch of messages that are already in memory.
 
-    python tests/bench/bench_store.py [--batch 128] [--body 1024] [--messages 200000] [--rounds 10] [--queues 8] [--sync]
+    python tests/bench/bench_store.py [--batch 128] [--body 1024] [--messages 200000] [--queues 8] [--sync] ...
 
 Prints, per message, user + system CPU of this process (helper threads included) as the minimum and the median over
 the rounds, and where it goes: put, commit (join, pwrite, dispatch, statuses), and the pwrite alone measured on the
@@ -18,6 +18,7 @@ from pathlib import Path
 from broker.store.append import Append
 from broker.store.config import FlushDiskType, StoreConfig
 from broker.store.message_store import MessageStore
+from protocol.record import Buffer
 
 BORN_HOST = bytes((127, 0, 0, 1)) + (40000).to_bytes(4, "big")
 PROPERTIES = (
@@ -25,7 +26,7 @@ PROPERTIES = (
 )
 
 
-def make_appends(count: int, body: bytes, queues: int, now_ms: int) -> list[Append]:
+def make_appends(count: int, body: Buffer, queues: int, now_ms: int) -> list[Append]:
     return [
         Append("BenchmarkTopic", i % queues, body, PROPERTIES, 2598919, 0, 0, now_ms, BORN_HOST) for i in range(count)
     ]
@@ -57,7 +58,7 @@ def run_round(store: MessageStore, options: argparse.Namespace) -> dict[str, flo
 def pwrite_floor(directory: Path, options: argparse.Namespace) -> float:
     """CPU ns per message of the bare pwrite of one batch's bytes into a fallocated file."""
     chunk = os.urandom((options.body + 91 + 14 + len(PROPERTIES)) * options.batch)
-    batches = options.messages // options.batch
+    batches: int = options.messages // options.batch
     path = directory / "floor"
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     os.posix_fallocate(fd, 0, len(chunk) * batches)
@@ -67,7 +68,8 @@ def pwrite_floor(directory: Path, options: argparse.Namespace) -> float:
     spent = time.process_time_ns() - begin
     os.close(fd)
     path.unlink()
-    return spent / (batches * options.batch)
+    count: int = batches * options.batch
+    return spent / count
 
 
 def main() -> None:
@@ -104,9 +106,8 @@ def main() -> None:
     for stage in ("make", "put", "commit", "total"):
         values = [one[stage] / 1000 for one in rounds]
         print(f"  {stage:8} min {min(values):6.3f}  median {statistics.median(values):6.3f}")
-    print(
-        f"  {'pwrite':8} min {min(floors) / 1000:6.3f}  median {statistics.median(floors) / 1000:6.3f}  (part of commit)"
-    )
+    floor, middle = min(floors) / 1000, statistics.median(floors) / 1000
+    print(f"  {'pwrite':8} min {floor:6.3f}  median {middle:6.3f}  (part of commit)")
 
 
 if __name__ == "__main__":

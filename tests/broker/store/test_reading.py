@@ -100,7 +100,7 @@ def test_inspection_limit(tmp_path: Path, inspected: int, next_offset: int) -> N
         ({"access_message_in_memory_max_ratio": 0, "max_transfer_bytes_on_message_in_disk": 192 * 5 + 191}, 5),
     ],
 )
-def test_transfer_limits(tmp_path: Path, limits: dict[str, int], given: int) -> None:
+def test_transfer_limits(tmp_path: Path, limits: dict[str, Any], given: int) -> None:
     """Memory and disk have their own limits of messages and bytes."""
     with opened(tmp_path, **limits) as it:
         it.put(*(message(b"x" * 100) for _ in range(20)))
