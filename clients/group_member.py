@@ -176,9 +176,10 @@ class GroupMember:
         if self._subscriptions.get(topic) is not subscription:
             return  # changed meanwhile: another round follows
         await self.owned.release(queue for queue in self._owned_of(topic) if queue not in share)
+        pause_s = self._settings.handover_pause_s if len(members) > 1 else 0.0
         for queue in sorted(share):
             if queue not in self.owned:
-                self.owned.adopt(queue, subscription)
+                self.owned.adopt(queue, subscription, pause_s=pause_s)
 
     # ------------------------------------------------------------------------------------------------------- offsets
 

@@ -47,11 +47,13 @@ class OwnedQueues:
         """Messages received and not finished, over all queues."""
         return sum(reader.progress.unfinished for reader, _ in self._readers.values() if reader.progress is not None)
 
-    def adopt(self, queue: MessageQueue, subscription: SubscriptionData, start_at: int | None = None) -> None:
-        """Begin to read; a queue that is read already begins anew, at `start_at`."""
+    def adopt(
+        self, queue: MessageQueue, subscription: SubscriptionData, start_at: int | None = None, pause_s: float = 0.0
+    ) -> None:
+        """Begin to read after `pause_s`; a queue that is read already begins anew, at `start_at`."""
         self._drop(queue)
         reader = self._make_reader(queue, subscription, start_at)
-        self._readers[queue] = (reader, self._background.spawn(f"read/{queue}", reader.run()))
+        self._readers[queue] = (reader, self._background.spawn(f"read/{queue}", reader.run(pause_s)))
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
         """Stop to read, and commit."""

@@ -7,7 +7,7 @@
         -> SendTemplate.frame   -> Connection.submit -> answer -> SendResult
 
 Sends do not wait for each other: any number of coroutines may be inside `send`, their requests leave in one write per
-turn of the loop, and answers come as they come. `send_nowait` gives a future instead, and costs no task.
+turn of the loop, and answers come as they come. `send_nowait` gives a future instead.
 
 What may be repeated is repeated: answers with a code of RETRY_CODES and errors of the transport go to another queue, if
 possible on another broker, up to `retries` times within `send_timeout_s`. After a lost connection or a timeout the

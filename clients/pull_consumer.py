@@ -78,8 +78,8 @@ class PullConsumer:
 
     async def stop(self) -> None:
         """Commit what is finished, unless that is left to `commit`, and leave the group; loops over messages end."""
-        await self._member.stop_reading()
         self._inbox.close()
+        await self._member.stop_reading()
         await self._member.leave(commit=self._auto_commit)
         if self._owns_client:
             await self.client.close()

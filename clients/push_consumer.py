@@ -102,8 +102,8 @@ class PushConsumer:
 
     async def stop(self) -> None:
         """Let running handlers finish (at most `stop_timeout_s`), commit, leave the group; loops over messages end."""
-        await self._member.stop_reading()
         self._inbox.close()
+        await self._member.stop_reading()
         if self._working:
             _, running = await asyncio.wait(self._working, timeout=self._settings.stop_timeout_s)
             if running:

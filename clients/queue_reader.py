@@ -80,8 +80,9 @@ class QueueReader:
     def __repr__(self) -> str:
         return f"<QueueReader {self.queue} {self.progress}>"
 
-    async def run(self) -> None:
-        """Forever."""
+    async def run(self, pause_s: float = 0.0) -> None:
+        """Forever, after a pause in which a former owner may commit."""
+        await asyncio.sleep(pause_s)
         while True:
             pause_s = ERROR_PAUSE_S
             try:

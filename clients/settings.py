@@ -39,6 +39,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_queue_span: int = 2000  # between the first not finished offset of a queue and its last
     commit_interval_s: float = 5.0
     rebalance_interval_s: float = 20.0  # at the latest; changes of the group are noticed at once
+    handover_pause_s: float = 0.2  # before a queue is read that another member may be giving up: so long to commit it
     concurrency: int = 20  # messages that a handler works on at the same time
     retry_pause_s: float = 1.0  # before a failed message goes to the handler again; doubles with each failure
     retry_pause_max_s: float = 60.0

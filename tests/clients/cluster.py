@@ -1,0 +1,229 @@
+"""Name server and brokers that keep messages in lists: enough of RocketMQ for a client to work against.
+
+`Cluster` is made of peers (tests/clients/peer.py). Requests that a test wants answered differently are scripted over it
+with `broker.on(...)`.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from protocol.bodies.heartbeat import ConsumerIdList, HeartbeatData
+from protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.consumer import (
+    ConsumerGroupHeader,
+    QueryConsumerOffsetHeader,
+    UnregisterClientHeader,
+    UpdateConsumerOffsetHeader,
+)
+from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from protocol.headers.queue import OffsetResponseHeader, QueueHeader
+from protocol.headers.send import SendMessageResponseHeader, SendMessageV2Header
+from protocol.message import decode_batch
+from protocol.message_id import encode_host
+from protocol.record import encode
+from tests.clients.peer import Handler, Peer, PeerConnection, until
+
+HOST = encode_host("127.0.0.1", 10911)
+Answer = RemotingCommand
+
+
+class Broker(Peer):
+    """A broker's queues, offsets and group members."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.queues: defaultdict[tuple[str, int], list[bytes]] = defaultdict(list)
+        self.offsets: dict[tuple[str, str, int], int] = {}
+        self.members: dict[PeerConnection, HeartbeatData] = {}
+        self.arrival = asyncio.Event()
+        self.on_lost = self._left
+        scripts: dict[int, Handler] = {
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._consumers,
+            RequestCode.SEND_MESSAGE_V2: self._send,
+            RequestCode.SEND_BATCH_MESSAGE: self._send,
+            RequestCode.PULL_MESSAGE: self._pull,
+            RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
+            RequestCode.GET_MAX_OFFSET: self._max_offset,
+            RequestCode.GET_MIN_OFFSET: lambda *_: RemotingCommand.response(ext=OffsetResponseHeader(offset=0)),
+        }
+        self.handlers.update(scripts)
+
+    def store(self, topic: str, queue_id: int, body: bytes, properties: str = "", sys_flag: int = 0) -> int:
+        """Append a message; returns its queue offset."""
+        queue = self.queues[topic, queue_id]
+        now_ms = time.time_ns() // 1_000_000
+        queue.append(
+            encode(
+                topic=topic,
+                body=body,
+                properties=properties.encode(),
+                queue_id=queue_id,
+                queue_offset=len(queue),
+                physical_offset=len(queue) * 1000,
+                born_timestamp=now_ms,
+                born_host=HOST,
+                store_timestamp=now_ms,
+                store_host=HOST,
+                sys_flag=sys_flag,
+            )
+        )
+        self.arrival.set()
+        self.arrival = asyncio.Event()
+        return len(queue) - 1
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Queue id -> committed offset."""
+        return {queue: offset for (g, t, queue), offset in self.offsets.items() if (g, t) == (group, topic)}
+
+    def notify(self, group: str) -> None:
+        """Push 40 to the members of a group."""
+        header = ConsumerGroupHeader(consumer_group=group)
+        for connection, data in self.members.items():
+            if any(consumer.group_name == group for consumer in data.consumer_data_set):
+                connection.send(RemotingCommand.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True))
+
+    def _heartbeat(self, connection: PeerConnection, request: RemotingCommand) -> Answer:
+        data = HeartbeatData.decode(request.body)
+        old = self.members.get(connection)
+        self.members[connection] = data
+        groups = {consumer.group_name for consumer in data.consumer_data_set}
+        for group in groups - ({consumer.group_name for consumer in old.consumer_data_set} if old else set()):
+            self.notify(group)
+        return RemotingCommand.response()
+
+    def _unregister(self, connection: PeerConnection, request: RemotingCommand) -> Answer:
+        group = request.header(UnregisterClientHeader).consumer_group
+        self.members.pop(connection, None)
+        if group is not None:
+            self.notify(group)
+        return RemotingCommand.response()
+
+    def _left(self, connection: PeerConnection) -> None:
+        data = self.members.pop(connection, None)
+        for consumer in data.consumer_data_set if data else ():
+            self.notify(consumer.group_name)
+
+    def _consumers(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+        group = request.header(ConsumerGroupHeader).consumer_group
+        ids = [d.client_id for d in self.members.values() if any(c.group_name == group for c in d.consumer_data_set)]
+        return RemotingCommand.response(body=ConsumerIdList(ids).encode())
+
+    def _send(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+        header = request.header(SendMessageV2Header)
+        body = bytes(request.body)
+        records = (
+            [(bytes(record.body), bytes(record.properties).decode()) for record in decode_batch(body)]
+            if header.batch == "true"
+            else [(body, header.properties)]
+        )
+        stored = [
+            self.store(header.topic, header.queue_id, content, properties, header.sys_flag)
+            for content, properties in records
+        ]
+        ids = ",".join(f"{offset:032X}" for offset in stored)
+        answer = SendMessageResponseHeader(msg_id=ids, queue_id=header.queue_id, queue_offset=stored[0])
+        return RemotingCommand.response(ext=answer)
+
+    def _max_offset(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+        header = request.header(QueueHeader)
+        offset = len(self.queues[header.topic, header.queue_id])
+        return RemotingCommand.response(ext=OffsetResponseHeader(offset=offset))
+
+    def _query_offset(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+        header = request.header(QueryConsumerOffsetHeader)
+        offset = self.offsets.get((header.consumer_group, header.topic, header.queue_id))
+        if offset is None:
+            return RemotingCommand.response(ResponseCode.QUERY_NOT_FOUND, "not found")
+        return RemotingCommand.response(ext=OffsetResponseHeader(offset=offset))
+
+    def _update_offset(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+        header = request.header(UpdateConsumerOffsetHeader)
+        assert header.queue_id is not None
+        assert header.commit_offset is not None
+        self.offsets[header.consumer_group, header.topic, header.queue_id] = header.commit_offset
+        return RemotingCommand.response()
+
+    async def _pull(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+        header = request.header(PullMessageHeader)
+        at = header.queue_offset
+        queue = self.queues[header.topic, header.queue_id]
+        if header.sys_flag & PullSysFlag.SUSPEND:
+            try:
+                async with asyncio.timeout(header.suspend_timeout_millis / 1000):
+                    while at >= len(queue):
+                        await self.arrival.wait()
+            except TimeoutError:
+                pass  # held as long as allowed
+        found = queue[at : at + header.max_msg_nums]
+        code = ResponseCode.SUCCESS if found else ResponseCode.PULL_NOT_FOUND
+        return RemotingCommand.response(code, ext=pulled(at + len(found), len(queue)), body=b"".join(found))
+
+
+def pulled(next_offset: int, max_offset: int = 0) -> PullMessageResponseHeader:
+    """The header of an answer to a pull."""
+    return PullMessageResponseHeader(
+        suggest_which_broker_id=0, next_begin_offset=next_offset, min_offset=0, max_offset=max_offset
+    )
+
+
+class Cluster:
+    """A name server and brokers; every topic of `topics` has that many queues on each broker."""
+
+    def __init__(self, brokers: int) -> None:
+        self.name_server = Peer()
+        self.brokers = [Broker(f"broker-{'abcdef'[n]}") for n in range(brokers)]
+        self.topics: dict[str, int] = {"T": 2}
+        self.name_server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route)
+
+    @property
+    def namesrv(self) -> str:
+        return self.name_server.address
+
+    @property
+    def broker(self) -> Broker:
+        return self.brokers[0]
+
+    def _route(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+        topic = request.ext_fields()["topic"]
+        count = self.topics.get(topic)
+        if count is None:
+            return RemotingCommand.response(ResponseCode.TOPIC_NOT_EXIST, f"No topic route info: {topic}")
+        route = TopicRouteData(
+            queue_datas=[QueueData(broker.name, count, count, 6) for broker in reversed(self.brokers)],
+            broker_datas=[BrokerData("c", broker.name, {0: broker.address}) for broker in self.brokers],
+        )
+        return RemotingCommand.response(body=route.encode())
+
+    def members(self, group: str) -> int:
+        """How many consumers of a group the first broker knows."""
+        return sum(
+            any(consumer.group_name == group for consumer in data.consumer_data_set)
+            for data in self.broker.members.values()
+        )
+
+    async def wait_committed(self, group: str, topic: str, offsets: dict[int, int]) -> None:
+        """Wait until the first broker has exactly these offsets."""
+        await until(lambda: self.broker.committed(group, topic) == offsets, f"offsets {offsets}")
+
+
+@asynccontextmanager
+async def running_cluster(brokers: int = 1) -> AsyncIterator[Cluster]:
+    """A cluster that listens."""
+    cluster = Cluster(brokers)
+    parts = [cluster.name_server, *cluster.brokers]
+    for part in parts:
+        await part.listen()
+    try:
+        yield cluster
+    finally:
+        for part in parts:
+            await part.stop()

@@ -1,0 +1,117 @@
+"""Messages on their way out."""
+
+import zlib
+
+import pytest
+
+from clients.errors import InvalidMessage
+from clients.outgoing import Outgoing, SendTemplate, check_topic, prepare, prepare_batch
+from clients.settings import ProducerSettings
+from protocol.codes import RequestCode, SysFlag
+from protocol.frame import FrameDecoder
+from protocol.headers.send import SendMessageV2Header
+from protocol.message import Message, decode_batch, decode_properties
+from protocol.message_id import UniqueIds
+from protocol.serialize import decode_command, encode_command
+
+NOW_MS = 1_795_283_796_296
+SETTINGS = ProducerSettings()
+
+
+@pytest.fixture
+def ids() -> UniqueIds:
+    return UniqueIds("10.0.0.1", 7, 99)
+
+
+@pytest.mark.parametrize("topic", ["Orders", "%RETRY%g-1", "%DLQ%100%d", "987654001"])
+@pytest.mark.parametrize("broker", ["broker-a", 'quoted "name" %s', "köln"])
+def test_template_says_what_the_typed_header_says(topic: str, broker: str) -> None:
+    """A frame from the template is, byte for byte, the encoded typed header."""
+    template = SendTemplate("group%d", topic, broker, SETTINGS)
+    outgoing = Outgoing(topic, b"body", 'KEYS\x01ü"\\%d\x02TAGS\x01a\x02', "id", NOW_MS, SysFlag.COMPRESSED, -3)
+    assert template.frame(outgoing, 5, 77) == encode_command(template.command(outgoing, 5, 77))
+
+
+def test_frame_decodes_to_what_was_asked() -> None:
+    """The broker reads the fields that the producer meant."""
+    outgoing = Outgoing("T", b"body", "KEYS\x01k\x02", "id", NOW_MS, 1, 2)
+    (frame,) = FrameDecoder().feed(memoryview(SendTemplate("g", "T", "b", SETTINGS).frame(outgoing, 3, 9)))
+    command = decode_command(frame)
+    assert command is not None
+    header = command.header(SendMessageV2Header)
+    assert (command.code, command.opaque, bytes(command.body)) == (RequestCode.SEND_MESSAGE_V2, 9, b"body")
+    assert (header.producer_group, header.topic, header.queue_id, header.properties) == ("g", "T", 3, "KEYS\x01k\x02")
+    assert (header.sys_flag, header.born_timestamp, header.flag, header.batch) == (1, NOW_MS, 2, "false")
+
+
+def test_properties_carry_tags_keys_and_id(ids: UniqueIds) -> None:
+    """What the application names is there, with a UNIQ_KEY that is the message id."""
+    message = Message("T", b"x", tags="paid", keys=["a", "b"], properties={"ü": "é"})
+    outgoing = prepare(message, ids, NOW_MS, SETTINGS)
+    properties = decode_properties(outgoing.properties)
+    assert properties == {"ü": "é", "KEYS": "a b", "TAGS": "paid", "UNIQ_KEY": outgoing.msg_id}
+    assert message.properties == {"ü": "é"}
+
+
+def test_an_id_that_is_there_is_kept(ids: UniqueIds) -> None:
+    """A message that is sent on keeps its name."""
+    assert prepare(Message("T", b"", properties={"UNIQ_KEY": "X"}), ids, NOW_MS, SETTINGS).msg_id == "X"
+
+
+def test_large_bodies_are_compressed(ids: UniqueIds) -> None:
+    """From 4 KiB on, if it makes them smaller, and the flag says so."""
+    outgoing = prepare(Message("T", b"a" * 4096), ids, NOW_MS, SETTINGS)
+    assert outgoing.sys_flag == SysFlag.COMPRESSED
+    assert zlib.decompress(outgoing.body) == b"a" * 4096
+    for body in (b"a" * 4095, zlib.compress(bytes(range(256)) * 64) + bytes(range(256)) * 17):
+        plain = prepare(Message("T", body), ids, NOW_MS, ProducerSettings(compression_level=0))
+        assert (plain.body, plain.sys_flag) == (body, 0)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("T", b"a" * (4 * 1024 * 1024 + 1)),
+        Message("T", b"", properties={"a\x01b": "c"}),
+        Message("T", b"", properties={"a": "c\x02"}),
+        Message("T", b"", properties={"a": "x" * 40_000}),
+    ],
+    ids=["body", "name", "value", "properties"],
+)
+def test_what_cannot_be_sent_is_refused(ids: UniqueIds, message: Message) -> None:
+    """Limits and separators are checked before anything leaves."""
+    with pytest.raises(InvalidMessage):
+        prepare(message, ids, NOW_MS, SETTINGS)
+
+
+def test_batch_is_one_body_of_all_messages(ids: UniqueIds) -> None:
+    """Each record keeps its flag, body and properties; the ids are joined."""
+    messages = [Message("T", b"%d" % n, tags=f"t{n}", flag=n) for n in range(3)]
+    outgoing = prepare_batch(messages, ids, NOW_MS, SETTINGS)
+    records = decode_batch(outgoing.body)
+    assert [(record.flag, bytes(record.body)) for record in records] == [(0, b"0"), (1, b"1"), (2, b"2")]
+    properties = [decode_properties(bytes(record.properties).decode()) for record in records]
+    assert [entry["TAGS"] for entry in properties] == ["t0", "t1", "t2"]
+    assert ",".join(entry["UNIQ_KEY"] for entry in properties) == outgoing.msg_id
+    (frame,) = FrameDecoder().feed(memoryview(SendTemplate("g", "T", "b", SETTINGS).frame(outgoing, 0, 1)))
+    command = decode_command(frame)
+    assert command is not None
+    assert (command.code, command.ext_fields()["m"]) == (RequestCode.SEND_BATCH_MESSAGE, "true")
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [[], [Message("A", b""), Message("B", b"")], [Message("A", b"x" * 2**21) for _ in range(3)]],
+    ids=["empty", "topics", "size"],
+)
+def test_impossible_batches_are_refused(ids: UniqueIds, messages: list[Message]) -> None:
+    """No message, two topics, or more than the limit."""
+    with pytest.raises(InvalidMessage):
+        prepare_batch(messages, ids, NOW_MS, SETTINGS)
+
+
+@pytest.mark.parametrize("topic", ["", " ", "a b", "ü", "x" * 128])
+def test_impossible_topics_are_refused(topic: str) -> None:
+    """With the broker's own rule and text."""
+    with pytest.raises(InvalidMessage, match="The specified topic"):
+        check_topic(topic)
