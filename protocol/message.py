@@ -246,9 +246,9 @@ class MessageExt(msgspec.Struct):
         return self.properties.get(PropertyName.TAGS, "")
 
     @property
-    def keys(self) -> str:
-        """Index keys, separated by spaces."""
-        return self.properties.get(PropertyName.KEYS, "")
+    def keys(self) -> list[str]:
+        """Index keys."""
+        return self.properties.get(PropertyName.KEYS, "").split()
 
     @property
     def uniq_key(self) -> str:

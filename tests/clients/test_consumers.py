@@ -94,7 +94,7 @@ async def test_a_compressed_body_arrives_as_it_was_sent() -> None:
         sent = await producer.send(Message("T", b"a" * 100_000, tags="t", keys=["k"], properties={"ü": "é"}))
         (message,) = await take(consumer, 1)
         assert (message.body, message.payload(), message.msg_id) == (b"a" * 100_000, b"a" * 100_000, sent.msg_id)
-        assert (message.tags, message.keys, message.properties["ü"]) == ("t", "k", "é")
+        assert (message.tags, message.keys, message.properties["ü"]) == ("t", ["k"], "é")
         assert len(cluster.broker.queues["T", sent.queue.queue_id][0]) < 1000
 
 

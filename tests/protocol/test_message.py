@@ -245,11 +245,11 @@ def stored(properties: dict[str, str]) -> MessageExt:
 def test_what_a_stored_message_says() -> None:
     """Tags, keys and ids come from the properties, the offset id from the place of the record."""
     full = stored({"TAGS": "TagA", "KEYS": "k1 k2", "UNIQ_KEY": "C0"})
-    assert (full.tags, full.keys, full.uniq_key, full.msg_id) == ("TagA", "k1 k2", "C0", "C0")
+    assert (full.tags, full.keys, full.uniq_key, full.msg_id) == ("TagA", ["k1", "k2"], "C0", "C0")
     assert full.offset_msg_id == "0A00000100002A9F0000000000001000"
     assert full.payload() == b"Hello RocketMQ"
     bare = stored({})
-    assert (bare.tags, bare.keys, bare.uniq_key, bare.msg_id) == ("", "", "", bare.offset_msg_id)
+    assert (bare.tags, bare.keys, bare.uniq_key, bare.msg_id) == ("", [], "", bare.offset_msg_id)
 
 
 def test_properties_of_a_message_to_send() -> None:
