@@ -22,6 +22,7 @@ import msgspec
 
 from broker.config import LOOPBACK, DaemonConfig, NamesrvDaemonConfig, is_wildcard
 from broker.delivery.arrivals import Arrivals
+from broker.delivery.traffic import Counters, Traffic
 from broker.errors import StartError
 from broker.metadata.client_sessions import ClientSessions
 from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
@@ -32,17 +33,20 @@ from broker.namesrv.config import NamesrvConfig
 from broker.namesrv.registration import Registrar, RegistrationTiming
 from broker.namesrv.server import NameServer
 from broker.ops.health import Check, HealthServer
+from broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor
 from broker.processors.admin.topic import TopicProcessor
 from broker.processors.client_manage import ClientManageConfig, ClientManageProcessor
 from broker.processors.consumer_offset import ConsumerOffsetProcessor
 from broker.processors.pull import PullProcessor
 from broker.processors.pull_checks import PullChecks, PullConfig
 from broker.processors.query import QueryProcessor
-from broker.processors.send import SendConfig, SendProcessor
+from broker.processors.send import SendProcessor
 from broker.processors.send_answer import SendAnswers
+from broker.processors.send_checks import SendChecks, SendConfig
+from broker.processors.send_messages import SendMessages
 from broker.processors.stored_properties import PropertyCompletion
 from broker.remoting.boss import RemotingServer
-from broker.remoting.dispatch import Pool
+from broker.remoting.dispatch import Pool, PoolStatistics
 from broker.remoting.outbound import Outbound
 from broker.store.config import parse_delay_levels
 from broker.store.errors import StoreError
@@ -110,6 +114,7 @@ class Broker:
             self.topics.registration_body,
             RegistrationTiming.every(broker.register_name_server_period),
         )
+        self.traffic = Traffic(self._counters)
         self._wire()
 
     def __repr__(self) -> str:
@@ -117,63 +122,69 @@ class Broker:
 
     def _wire(self) -> None:
         """Hand every processor what it uses, and put it into the table with its pool."""
-        config, pools, dispatcher = self._config, self.pools, self.server.dispatcher
-        broker, ip = config.broker, config.listen.advertised_ip
-        unique_ids = UniqueIds(ip, os.getpid(), random.getrandbits(32))
-        self.sends = SendProcessor(
-            SendConfig(
-                broker_ip=ip,
-                broker_permission=broker.broker_permission,
-                max_message_size=config.store.max_message_size,
-                start_accept_ms=broker.start_accept_send_request_time_stamp,
-            ),
-            self.store,
-            (self.topics, self.groups),
-            (
-                PropertyCompletion(broker.broker_cluster_name, lambda: unique_ids.next(wall_ms())),
-                SendAnswers(broker.region_id, trace_on=broker.trace_on, store_host=config.store.store_host),
-            ),
-            pools["send"],
-            wall_ms,
+        self.pulls = self._pull_processor()
+        self.clients = ClientManageProcessor(
+            ClientManageConfig(real_time_notify_consumer_change=self._config.broker.real_time_notify_consumer_change),
+            self.sessions,
+            self.groups,
+            self.topics,
+            steady_ms,
         )
+        sends = self._send_processor()
+        offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
+        topics = TopicProcessor(self.topics, self.offsets, self.store, self._topics_saved, self.registrar.register_now)
+        for pool, processor in (
+            ("send", sends),
+            ("pull", self.pulls),
+            ("query", QueryProcessor(self.store)),
+            ("client_manage", self.clients),
+            ("consumer_manage", offsets),
+            ("admin", topics),
+            ("admin", self._runtime_processor()),
+        ):
+            for code, handler in processor.handlers().items():
+                self.server.dispatcher.register([code], handler, self.pools[pool])
+        self.server.dispatcher.at_turn_end(sends.finish_turn)
+        self.server.selector.on_close(self.arrivals.forget)
+        self.server.selector.on_close(self.clients.connection_closed)
+        self.topics.on_change(self.registrar.changed)
+
+    def _send_processor(self) -> SendProcessor:
+        config, broker = self._config, self._config.broker
+        unique_ids = UniqueIds(config.listen.advertised_ip, os.getpid(), random.getrandbits(32))
+        send_config = SendConfig(
+            broker_ip=config.listen.advertised_ip,
+            broker_permission=broker.broker_permission,
+            start_accept_ms=broker.start_accept_send_request_time_stamp,
+        )
+        completion = PropertyCompletion(broker.broker_cluster_name, lambda: unique_ids.next(wall_ms()))
+        return SendProcessor(
+            SendChecks(send_config, self.topics, self.groups, wall_ms),
+            SendMessages(completion, config.store.max_message_size),
+            self.store,
+            SendAnswers(broker.region_id, trace_on=broker.trace_on, store_host=config.store.store_host),
+            self.pools["send"],
+        )
+
+    def _pull_processor(self) -> PullProcessor:
+        broker = self._config.broker
         pull_config = PullConfig(
-            broker_ip=ip,
+            broker_ip=self._config.listen.advertised_ip,
             broker_permission=broker.broker_permission,
             lite_pull_message_enable=broker.lite_pull_message_enable,
             long_polling_enable=broker.long_polling_enable,
             short_polling_time_mills=broker.short_polling_time_mills,
         )
         checks = PullChecks(pull_config, self.topics, self.groups, self.sessions)
-        self.pulls = PullProcessor(pull_config, checks, self.store, self.offsets, self.arrivals)
-        self.clients = ClientManageProcessor(
-            ClientManageConfig(real_time_notify_consumer_change=broker.real_time_notify_consumer_change),
-            self.sessions,
-            self.groups,
-            self.topics,
-            steady_ms,
+        return PullProcessor(pull_config, checks, self.store, self.offsets, self.arrivals)
+
+    def _runtime_processor(self) -> RuntimeProcessor:
+        runtime_config = RuntimeConfig(
+            store_path=self._config.store.store_path_root_dir,
+            boot_ms=wall_ms(),
+            start_accept_ms=self._config.broker.start_accept_send_request_time_stamp,
         )
-        offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
-        topics = TopicProcessor(
-            self.topics,
-            self.offsets,
-            self.store,
-            self._topics_saved,
-            self.registrar.register_now,
-        )
-        for pool, processor in (
-            ("send", self.sends),
-            ("pull", self.pulls),
-            ("query", QueryProcessor(self.store)),
-            ("client_manage", self.clients),
-            ("consumer_manage", offsets),
-            ("admin", topics),
-        ):
-            for code, handler in processor.handlers().items():
-                dispatcher.register([code], handler, pools[pool])
-        dispatcher.at_turn_end(self.sends.finish_turn)
-        self.server.selector.on_close(self.arrivals.forget)
-        self.server.selector.on_close(self.clients.connection_closed)
-        self.topics.on_change(self.registrar.changed)
+        return RuntimeProcessor(runtime_config, self.store, self.traffic, self._pool_statistics, wall_ms)
 
     # ------------------------------------------------------------------------------------------------ start and stop
 
@@ -204,6 +215,7 @@ class Broker:
             self.registrar.start()
             running.push_async_callback(self.registrar.stop)
             self._step()
+            running.callback(self._stop_stepping)
             await self.registrar.register_now()
             self._running = running.pop_all()
         gc.collect()
@@ -254,8 +266,23 @@ class Broker:
         """Let every part do what is due by now."""
         self._timer = asyncio.get_running_loop().call_later(STEP_S, self._step)
         self.store.step(wall_ms())
+        self.traffic.step(wall_ms())
         self.offsets.step(wall_ms())
         self.clients.step(steady_ms())
+
+    def _stop_stepping(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # -------------------------------------------------------------------------------------------------------- figures
+
+    def _counters(self) -> Counters:
+        pulls = self.pulls.statistics()
+        puts = self.store.statistics().log.messages
+        return Counters(puts=puts, found=pulls.found, missed=pulls.missed, delivered=pulls.messages)
+
+    def _pool_statistics(self) -> list[PoolStatistics]:
+        return [pool.statistics() for pool in self.pools.values()]
 
     # --------------------------------------------------------------------------------------------------------- health
 

@@ -9,8 +9,10 @@ import pytest
 
 from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
 from broker.metadata.topics import TopicsConfig, TopicTable
-from broker.processors.send import SendConfig, SendProcessor
+from broker.processors.send import SendProcessor
 from broker.processors.send_answer import SendAnswers
+from broker.processors.send_checks import SendChecks, SendConfig
+from broker.processors.send_messages import SendMessages
 from broker.processors.stored_properties import PropertyCompletion
 from broker.remoting.dispatch import Dispatcher, Pool
 from broker.store.config import FlushDiskType, StoreConfig
@@ -51,14 +53,10 @@ class Sends:
         self.groups = SubscriptionGroups(GroupsConfig(**settings.pop("groups", {})), lambda: NOW)
         self.groups.load(None)
         self.pool = Pool("send", 10_000)
-        self.processor = SendProcessor(
-            SendConfig(broker_ip="10.0.0.1", **settings),
-            self.store,
-            (self.topics, self.groups),
-            (PropertyCompletion("C", lambda: "MADE"), SendAnswers("R", trace_on=True, store_host=HOST)),
-            self.pool,
-            lambda: NOW,
-        )
+        checks = SendChecks(SendConfig(broker_ip="10.0.0.1", **settings), self.topics, self.groups, lambda: NOW)
+        messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20)
+        answers = SendAnswers("R", trace_on=True, store_host=HOST)
+        self.processor = SendProcessor(checks, messages, self.store, answers, self.pool)
         dispatcher = Dispatcher()
         for code, handler in self.processor.handlers().items():
             dispatcher.register([code], handler, self.pool)

@@ -1,0 +1,118 @@
+"""Whether a message may be sent, and to which topic it really goes: RocketMQ's checks, in its order, with its remarks.
+
+    start time -> broker and order topics -> name -> unknown topic -> queue -> retry topic
+
+A topic that is unknown is made after the template that the producer names, if that lets topics inherit. Messages that
+clients send to a group's retry topic go to its dead letters once they have been tried often enough. Everything here
+looks at the request only, never at the message. Source: docs/formats.md, "Send".
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from broker.metadata.subscription_groups import SubscriptionGroups
+from broker.metadata.topics import NOT_SENDABLE, UNIT, UNIT_SUB, TopicTable
+from broker.remoting.selector import Connection
+from protocol.bodies.topic import TopicConfig
+from protocol.codes import DLQ_PREFIX, FAQ, RETRY_PREFIX, Permission, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RequestError
+from protocol.headers.fields import is_true
+from protocol.headers.send import SendMessageHeader
+from protocol.message import MAX_TOPIC_LENGTH, check_topic_name
+
+MAX_RECONSUME_TIMES_VERSION: Final = 121
+"""Requests of this version and later may say how often their group retries."""
+
+_TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S"
+
+log = logging.getLogger(__name__)
+
+
+class SendConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What sending depends on."""
+
+    broker_ip: str  # as it stands in remarks
+    broker_permission: int = Permission.READ_WRITE
+    start_accept_ms: int = 0  # startAcceptSendRequestTimeStamp
+
+
+class SendChecks:
+    """The checks of one broker. `now_ms` gives Unix time."""
+
+    def __init__(
+        self, config: SendConfig, topics: TopicTable, groups: SubscriptionGroups, now_ms: Callable[[], int]
+    ) -> None:
+        self._config = config
+        self._find = topics.find
+        self._topics = topics
+        self._groups = groups
+        self._now_ms = now_ms
+        self._start_accept_ms = config.start_accept_ms
+
+    def __repr__(self) -> str:
+        return f"<SendChecks {self._topics!r}>"
+
+    def topic_for(self, connection: Connection, command: RemotingCommand, header: SendMessageHeader) -> TopicConfig:
+        """The topic to store into; RequestError if the message may not be sent."""
+        if self._start_accept_ms:
+            self._check_start_time()
+        name = header.topic
+        topic = self._find(name)
+        if topic is None or len(name) > MAX_TOPIC_LENGTH or name in NOT_SENDABLE:
+            topic = self._unusual_topic(connection, header)
+        if topic.order:
+            self._check_permission()
+        queue_id = header.queue_id
+        if queue_id >= topic.write_queue_nums and queue_id >= topic.read_queue_nums:
+            remark = f"request queueId[{queue_id}] is illegal, {topic} Producer: {connection.peer}"
+            raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
+        if name[0] == "%" and name.startswith(RETRY_PREFIX) and not is_true(header.batch):
+            return self._retry_topic(command, header, topic)
+        return topic
+
+    def _check_start_time(self) -> None:
+        if self._now_ms() < self._start_accept_ms:
+            since = time.strftime(_TIME_FORMAT, time.localtime(self._start_accept_ms / 1000))
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {since}")
+
+    def _check_permission(self) -> None:
+        """A broker that may not be written refuses order topics; other topics it only takes out of the routes."""
+        if not self._config.broker_permission & Permission.WRITE:
+            remark = f"the broker[{self._config.broker_ip}] sending message is forbidden"
+            raise RequestError(ResponseCode.NO_PERMISSION, remark)
+
+    def _unusual_topic(self, connection: Connection, header: SendMessageHeader) -> TopicConfig:
+        """Topics with names that may not be sent to, and those that do not exist yet."""
+        name = header.topic
+        check_topic_name(name)
+        if name in NOT_SENDABLE:
+            raise RequestError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        is_unit = is_true(header.unit_mode)
+        if name.startswith(RETRY_PREFIX):
+            return self._topics.create_for_group(name, sys_flag=UNIT_SUB if is_unit else 0)
+        topic = self._topics.create_from_template(
+            name, header.default_topic, header.default_topic_queue_nums, sys_flag=UNIT if is_unit else 0
+        )
+        if topic is None:
+            log.info("send to unknown topic topic=%s template=%s peer=%s", name, header.default_topic, connection.peer)
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{FAQ}")
+        return topic
+
+    def _retry_topic(self, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig) -> TopicConfig:
+        """Where a message goes that a client sends back by itself."""
+        name = header.topic.removeprefix(RETRY_PREFIX)
+        group = self._groups.find_or_create(name)
+        if group is None:
+            remark = f"subscription group not exist, {name} {FAQ}"
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        limit = group.retry_max_times
+        if header.max_reconsume_times is not None and command.version >= MAX_RECONSUME_TIMES_VERSION:
+            limit = header.max_reconsume_times
+        if (header.reconsume_times or 0) > limit:
+            return self._topics.create_for_group(DLQ_PREFIX + name)
+        return topic

@@ -1,0 +1,109 @@
+"""From a send request to what is put into the store: one append, or those of a batch.
+
+A batch is stored message by message at consecutive offsets, each with the batch's queue, times and flags and its own
+properties. Sources: docs/formats.md, "Send", "Batches".
+"""
+
+import random
+from typing import Final
+
+from broker.processors.stored_properties import PropertyCompletion
+from broker.remoting.selector import Connection
+from broker.store.append import Append
+from protocol.bodies.enums import TopicFilterType
+from protocol.bodies.topic import TopicConfig
+from protocol.codes import RETRY_PREFIX, ResponseCode, SysFlag
+from protocol.command import RemotingCommand
+from protocol.errors import RequestError
+from protocol.headers.send import SendMessageHeader
+from protocol.message import MAX_TOPIC_LENGTH, PropertyName, decode_batch, decode_properties, tags_code
+
+_MULTI_TAG: Final = TopicFilterType.MULTI_TAG
+
+
+class SendMessages:
+    """Makes appends. `max_message_size` in bytes bounds a body, and a whole batch."""
+
+    def __init__(self, completion: PropertyCompletion, max_message_size: int) -> None:
+        self._complete = completion.complete
+        self._complete_record = completion.complete_record
+        self._max_message_size = max_message_size
+        self.illegal = (
+            "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
+            f"{max_message_size}B, msg properties length limit 32KB."
+        )
+
+    def __repr__(self) -> str:
+        return f"<SendMessages up to {self._max_message_size} bytes>"
+
+    def single(
+        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
+    ) -> tuple[Append, str]:
+        """The append of a message, and its unique key."""
+        properties = self._complete(header.properties)
+        sys_flag = header.sys_flag
+        if topic.topic_filter_type is _MULTI_TAG:
+            sys_flag |= SysFlag.MULTI_TAGS
+        append = Append(
+            topic.topic_name,
+            header.queue_id if header.queue_id >= 0 and topic.topic_name == header.topic else any_queue(topic),
+            command.body,
+            properties.encoded,
+            tags_code(properties.tags),
+            header.flag,
+            sys_flag,
+            header.born_timestamp,
+            connection.peer_host,
+            header.reconsume_times or 0,
+            0,
+            properties.wait_flush,
+        )
+        return append, properties.unique_key
+
+    def batch(
+        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
+    ) -> tuple[list[Append], str]:
+        """The appends of a batch, and the batch's own unique key if it has one. RequestError if it is none."""
+        self._check_batch(command, header)
+        batch_level = decode_properties(header.properties)
+        queue_id = header.queue_id if header.queue_id >= 0 else any_queue(topic)
+        sys_flag = header.sys_flag
+        if topic.topic_filter_type is _MULTI_TAG:
+            sys_flag |= SysFlag.MULTI_TAGS
+        appends = []
+        for record in decode_batch(command.body):
+            properties = self._complete_record(record, batch_level)
+            append = Append(
+                topic.topic_name,
+                queue_id,
+                record.body,
+                properties.encoded,
+                tags_code(properties.tags),
+                record.flag,
+                sys_flag,
+                header.born_timestamp,
+                connection.peer_host,
+                header.reconsume_times or 0,
+                0,
+                properties.wait_flush,
+            )
+            appends.append(append)
+        return appends, batch_level.get(PropertyName.UNIQ_KEY, "")
+
+    def _check_batch(self, command: RemotingCommand, header: SendMessageHeader) -> None:
+        size = len(command.body)
+        if len(header.topic) > MAX_TOPIC_LENGTH:
+            raise RequestError(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(header.topic)}")
+        if header.topic.startswith(RETRY_PREFIX):
+            remark = f"batch request does not support retry group {header.topic}"
+            raise RequestError(ResponseCode.MESSAGE_ILLEGAL, remark)
+        if size > self._max_message_size:
+            remark = f"batch body of {size} bytes exceeds maxMessageSize {self._max_message_size}"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        if not size or header.sys_flag & SysFlag.TRANSACTION_MASK:
+            raise RequestError(ResponseCode.MESSAGE_ILLEGAL, self.illegal)
+
+
+def any_queue(topic: TopicConfig) -> int:
+    """A queue for a message whose producer did not choose one."""
+    return random.randrange(max(topic.write_queue_nums, 1))
