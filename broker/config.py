@@ -54,7 +54,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     default_topic_queue_nums: int = 8  # most queues that an auto-created topic gets
     auto_create_topic_enable: bool = True  # a send to an unknown topic makes it
     auto_create_subscription_group: bool = True  # an unknown group that pulls is made
-    reject_transaction_message: bool = False
     region_id: str = "DefaultRegion"  # MSG_REGION of send answers
     trace_on: bool = True  # TRACE_ON of send answers
     start_accept_send_request_time_stamp: int = 0  # Unix ms before which sends are refused
@@ -63,7 +62,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     lite_pull_message_enable: bool = True  # 361 may be asked
     real_time_notify_consumer_change: bool = True  # members of a group hear at once who came or left
     register_name_server_period: int = 30_000  # kept between 10 s and 60 s
-    force_register: bool = True  # register at each period, whether or not a topic changed
     flush_consumer_offset_interval: int = 5_000  # committed offsets that a crash may take back
 
 

@@ -65,7 +65,6 @@ BROKER: Final = section(
     ("defaultTopicQueueNums", "default_topic_queue_nums", whole(1, 65_536)),
     ("autoCreateTopicEnable", "auto_create_topic_enable", FLAG),
     ("autoCreateSubscriptionGroup", "auto_create_subscription_group", FLAG),
-    ("rejectTransactionMessage", "reject_transaction_message", FLAG),
     ("regionId", "region_id", NAME),
     ("traceOn", "trace_on", FLAG),
     ("startAcceptSendRequestTimeStamp", "start_accept_send_request_time_stamp", whole(0, LONG_MAX, "Unix ms")),
@@ -74,7 +73,6 @@ BROKER: Final = section(
     ("litePullMessageEnable", "lite_pull_message_enable", FLAG),
     ("realTimeNotifyConsumerChange", "real_time_notify_consumer_change", FLAG),
     ("registerNameServerPeriod", "register_name_server_period", MS),
-    ("forceRegister", "force_register", FLAG),
     ("flushConsumerOffsetInterval", "flush_consumer_offset_interval", MS),
 )
 

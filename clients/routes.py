@@ -9,7 +9,7 @@ get the route of the template topic with its name put in and its queues limited 
 creates the topic at the first message.
 
 Queues are listed by broker name and number, as RocketMQ's clients list them, so that all producers map a key to the
-same queue. Source: docs/formats.md, "Route".
+same queue. Source: docs/formats.md, "Routes".
 """
 
 import asyncio

@@ -21,7 +21,7 @@ def anchor(heading: str) -> str:
 
 
 def test_every_cited_section_of_the_formats_exists() -> None:
-    """A module that cites docs/formats.md, "X" points at a heading."""
+    """A module that cites a section of docs/formats.md points at a heading."""
     strays = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in SOURCES
