@@ -1,7 +1,7 @@
 """The boss: listens, accepts, and hands each connection to the selector; closes idle ones; stops in order.
 
-Stopping is gentle: first the door closes (no new connections), requests that were admitted get their answers for up to
-`grace_s`, then the connections are closed.
+Stopping is gentle: first the door closes (no new connections), requests that were admitted get their answers, and the
+peers what was answered, for up to `grace_s`; then the connections are closed.
 """
 
 import asyncio
@@ -41,20 +41,31 @@ class RemotingServer:
         return bound
 
     async def stop(self, held: Callable[[], int], grace_s: float = 3.0) -> None:
-        """Close the door, wait until `held()` admitted requests are answered, close what is left."""
+        """Close the door, wait until `held()` admitted requests are answered, close what is left.
+
+        When this returns every connection is gone and whoever wanted to know has been told.
+        """
         self.selector.accepting = False
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if self._server is not None:
             self._server.close()
-        deadline = asyncio.get_running_loop().time() + grace_s
-        while held() and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(STOP_POLL_S)
+        await _until(lambda: not held() and not self.selector.backlog_bytes, grace_s)
         for connection in list(self.selector.connections):
             connection.close()
+            if connection.backlog_bytes:
+                connection.abort()  # its peer does not read
+        await _until(lambda: not self.selector.connections, grace_s)
         log.info("stopped listening unanswered=%d", held())
 
     def _scan_idle(self) -> None:
         loop = asyncio.get_running_loop()
         self.selector.close_idle(loop.time())
         self._idle_timer = loop.call_later(IDLE_SCAN_S, self._scan_idle)
+
+
+async def _until(done: Callable[[], bool], at_most_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + at_most_s
+    while not done() and loop.time() < deadline:  # noqa: ASYNC110 (stopping is rare, and what it asks has no event)
+        await asyncio.sleep(STOP_POLL_S)

@@ -145,11 +145,13 @@ class Selector:
 
     def close_idle(self, now_s: float) -> None:
         """Close every connection that was silent for too long; `now_s` is the loop's time."""
+        for connection in self.connections:
+            connection.note_progress()
         limit = now_s - self.config.max_idle_s
         for connection in [c for c in self.connections if c.active_s < limit]:
             self.closed_idle += 1
             log.info("closing idle connection peer=%s idle_s=%.0f", connection.peer, now_s - connection.active_s)
-            connection.close()
+            connection.abort()  # a peer that does not read would never let its last bytes be written
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -179,6 +181,11 @@ class Connection(asyncio.BufferedProtocol):
     def closed(self) -> bool:
         """Whether the connection is gone or going."""
         return self._transport is None or self._transport.is_closing()
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What the peer has not taken yet."""
+        return self._backlog
 
     # ------------------------------------------------------------------------------------------- the loop calls these
 
@@ -235,6 +242,8 @@ class Connection(asyncio.BufferedProtocol):
             deferred, self._deferred = self._deferred, []
             if deferred:
                 self._selector.read(self, deferred)
+            if self._decoder.failure is not None:
+                self._fail(self._decoder.failure)
             self._resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -252,7 +261,10 @@ class Connection(asyncio.BufferedProtocol):
     # ------------------------------------------------------------------------------------------------------- requests
 
     def handle(self, frames: list[Frame]) -> None:
-        """Decode and dispatch frames; those behind too much output are kept for later."""
+        """Decode and dispatch frames; those behind too much output are kept for later.
+
+        A frame that cannot be understood ends the stream, like bytes that are no frame: nothing behind it is looked at.
+        """
         limit = self._selector.config.peer_backlog_bytes
         for index, frame in enumerate(frames):
             if self._out_bytes + self._backlog > limit:
@@ -267,7 +279,7 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     self._selector.turns.dispatch(self, command)
             except ProtocolError as error:
-                self._fail(error)
+                self._decoder.failure = error
                 return
 
     def _defer(self, frames: list[Frame]) -> None:
@@ -283,6 +295,9 @@ class Connection(asyncio.BufferedProtocol):
             future.set_result(command.detached())
 
     def _fail(self, error: ProtocolError) -> None:
+        """Close because of the peer's bytes, once everything before them has been answered."""
+        if self._deferred or self.closed:
+            return
         self._selector.protocol_errors += 1
         log.warning("closing connection peer=%s reason=%s", self.peer, error)
         self.close()
@@ -318,8 +333,18 @@ class Connection(asyncio.BufferedProtocol):
         self._out = []
         self._out_bytes = 0
         self._account(transport.get_write_buffer_size())
-        if self.paused and not self._backlog:
-            self._loop.call_soon(self.resume_writing)  # the peer took all at once, so the transport will not say it
+        if not self._backlog:
+            self.active_s = self._loop.time()
+            if self.paused:  # the peer took all at once, so the transport will not say it
+                self._loop.call_soon(self.resume_writing)
+
+    def note_progress(self) -> None:
+        """A peer that takes a long answer slowly is not idle."""
+        if self._backlog and self._transport is not None:
+            backlog = self._transport.get_write_buffer_size()
+            if backlog < self._backlog:
+                self.active_s = self._loop.time()
+                self._account(backlog)
 
     def _account(self, backlog: int) -> None:
         """Note how many bytes wait for this peer now."""

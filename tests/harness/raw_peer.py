@@ -46,15 +46,23 @@ class RawPeer:
         self._opaque = 0
 
     @classmethod
-    async def connect(cls, port: int, host: str = "127.0.0.1", receive_buffer_bytes: int | None = None) -> Self:
-        """`receive_buffer_bytes` makes the kernel hold little for a peer that does not read."""
-        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        if receive_buffer_bytes is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+    async def connect(cls, port: int, host: str = "127.0.0.1") -> Self:
+        return cls(*await asyncio.open_connection(host, port))
+
+    @classmethod
+    async def connect_deaf(cls, port: int) -> Self:
+        """A peer that reads nothing until it is told to `listen`, with a kernel that holds little for it."""
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, (host, port))
-        # A limit of one keeps the stream from reading ahead: what a test does not read stays with the server.
-        return cls(*await asyncio.open_connection(sock=sock, limit=1 if receive_buffer_bytes else 2**16))
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+        reader, writer = await asyncio.open_connection(sock=sock, limit=1)  # the least that a stream reads ahead
+        writer.transport.pause_reading()  # type: ignore[attr-defined] # of a socket, which can
+        return cls(reader, writer)
+
+    def listen(self) -> None:
+        """Stop being deaf."""
+        self._writer.transport.resume_reading()  # type: ignore[attr-defined] # as above
 
     @property
     def address(self) -> str:
@@ -97,6 +105,11 @@ class RawPeer:
         async with asyncio.timeout(PATIENCE_S):
             prefix = await self._reader.readexactly(4)
             return prefix + await self._reader.readexactly(int.from_bytes(prefix, "big"))
+
+    async def read(self, count: int) -> None:
+        """Take so many bytes, whatever they are."""
+        async with asyncio.timeout(PATIENCE_S):
+            await self._reader.readexactly(count)
 
     async def rest(self) -> bytes:
         """Everything until the other side hangs up."""

@@ -18,6 +18,7 @@ from broker.remoting.selector import RemotingConfig
 from protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from protocol.headers.namesrv import RegisterBrokerHeader
 from tests.harness.fake_server import FakeServer
+from tests.harness.waiting import until
 
 IDENTITY = RegisterBrokerHeader(
     broker_name="a", broker_addr="127.0.0.1:10911", cluster_name="C", ha_server_addr="127.0.0.1:10912", broker_id=0
@@ -72,13 +73,6 @@ def running(topics: Topics) -> Running:
 async def in_time(wanted: Coroutine[Any, Any, None]) -> None:
     async with asyncio.timeout(10):
         await wanted
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until something is so."""
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 (what is awaited has no event of its own)
-            await asyncio.sleep(0)
 
 
 async def test_it_registers_with_every_name_server_at_the_start(running: Running, topics: Topics) -> None:

@@ -1,0 +1,93 @@
+"""The boss: the door opens, closes idle visitors, and is closed in order."""
+
+import asyncio
+
+import pytest
+
+from broker.remoting.boss import RemotingServer
+from broker.remoting.selector import RemotingConfig
+from tests.harness.echo_server import ECHO, LARGE, WAIT, EchoServer
+from tests.harness.raw_peer import RawPeer
+from tests.harness.waiting import until
+
+
+async def test_any_free_port_can_be_had() -> None:
+    """Port 0 asks the kernel, and the answer is told."""
+    async with EchoServer() as server, await RawPeer.connect(server.port) as peer:
+        assert server.port > 0
+        assert (await peer.call(ECHO)).code == 0
+
+
+async def test_a_port_in_use_is_an_error() -> None:
+    """Two brokers cannot listen on one port."""
+    async with EchoServer() as server:
+        with pytest.raises(OSError, match="in use"):
+            await RemotingServer(RemotingConfig()).start("127.0.0.1", server.port)
+
+
+async def test_ipv6_peers_have_a_name() -> None:
+    """The address is bracketed, and has 20 bytes in records."""
+    server = EchoServer()
+    try:
+        server.port = await server.remoting.start("::1", 0)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    async with await RawPeer.connect(server.port, "::1") as peer:
+        await peer.call(ECHO)
+        assert server.connection.peer.startswith("[::1]:")
+        assert len(server.connection.peer_host) == 20
+        await server.remoting.stop(lambda: 0)
+
+
+async def test_stopping_answers_what_was_admitted() -> None:
+    """A request that waits for a disk is not cut off; then everybody is gone."""
+    async with EchoServer() as server, await RawPeer.connect(server.port) as peer:
+        opaque = peer.ask(WAIT, body=b"patience")
+        await peer.call(ECHO)
+        lost: list[object] = []
+        server.selector.on_close(lost.append)
+        stopping = asyncio.ensure_future(server.remoting.stop(lambda: server.dispatcher.waiting, grace_s=10))
+        await asyncio.sleep(0)
+        assert not stopping.done()
+        server.go_on.set()
+        assert (await peer.receive()).header["opaque"] == opaque
+        assert await peer.rest() == b""
+        await stopping
+        assert len(lost) == 1
+        assert not server.selector.connections
+
+
+async def test_stopping_does_not_wait_for_ever() -> None:
+    """What is not answered within the grace is not answered."""
+    async with EchoServer() as server, await RawPeer.connect(server.port) as peer:
+        peer.ask(WAIT)
+        await peer.call(ECHO)
+        await server.remoting.stop(lambda: server.dispatcher.waiting, grace_s=0.01)
+        assert await peer.rest() == b""
+        assert server.dispatcher.waiting == 1
+
+
+async def test_stopping_cuts_peers_that_do_not_read() -> None:
+    """Nobody can hold up a stop by leaving answers unread."""
+    async with EchoServer() as server, await RawPeer.connect_deaf(server.port) as peer:
+        for _ in range(10):
+            peer.ask(LARGE, {"n": 4 * 1024 * 1024})
+        await until(lambda: server.selector.backlog_bytes)
+        await server.remoting.stop(lambda: 0, grace_s=0.01)
+        assert not server.selector.connections
+        assert server.selector.backlog_bytes == 0
+
+
+async def test_a_closed_door_lets_nobody_in() -> None:
+    """Connecting to a server that has stopped fails."""
+    async with EchoServer() as server:
+        await server.remoting.stop(lambda: 0)
+        with pytest.raises(ConnectionRefusedError):
+            await RawPeer.connect(server.port)
+
+
+async def test_idle_connections_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scan runs by itself."""
+    monkeypatch.setattr("broker.remoting.boss.IDLE_SCAN_S", 0)
+    async with EchoServer(RemotingConfig(max_idle_s=0)) as server, await RawPeer.connect(server.port) as peer:
+        assert await peer.rest() == b""

@@ -1,0 +1,195 @@
+"""Dispatch: every way a request can end, over loopback with raw frames."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.harness.echo_server import DEFER, ECHO, FAIL, GATHER, REFUSE, UNKNOWN, WAIT, EchoServer
+from tests.harness.raw import frame
+from tests.harness.raw_peer import RawPeer
+from tests.harness.waiting import until
+
+ONEWAY = 2
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[EchoServer]:
+    async with EchoServer(capacity=3) as server:
+        yield server
+
+
+@pytest.fixture
+async def peer(server: EchoServer) -> AsyncIterator[RawPeer]:
+    async with await RawPeer.connect(server.port) as peer:
+        yield peer
+
+
+async def test_a_request_is_answered_with_its_opaque(peer: RawPeer) -> None:
+    """Ext values of an answer are strings, and the response bit alone is set."""
+    answer = await peer.call(ECHO, {"a": "1", "b": "ü"}, b"body")
+    assert (answer.code, answer.remark, answer.ext, answer.body) == (0, None, {"a": "1", "b": "ü"}, b"body")
+    assert answer.header["flag"] == 1
+    assert answer.header["version"] == 479
+
+
+@pytest.mark.parametrize("opaque", [0, -1, 2**31 - 1, -(2**31)])
+async def test_every_opaque_comes_back(peer: RawPeer, opaque: int) -> None:
+    """It is a signed number that belongs to the requester."""
+    peer.send(frame({"code": ECHO, "opaque": opaque}))
+    assert (await peer.receive()).header["opaque"] == opaque
+
+
+async def test_an_unknown_code_is_not_supported(peer: RawPeer) -> None:
+    """3, with RocketMQ's remark to the letter."""
+    answer = await peer.call(UNKNOWN)
+    assert (answer.code, answer.remark) == (3, f" request type {UNKNOWN} not supported")
+
+
+async def test_a_refusal_is_answered_as_it_was_raised(peer: RawPeer, caplog: pytest.LogCaptureFixture) -> None:
+    """It is the requester's business, so the log says nothing."""
+    answer = await peer.call(REFUSE)
+    assert (answer.code, answer.remark) == (16, "not you")
+    assert caplog.text == ""
+
+
+async def test_a_failure_is_answered_and_logged(peer: RawPeer, caplog: pytest.LogCaptureFixture) -> None:
+    """1 with the error for the requester, the traceback for us, and the connection goes on."""
+    answer = await peer.call(FAIL)
+    assert (answer.code, answer.remark) == (1, "KeyError: 'lost'")
+    assert "request failed code=1004" in caplog.text
+    assert "Traceback" in caplog.text
+    assert "in _fail" in caplog.text
+    assert (await peer.call(ECHO)).code == 0
+
+
+async def test_a_failure_while_waiting_is_answered_and_logged(
+    server: EchoServer, peer: RawPeer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An awaitable fails like a callable does, and gives its place back."""
+    server.go_on.set()
+    answer = await peer.call(WAIT, body=b"fail")
+    assert (answer.code, answer.remark) == (1, "KeyError: 'lost later'")
+    assert "Traceback" in caplog.text
+    assert server.pool.held == 0
+
+
+@pytest.mark.parametrize("code", [ECHO, UNKNOWN, REFUSE, FAIL, WAIT, GATHER])
+async def test_a_oneway_request_is_never_answered(server: EchoServer, peer: RawPeer, code: int) -> None:
+    """Not its result, not its error, not even that its code is unknown; but it is handled."""
+    server.go_on.set()
+    peer.ask(code, body=b"fail", flag=ONEWAY)
+    await peer.call(ECHO)
+    await until(lambda: not server.dispatcher.waiting)
+    await peer.call(ECHO)
+    assert server.handled == (2 if code == UNKNOWN else 3)
+
+
+async def test_a_full_pool_refuses(server: EchoServer, peer: RawPeer) -> None:
+    """Requests that wait hold places; a request too many is told so before anything was done."""
+    for number in range(3):
+        peer.ask(WAIT, body=b"%d" % number)
+    refused = await peer.call(ECHO)
+    assert (refused.code, refused.remark) == (2, "[OVERLOAD]system busy, start flow control for a while")
+    assert (server.pool.held, server.pool.statistics().rejected) == (3, 1)
+    peer.ask(ECHO, flag=ONEWAY)
+    assert (await peer.call(ECHO)).code == 2
+    server.go_on.set()
+    assert sorted([(await peer.receive()).body for _ in range(3)]) == [b"0", b"1", b"2"]
+    assert (await peer.call(ECHO)).code == 0
+    assert server.pool.held == 0
+    assert server.handled == 4
+
+
+async def test_what_waits_keeps_its_body(server: EchoServer, peer: RawPeer) -> None:
+    """The receive buffer is used again while a request waits; the request has its own bytes by then."""
+    first = peer.ask(WAIT, body=b"first" * 100)
+    for _ in range(3):
+        await peer.call(ECHO, body=b"other" * 1000)
+    server.go_on.set()
+    answer = await peer.receive()
+    assert (answer.header["opaque"], answer.body) == (first, b"first" * 100)
+
+
+async def test_requests_of_one_read_end_their_turn_together(server: EchoServer, peer: RawPeer) -> None:
+    """What processors gather during a read is finished once, before the read's answers leave."""
+    requests = [frame({"code": GATHER, "opaque": n}, b"%d" % n) for n in range(5)]
+    peer.send(b"".join(requests) + frame({"code": ECHO, "opaque": 5}))
+    answers = [await peer.receive() for _ in range(6)]
+    assert [answer.header["opaque"] for answer in answers] == [5, 0, 1, 2, 3, 4]
+    assert sum(server.gathered_sizes) == 5
+    assert len(server.gathered_sizes) == 1
+
+
+async def test_an_answer_may_be_given_later(server: EchoServer, peer: RawPeer) -> None:
+    """None from a processor means that it answers itself; other requests overtake."""
+    opaque = peer.ask(DEFER, body=b"later")
+    await peer.call(ECHO)
+    ((connection, command),) = server.deferred
+    connection.answer(command, command.response(body=command.body))
+    answer = await peer.receive()
+    assert (answer.header["opaque"], answer.body) == (opaque, b"later")
+
+
+async def test_an_answer_to_who_has_gone_is_dropped(server: EchoServer, peer: RawPeer) -> None:
+    """A parked request may be answered after its connection has died."""
+    other = await RawPeer.connect(server.port)
+    other.ask(DEFER)
+    await other.call(ECHO)
+    gone = asyncio.Event()
+    server.selector.on_close(lambda _: gone.set())
+    await other.close()
+    await asyncio.wait_for(gone.wait(), 10)
+    ((connection, command),) = server.deferred
+    connection.answer(command, command.response())
+    assert connection.closed
+    assert (await peer.call(ECHO)).code == 0
+
+
+def binary(code: int, opaque: int, flag: int = 0, body: bytes = b"") -> bytes:
+    """A request with a binary header and the ext field k=v."""
+    ext = struct.pack(">h1si1s", 1, b"k", 1, b"v")
+    header = struct.pack(">hBhiii", code, 0, 479, opaque, flag, 0) + struct.pack(">i", len(ext)) + ext
+    return struct.pack(">iI", 4 + len(header) + len(body), 1 << 24 | len(header)) + header + body
+
+
+@pytest.mark.parametrize(("code", "expected"), [(ECHO, 0), (UNKNOWN, 3), (FAIL, 1), (WAIT, 0)])
+async def test_an_answer_is_in_the_dialect_of_its_request(
+    server: EchoServer, peer: RawPeer, code: int, expected: int
+) -> None:
+    """Even on one connection, and for errors too: C++ and ali-ons read nothing but JSON, Java may ask in binary."""
+    server.go_on.set()
+    peer.send(binary(code, 77, body=b"x"))
+    raw = await peer.receive_raw()
+    assert raw[4] == 1
+    answered, _language, version, opaque, flag = struct.unpack_from(">hBhii", raw, 8)
+    assert (answered, version, opaque, flag) == (expected, 479, 77, 1)
+    if code == ECHO:
+        assert raw.endswith(struct.pack(">h1si1s", 1, b"k", 1, b"v") + b"x")
+    assert (await peer.call(ECHO)).dialect == 0
+
+
+async def test_a_header_that_is_an_array_is_ignored(server: EchoServer, peer: RawPeer) -> None:
+    """RocketMQ passes over it, and so do we."""
+    peer.send(struct.pack(">iI", 6, 2) + b"[]")
+    assert (await peer.call(ECHO)).code == 0
+    assert server.handled == 1
+
+
+async def test_ext_fields_that_are_none_close_the_connection(
+    server: EchoServer, peer: RawPeer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A list is no set of fields; who asked before is answered first."""
+    peer.send(frame({"code": ECHO, "opaque": 1}) + frame({"code": ECHO, "opaque": 2, "extFields": [1]}))
+    assert (await peer.receive()).header["opaque"] == 1
+    assert await peer.rest() == b""
+    assert "ext fields must be an object" in caplog.text
+
+
+def test_the_table_tells_its_pools_and_its_size() -> None:
+    """Every pool once, however many codes it serves."""
+    server = EchoServer()
+    assert server.dispatcher.pools() == [server.pool]
+    assert repr(server.pool) == "<Pool test 0/1000>"
+    assert repr(server.dispatcher) == "<Dispatcher 7 codes, 0 waiting>"

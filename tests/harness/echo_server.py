@@ -1,0 +1,112 @@
+"""A remoting server whose processors do what remoting has to cope with: answer, refuse, fail, wait, gather, defer."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from broker.remoting.boss import RemotingServer
+from broker.remoting.dispatch import Pool, Processor
+from broker.remoting.selector import Connection, RemotingConfig
+from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RequestError
+
+ECHO = 1001
+"""Answers with the request's ext and body."""
+LARGE = 1002
+"""Answers with as many bytes as ext `n` says."""
+REFUSE = 1003
+FAIL = 1004
+WAIT = 1005
+"""Answers when `go_on` is set, with the request's body, or fails if that is `fail`."""
+GATHER = 1006
+"""Answered at the end of the read."""
+DEFER = 1007
+"""Kept in `deferred`; the test answers."""
+UNKNOWN = 1999
+
+
+class EchoServer:
+    """`async with EchoServer() as server`; `handled` counts what reached a processor."""
+
+    def __init__(self, config: RemotingConfig = RemotingConfig(), *, capacity: int = 1000) -> None:
+        self.remoting = RemotingServer(config)
+        self.selector = self.remoting.selector
+        self.dispatcher = self.remoting.dispatcher
+        self.pool = Pool("test", capacity)
+        self.port = 0
+        self.handled = 0
+        self.go_on = asyncio.Event()
+        self.deferred: list[tuple[Connection, RemotingCommand]] = []
+        self._gathered: list[tuple[Connection, RemotingCommand]] = []
+        self.gathered_sizes: list[int] = []
+        processors: dict[int, Processor] = {
+            ECHO: self._echo,
+            LARGE: self._large,
+            REFUSE: self._refuse,
+            FAIL: self._fail,
+            WAIT: self._wait,
+            GATHER: self._gather,
+            DEFER: self._defer,
+        }
+        for code, processor in processors.items():
+            self.dispatcher.register([code], processor, self.pool)
+        self.dispatcher.at_turn_end(self._answer_gathered)
+
+    @property
+    def connection(self) -> Connection:
+        """The one open connection."""
+        (connection,) = self.selector.connections
+        return connection
+
+    def has_handled(self, count: int) -> bool:
+        """Whether so many requests reached a processor."""
+        return self.handled >= count
+
+    def _echo(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        self.handled += 1
+        return RemotingCommand.response(ext=command.ext_fields(), body=bytes(command.body))
+
+    def _large(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        self.handled += 1
+        return RemotingCommand.response(body=bytes(int(command.ext_fields()["n"])))
+
+    def _refuse(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+        self.handled += 1
+        raise RequestError(ResponseCode.NO_PERMISSION, "not you")
+
+    def _fail(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+        self.handled += 1
+        raise KeyError("lost")
+
+    async def _wait(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        self.handled += 1
+        await self.go_on.wait()
+        if bytes(command.body) == b"fail":
+            raise KeyError("lost later")
+        return RemotingCommand.response(body=bytes(command.body))
+
+    def _gather(self, connection: Connection, command: RemotingCommand) -> None:
+        self.handled += 1
+        self._gathered.append((connection, command.detached()))
+
+    def _defer(self, connection: Connection, command: RemotingCommand) -> None:
+        self.handled += 1
+        self.deferred.append((connection, command.detached()))
+
+    def _answer_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        if gathered:
+            self.gathered_sizes.append(len(gathered))
+        for connection, command in gathered:
+            connection.answer(command, RemotingCommand.response(body=command.body))
+
+    async def __aenter__(self) -> Self:
+        self.port = await self.remoting.start("127.0.0.1", 0)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.go_on.set()
+        await self.remoting.stop(lambda: self.dispatcher.waiting, grace_s=0.2)
