@@ -24,7 +24,7 @@ import msgspec
 
 from tests.interop.plan import Order
 
-DRIVER_DEADLINE_S = 150
+DRIVER_DEADLINE_S = 240
 FACT_DEADLINE_S = 20.0
 LOG_TAIL_CHARS = 3_000
 
@@ -170,7 +170,7 @@ class Stage:
             if not self._take_one(deadline - time.monotonic()):
                 raise AssertionError(f"not within {seconds:g} s: {what}\n{self.summary()}")
 
-    def wait_for_messages(self, wanted: set[str]) -> None:
+    def wait_for_messages(self, wanted: set[str], seconds: float = FACT_DEADLINE_S) -> None:
         """Take in events until each message of those names has been received."""
         missing = set(wanted)
         folded = 0
@@ -182,7 +182,7 @@ class Stage:
             return not missing
 
         try:
-            self.wait_until(all_received, "all messages received")
+            self.wait_until(all_received, "all messages received", seconds)
         except AssertionError as error:
             raise AssertionError(
                 f"{len(missing)} of {len(wanted)} are missing, such as {sorted(missing)[:10]}"
