@@ -69,7 +69,7 @@ class ConsumeQueue:
         "min_offset",
         "next_offset",
         "pending",
-        "pending_from",
+        "pending_next",
         "physical_end",
         "queue_id",
         "topic",
@@ -86,7 +86,7 @@ class ConsumeQueue:
         self.end = 0
         self.physical_end = 0  # end of the last unit's record
         self.pending: list[int] = []
-        self.pending_from = 0
+        self.pending_next = 0  # the queue offset behind the last of them
         self.first_start = self.last_start = -1  # bytes where the first and last segment begin; -1: no files
         self._directory = directory
         self._files = files
@@ -103,7 +103,8 @@ class ConsumeQueue:
     def write_pending(self) -> None:
         """Write the gathered units, in one write within a segment. OSError keeps them."""
         fields = self.pending
-        first = self.pending_from
+        last = self.pending_next
+        first = last - len(fields) // 3
         units = pack_units(fields)
         if first < self.end:
             self._reconcile(first, units)
@@ -111,7 +112,6 @@ class ConsumeQueue:
             if first > self.end:
                 self._skip_to(first)
             self._write(first, units)
-        last = first + len(fields) // 3
         if last >= self.end:
             self.end = last
             self.physical_end = fields[-3] + fields[-2]

@@ -21,7 +21,7 @@ from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.mapped_file import MappedFile
-from protocol.disk import UNIT, UNIT_SIZE
+from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
 
 MAX_PULL_BYTES = 128 << 20
 _FALLBACK_RAM_BYTES = 24 << 30
@@ -86,9 +86,10 @@ class Reader:
         self._log = commit_log
         self._memory_bytes = memory_window_bytes(config.access_message_in_memory_max_ratio)
         self._inspected_bytes = config.max_filter_message_size
-        memory = config.max_transfer_bytes_on_message_in_memory, config.max_transfer_count_on_message_in_memory
-        disk = config.max_transfer_bytes_on_message_in_disk, config.max_transfer_count_on_message_in_disk
-        self._limits = (memory, disk)  # (bytes, messages) by whether the record is behind memory
+        self._limits = (
+            (config.max_transfer_count_on_message_in_memory, config.max_transfer_bytes_on_message_in_memory),
+            (config.max_transfer_count_on_message_in_disk, config.max_transfer_bytes_on_message_in_disk),
+        )
 
     def get(
         self, queue: ConsumeQueue | None, offset: int, max_count: int, matches: Matches | None, max_total_bytes: int
@@ -110,101 +111,93 @@ class Reader:
     def _scan(
         self, queue: ConsumeQueue, offset: int, max_count: int, matches: Matches | None, max_total_bytes: int
     ) -> GetResult:
-        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, queue.min_offset, queue.end)
+        scan = _Scan(offset, self._log.files.min_offset)
+        limits = [(min(count, max_count), min(size, max_total_bytes, MAX_PULL_BYTES)) for count, size in self._limits]
         units_left = max(self._inspected_bytes, max_count * UNIT_SIZE) // UNIT_SIZE
         chunk_units = max(1, min(max_count, units_left))
-        collector = _Collector(self._log, result)
-        while units_left > 0:
-            units = queue.read(result.next_begin_offset, chunk_units)
-            if not units:
-                break
-            for physical_offset, size, tags_code in UNIT.iter_unpack(units):
-                if self._is_full(result, physical_offset, size, max_count, max_total_bytes):
-                    return collector.finish(self._memory_bytes)
-                result.next_begin_offset += 1
-                collector.newest = physical_offset
-                if physical_offset < collector.skip_below:
-                    continue
-                if matches is not None and not matches(tags_code):
-                    collector.note_unmatched()
-                    continue
-                collector.add(physical_offset, size)
+        section_end = min(queue.next_segment_offset(offset), queue.end)
+        while units_left > 0 and scan.next_offset < section_end and not scan.is_full:
+            units = queue.read(scan.next_offset, chunk_units)
+            if not units:  # nothing where units should be
+                return GetResult(GetStatus.OFFSET_FOUND_NULL, section_end, queue.min_offset, queue.end)
+            self._inspect(units, scan, limits, matches)
             units_left -= chunk_units
             chunk_units = units_left
-            if result.next_begin_offset == queue.next_segment_offset(offset):
-                break
-        if result.next_begin_offset == offset:  # nothing to read where units should be
-            return GetResult(
-                GetStatus.OFFSET_FOUND_NULL, queue.next_segment_offset(offset), queue.min_offset, queue.end
-            )
-        return collector.finish(self._memory_bytes)
+        return GetResult(
+            GetStatus.FOUND if scan.records else scan.status,
+            scan.next_offset,
+            queue.min_offset,
+            queue.end,
+            self._regions(scan.records),
+            len(scan.records),
+            scan.total_bytes,
+            self._log.written - scan.newest > self._memory_bytes,
+        )
 
-    def _is_full(
-        self, result: GetResult, physical_offset: int, size: int, max_count: int, max_total_bytes: int
-    ) -> bool:
-        """Whether this unit has to wait for the next call. Never before the first message."""
-        count, total = result.message_count, result.total_bytes
-        if not count:
-            return False
-        if count >= max_count or total + size > max_total_bytes or total >= MAX_PULL_BYTES:
-            return True
-        limit_bytes, limit_count = self._limits[self._log.written - physical_offset > self._memory_bytes]
-        return total + size > limit_bytes or count + 1 > limit_count
+    def _inspect(self, units: bytes, scan: "_Scan", limits: list[tuple[int, int]], matches: Matches | None) -> None:
+        """Choose among `units` until the limits are reached; the loop that every message read goes through."""
+        written = self._log.written
+        memory_from = written - self._memory_bytes
+        in_memory, on_disk = limits
+        records = scan.records
+        total = scan.total_bytes
+        inspected = 0
+        for physical_offset, size, tags_code in UNIT.iter_unpack(units):
+            if records:
+                most, most_bytes = in_memory if physical_offset >= memory_from else on_disk
+                if len(records) >= most or total + size > most_bytes:
+                    scan.is_full = True
+                    break
+            inspected += 1
+            scan.newest = physical_offset
+            if matches is not None and not matches(tags_code):
+                if physical_offset >= scan.skip_below:
+                    scan.status = GetStatus.NO_MATCHED_MESSAGE
+            elif scan.readable_from <= physical_offset <= written - size:
+                records.append((physical_offset, size))
+                total += size
+            else:
+                self._note_gone(scan, physical_offset, size)
+        scan.next_offset += inspected
+        scan.total_bytes = total
 
-
-class _Collector:
-    """Builds a result's regions; units below `skip_below` are skipped: a record in their segment was gone."""
-
-    __slots__ = ("_begin", "_file", "_log", "_result", "_size", "newest", "skip_below")
-
-    def __init__(self, commit_log: CommitLog, result: GetResult) -> None:
-        self._log = commit_log
-        self._result = result
-        self._file: MappedFile | None = None
-        self._begin = self._size = 0
-        self.newest = 0
-        self.skip_below = -1
-
-    def add(self, physical_offset: int, size: int) -> None:
-        """Take a record, or note that it is gone."""
-        result = self._result
-        file = self._file
-        if file is not None and physical_offset == file.start + self._begin + self._size:
-            fits = physical_offset + size <= min(file.end, self._log.written)
-        else:
-            self._close_region()
-            file = self._file = self._log.files.find(physical_offset)
-            self._begin = physical_offset - file.start if file is not None else 0
-            self._size = 0
-            fits = file is not None and physical_offset + size <= min(file.end, self._log.written)
-        if not fits or size <= 0:
-            self._note_gone(physical_offset)
+    def _note_gone(self, scan: "_Scan", physical_offset: int, size: int) -> None:
+        """A unit without its record: the rest of that segment is passed over too, but not behind a unit of nobody."""
+        if physical_offset < scan.skip_below:
             return
-        self._size += size
-        self.skip_below = -1
-        result.message_count += 1
-        result.total_bytes += size
-        result.status = GetStatus.FOUND
+        scan.status = GetStatus.MESSAGE_WAS_REMOVING
+        if size != FILLER_RECORD_SIZE and physical_offset < self._log.written:
+            scan.skip_below = self._log.next_segment_start(physical_offset)
+            scan.readable_from = max(scan.readable_from, scan.skip_below)
 
-    def note_unmatched(self) -> None:
-        """A unit that the filter refused."""
-        if not self._result.message_count:
-            self._result.status = GetStatus.NO_MATCHED_MESSAGE
+    def _regions(self, records: list[tuple[int, int]]) -> list[Region]:
+        """The records' places in their files; neighbours become one."""
+        regions: list[Region] = []
+        file: MappedFile | None = None
+        file_end = begin = end = 0
+        for physical_offset, size in records:
+            if physical_offset == end < file_end:
+                end += size
+                continue
+            if file is not None:
+                regions.append(Region(file, begin - file.start, end - begin))
+            if physical_offset >= file_end:
+                file = self._log.files.find(physical_offset)
+                file_end = file.end if file is not None else 0
+            begin, end = physical_offset, physical_offset + size
+        if file is not None:
+            regions.append(Region(file, begin - file.start, end - begin))
+        return regions
 
-    def _note_gone(self, physical_offset: int) -> None:
-        if not self._result.message_count:
-            self._result.status = GetStatus.MESSAGE_WAS_REMOVING
-        self._close_region()
-        self.skip_below = self._log.next_segment_start(physical_offset)
 
-    def _close_region(self) -> None:
-        if self._file is not None and self._size:
-            self._result.regions.append(Region(self._file, self._begin, self._size))
-        self._file = None
-        self._size = 0
+class _Scan(msgspec.Struct, gc=False):
+    """How far a get has come. Records below byte `readable_from` are gone, those below `skip_below` passed over."""
 
-    def finish(self, memory_bytes: int) -> GetResult:
-        """The result with its last region."""
-        self._close_region()
-        self._result.behind_memory = self._log.written - self.newest > memory_bytes
-        return self._result
+    next_offset: int
+    readable_from: int
+    status: GetStatus = GetStatus.NO_MATCHED_MESSAGE  # as long as there is no record
+    records: list[tuple[int, int]] = []  # physical offset and size
+    total_bytes: int = 0
+    newest: int = 0
+    is_full: bool = False
+    skip_below: int = 0

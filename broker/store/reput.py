@@ -60,12 +60,12 @@ class Reput:
             if queue.is_schedule:
                 append.tags_code = self.deliver_time(append)
             pending = queue.pending
+            offset = append.queue_offset
             if not pending:
-                queue.pending_from = append.queue_offset
                 touched.append(queue)
-            elif append.queue_offset != queue.pending_from + len(pending) // 3:
+            elif offset != queue.pending_next:
                 queue.write_pending()  # only in recovery, where an OSError ends the load
-                queue.pending_from = append.queue_offset
+            queue.pending_next = offset + 1
             pending += (append.physical_offset, append.size, append.tags_code)
         for queue in touched:
             self._write(queue)

@@ -125,16 +125,19 @@ def test_adjacent_records_are_one_region(tmp_path: Path) -> None:
 def test_removed_records_are_skipped(tmp_path: Path) -> None:
     """Units whose log segment is gone are passed over: to the next segment's first, at once."""
     with opened(tmp_path) as it:
-        it.put(*(message(b"x" * 9000) for _ in range(20)))
-        gone = it.store._log.files.segments.pop(0)
+        it.put(*(message(b"x" * 9000) for _ in range(30)))  # seven to a log segment, twenty to a queue segment
+        segments = it.store._log.files.segments
+        gone = [segments.pop(0)]
         result = it.store.get("T", 0, 0, 32)
         assert (result.status, result.message_count, result.next_begin_offset) == (GetStatus.FOUND, 13, 20)
-        segments, it.store._log.files.segments = it.store._log.files.segments, []
+        gone += [segments.pop(0), segments.pop(0)]
         result = it.store.get("T", 0, 0, 32)
         assert (result.status, result.next_begin_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 20)
-        result = it.store.get("T", 0, 0, 1, lambda code: True)
-        assert (result.status, result.next_begin_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 20)
-        it.store._log.files.segments = [gone, *segments]
+        result = it.store.get("T", 0, 0, 1, lambda code: False)
+        assert (result.status, result.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 20)
+        result = it.store.get("T", 0, 20, 1)
+        assert (result.status, result.message_count) == (GetStatus.FOUND, 1)
+        segments[:0] = gone
 
 
 def test_a_get_sees_the_open_batch(tmp_path: Path) -> None:
