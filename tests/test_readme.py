@@ -28,7 +28,7 @@ def test_the_example_sends_and_receives(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=EXAMPLE_LIMIT_S, check=False)
         assert daemon.stop() == 0, daemon.output
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"sent [0-9A-F]{32}\nreceived order-1 one coffee\n", done.stdout)
+    assert re.fullmatch(r"sent [0-9A-F]{32}\nreceived \['order-1'\] one coffee\n", done.stdout)
 
 
 def test_the_example_is_short() -> None:
