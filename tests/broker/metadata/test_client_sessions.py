@@ -1,0 +1,148 @@
+"""Client sessions: the connection is the identity; what has to be told to a group, and what not."""
+
+from typing import cast
+
+import pytest
+
+from broker.metadata.client_sessions import EXPIRY_MS, ClientMember, ClientSessions
+from broker.remoting.selector import Connection
+from protocol.bodies.heartbeat import SubscriptionData
+from protocol.filters.tag import subscribe
+from tests.harness.broker_parts import GROUP, TOPIC, consumer
+
+
+class Named:
+    """Sessions only ask which connection it is, and name its peer in the log."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+
+
+def connection(name: str) -> Connection:
+    return cast(Connection, Named(name))
+
+
+A, B = connection("a"), connection("b")
+
+
+def member(at: Connection, client_id: str = "c1", seen_ms: int = 0) -> ClientMember:
+    return ClientMember(at, client_id, "JAVA", 479, seen_ms)
+
+
+@pytest.fixture
+def sessions() -> ClientSessions:
+    return ClientSessions()
+
+
+def ids(sessions: ClientSessions, group: str = GROUP) -> list[str] | None:
+    found = sessions.consumer_group(group)
+    return None if found is None else found.client_ids()
+
+
+def topics(sessions: ClientSessions) -> dict[str, int]:
+    group = sessions.consumer_group(GROUP)
+    assert group is not None
+    return {topic: subscription.data.sub_version for topic, subscription in group.subscriptions.items()}
+
+
+def test_only_the_first_heartbeat_of_a_connection_is_a_change(sessions: ClientSessions) -> None:
+    """The second says nothing new; the same client id on another connection is another member."""
+    assert sessions.join_consumers(consumer(), member(A))
+    assert not sessions.join_consumers(consumer(), member(A))
+    assert sessions.join_consumers(consumer(), member(B))
+    assert ids(sessions) == ["c1", "c1"]
+
+
+def test_another_client_id_on_a_connection_replaces_the_former(sessions: ClientSessions) -> None:
+    """One connection is one member."""
+    sessions.join_consumers(consumer(), member(A))
+    sessions.join_consumers(consumer(), member(A, "c2"))
+    assert ids(sessions) == ["c2"]
+
+
+@pytest.mark.parametrize(
+    ("then", "is_change", "known"),
+    [
+        ([subscribe("t", "*", 1)], False, {"t": 1}),
+        ([subscribe("t", "A", 2)], False, {"t": 2}),
+        ([subscribe("t", "A", 0)], False, {"t": 1}),
+        ([subscribe("t", "*", 1), subscribe("u", "*", 1)], True, {"t": 1, "u": 1}),
+        ([subscribe("u", "*", 1)], True, {"u": 1}),
+    ],
+)
+def test_a_groups_subscriptions_follow_its_heartbeats(
+    sessions: ClientSessions, then: list[SubscriptionData], is_change: bool, known: dict[str, int]
+) -> None:
+    """New and missing topics are a change; a newer version replaces without being one; an older one is nothing."""
+    sessions.join_consumers(consumer(subscribe("t", "*", 1)), member(A))
+    assert sessions.join_consumers(consumer(*then), member(A)) is is_change
+    assert topics(sessions) == known
+
+
+def test_a_subscription_carries_its_test(sessions: ClientSessions) -> None:
+    """Everything needs none; tags are tested by their hashes."""
+    sessions.join_consumers(consumer(subscribe("t", "*", 1), subscribe("u", "A", 1)), member(A))
+    group = sessions.consumer_group(GROUP)
+    assert group is not None
+    assert group.subscriptions["t"].matches is None
+    matches = group.subscriptions["u"].matches
+    assert matches is not None
+    assert (matches(65), matches(66)) == (True, False)
+
+
+def test_a_group_ends_with_its_last_member(sessions: ClientSessions) -> None:
+    """Leaving returns the group for those who stay; a group without members is unknown."""
+    sessions.join_consumers(consumer(), member(A))
+    sessions.join_consumers(consumer(), member(B, "c2"))
+    group = sessions.leave_consumers(GROUP, A)
+    assert group is not None
+    assert list(group.members) == [B]
+    assert sessions.leave_consumers(GROUP, A) is None
+    assert ids(sessions) == ["c2"]
+    assert sessions.leave_consumers(GROUP, B) is group
+    assert ids(sessions) is None
+    assert sessions.leave_consumers("unknown", A) is None
+
+
+def test_a_closed_connection_leaves_everything(sessions: ClientSessions) -> None:
+    """Its producer groups too; what comes back are the consumer groups."""
+    sessions.join_consumers(consumer(group="g"), member(A))
+    sessions.join_consumers(consumer(group="h"), member(A))
+    sessions.join_consumers(consumer(group="h"), member(B))
+    sessions.join_producers("p", member(A))
+    sessions.join_producers("p", member(B))
+    assert {group.name for group in sessions.closed(A)} == {"g", "h"}
+    assert sessions.closed(A) == []
+    assert list(sessions.producers("p")) == [B]
+    assert (ids(sessions, "g"), ids(sessions, "h")) == (None, ["c1"])
+    sessions.closed(B)
+    assert sessions.statistics() == type(sessions.statistics())(0, 0, 0, 0)
+
+
+def test_a_client_is_silent_after_120_s_without_a_heartbeat(sessions: ClientSessions) -> None:
+    """Of any of its groups, as consumer or producer; a heartbeat starts the time anew."""
+    sessions.join_consumers(consumer(), member(A, seen_ms=0))
+    sessions.join_producers("p", member(B, seen_ms=0))
+    assert sessions.silent(EXPIRY_MS) == []
+    assert set(sessions.silent(EXPIRY_MS + 1)) == {A, B}
+    sessions.join_consumers(consumer(), member(A, seen_ms=50_000))
+    sessions.join_producers("p", member(B, seen_ms=50_000))
+    assert sessions.silent(EXPIRY_MS + 50_000) == []
+
+
+def test_a_heartbeat_without_subscriptions_keeps_those_that_are_known(sessions: ClientSessions) -> None:
+    """It is a sign of life and nothing else; from a new connection it is a new member."""
+    sessions.join_consumers(consumer(), member(A, seen_ms=0), fingerprint=7)
+    assert not sessions.refresh_consumers(consumer(), member(A, seen_ms=9))
+    assert sessions.refresh_consumers(consumer(), member(B, seen_ms=9))
+    assert topics(sessions) == {TOPIC: 1}
+    assert sessions.silent(EXPIRY_MS + 5) == []
+
+
+def test_a_fingerprint_differs_from_the_one_that_the_group_had(sessions: ClientSessions) -> None:
+    """Unknown is no difference, unless the subscriptions were left out: then the client should send them."""
+    assert not sessions.is_other_fingerprint(GROUP, 7, without_subscriptions=False)
+    assert sessions.is_other_fingerprint(GROUP, 7, without_subscriptions=True)
+    sessions.join_consumers(consumer(), member(A), fingerprint=7)
+    assert not sessions.is_other_fingerprint(GROUP, 7, without_subscriptions=True)
+    assert sessions.is_other_fingerprint(GROUP, 8, without_subscriptions=False)

@@ -1,0 +1,98 @@
+"""Committed offsets: what counts as one, what is saved, and when."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
+from protocol.bodies.offsets import ConsumerOffsets
+from tests.harness.stores import Clock, golden_manifest, unpack_golden
+
+
+def table(data: bytes | None = None) -> ConsumerOffsetTable:
+    offsets = ConsumerOffsetTable(OffsetsConfig(flush_consumer_offset_interval=5000), Clock())
+    offsets.load(data)
+    return offsets
+
+
+@pytest.fixture
+def offsets() -> ConsumerOffsetTable:
+    return table()
+
+
+def test_a_committed_offset_is_found_by_group_topic_and_queue(offsets: ConsumerOffsetTable) -> None:
+    """Each has its own; what was never committed is None; going back is allowed."""
+    offsets.commit("g", "t", 0, 5)
+    offsets.commit("g", "t", 1, 7)
+    offsets.commit("g", "t", 0, 3)
+    assert [offsets.committed("g", "t", queue_id) for queue_id in range(3)] == [3, 7, None]
+    assert offsets.committed("g", "u", 0) is offsets.committed("h", "t", 0) is None
+
+
+def test_a_negative_offset_never_becomes_a_position(offsets: ConsumerOffsetTable) -> None:
+    """-1 says "unknown": it neither makes an entry nor changes one."""
+    offsets.commit("g", "t", 0, -1)
+    assert offsets.committed("g", "t", 0) is None
+    offsets.commit("g", "t", 0, 4)
+    offsets.commit("g", "t", 0, -1)
+    assert offsets.committed("g", "t", 0) == 4
+    assert offsets.statistics().rows == 1
+
+
+def test_pull_offsets_are_apart_and_not_saved(offsets: ConsumerOffsetTable) -> None:
+    """Where a group pulls next is remembered in memory only."""
+    offsets.note_pull("g", "t", 0, 9)
+    assert (offsets.pulled("g", "t", 0), offsets.pulled("g", "t", 1), offsets.committed("g", "t", 0)) == (9, None, None)
+    assert ConsumerOffsets.decode(offsets.encode()).offset_table == {}
+
+
+def test_moved_offsets_are_saved_once_per_interval(offsets: ConsumerOffsetTable) -> None:
+    """`step` asks for a save when something moved, at most every 5 s, and not when a commit repeats what is known."""
+    saves: list[int] = []
+    offsets.on_change(lambda: saves.append(now_ms))
+    for now_ms, offset in ((0, None), (1000, 1), (2000, 2), (5999, 3), (6000, 3), (11_000, 3), (20_000, 4)):
+        if offset is not None:
+            offsets.commit("g", "t", 0, offset)
+        offsets.step(now_ms)
+    assert saves == [1000, 6000, 20_000]
+
+
+def test_the_file_holds_what_was_committed_when_it_was_encoded(offsets: ConsumerOffsetTable) -> None:
+    """Bare numeric keys in order; rows that have not moved since the last encoding are there too."""
+    offsets.commit("g", "t", 10, 5)
+    offsets.commit("g", "t", 2, 6)
+    offsets.commit("h", 'q"', 0, 1)
+    first = offsets.encode()
+    assert b'"offsetTable":{' in first
+    assert b'"t@g":{2:6,10:5}' in first
+    offsets.commit("g", "t", 2, 7)
+    again = table(offsets.encode())
+    assert again.table() == offsets.table() == {"t@g": {10: 5, 2: 7}, 'q"@h': {0: 1}}
+    assert again.version == offsets.version
+    assert offsets.version.counter == 2
+
+
+def test_a_table_that_has_not_moved_encodes_to_the_same_bytes(offsets: ConsumerOffsetTable) -> None:
+    """So that a save of it is none."""
+    offsets.commit("g", "t", 0, 5)
+    assert offsets.encode() == offsets.encode()
+
+
+def test_a_deleted_topic_takes_its_offsets_along(offsets: ConsumerOffsetTable) -> None:
+    """Of every group; topics that begin alike stay, and the retry topic of a group of that name too."""
+    for topic in ("t", "t2", "%RETRY%t"):
+        offsets.commit("g", topic, 0, 5)
+        offsets.commit("h", topic, 0, 5)
+    offsets.encode()
+    offsets.commit("g", "t", 1, 5)
+    offsets.remove_topic("t")
+    assert set(offsets.table()) == {"t2@g", "t2@h", "%RETRY%t@g", "%RETRY%t@h"}
+    assert table(offsets.encode()).table() == offsets.table()
+
+
+def test_the_file_of_4_9_8_is_read_and_written_back(tmp_path: Path) -> None:
+    """RocketMQ's own consumerOffset.json loads with every offset, and survives our writing it."""
+    data = (unpack_golden("4.9.8", tmp_path) / "config" / "consumerOffset.json").read_bytes()
+    rows = golden_manifest("4.9.8")["config"]["consumerOffset.json"]["offsetTable"]
+    expected = {key: {int(queue_id): offset for queue_id, offset in row.items()} for key, row in rows.items()}
+    assert table(data).table() == table(table(data).encode()).table() == expected

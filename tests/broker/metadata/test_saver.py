@@ -1,0 +1,129 @@
+"""Savers: changes reach the disk by themselves, together, and whoever waits learns how it went."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.metadata.saver import Saver
+from broker.store.disk import Data, Disk
+from broker.store.errors import StoreError
+from broker.store.state_file import StateFile
+
+
+class Number:
+    """A table of one number."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self._listener: Callable[[], None] = lambda: None
+
+    def load(self, data: bytes | None) -> None:
+        self.value = 0 if data is None else int(data)
+
+    def encode(self) -> bytes:
+        return str(self.value).encode()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        self._listener = listener
+
+    def set(self, value: int) -> None:
+        self.value = value
+        self._listener()
+
+
+class FullDisk(Disk):
+    """Writes nothing while `is_full`."""
+
+    is_full = False
+
+    def write_file(self, path: str, data: Data) -> None:
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        super().write_file(path, data)
+
+
+async def test_a_change_is_on_disk_when_it_is_said_to_be_saved(tmp_path: Path) -> None:
+    """`saved` returns after the file holds the change; a new saver loads it."""
+    table = Number()
+    saver = Saver.open(table, tmp_path / "n.json", int)
+    table.set(5)
+    await saver.saved()
+    assert (tmp_path / "n.json").read_bytes() == b"5"
+    again = Number()
+    Saver.open(again, tmp_path / "n.json", int)
+    assert again.value == 5
+
+
+async def test_changes_of_one_turn_are_one_save(tmp_path: Path) -> None:
+    """A thousand changes in a row cost one save; what changes during a save is in the next."""
+    table = Number()
+    saver = Saver.open(table, tmp_path / "n.json", int)
+    for value in range(1000):
+        table.set(value)
+    await saver.saved()
+    assert (saver.statistics().saves, (tmp_path / "n.json").read_bytes()) == (1, b"999")
+    table.set(1)
+    first = asyncio.ensure_future(saver.saved())
+    await asyncio.sleep(0)
+    table.set(2)
+    await asyncio.gather(first, saver.saved())
+    assert (saver.statistics().saves, (tmp_path / "n.json").read_bytes()) == (3, b"2")
+    assert not saver.statistics().is_behind
+
+
+async def test_nobody_waits_for_a_table_that_has_not_changed(tmp_path: Path) -> None:
+    """`saved` is immediate then, and writes nothing."""
+    saver = Saver.open(Number(), tmp_path / "n.json", int)
+    await saver.saved()
+    assert not (tmp_path / "n.json").exists()
+
+
+async def test_closing_saves_what_never_said_that_it_changed(tmp_path: Path) -> None:
+    """At stop the table is written as it is."""
+    table = Number()
+    saver = Saver.open(table, tmp_path / "n.json", int)
+    table.value = 7
+    await saver.close()
+    assert (tmp_path / "n.json").read_bytes() == b"7"
+
+
+async def test_a_full_disk_fails_who_waits_and_the_next_save_catches_up(tmp_path: Path) -> None:
+    """The old file stays; the error reaches the waiter; a later change brings everything to disk."""
+    table, disk = Number(), FullDisk()
+    saver = Saver(StateFile(tmp_path / "n.json", validate=int, disk=disk), table.encode)
+    table.on_change(saver.changed)
+    disk.is_full = True
+    table.set(1)
+    with pytest.raises(OSError, match="No space left"):
+        await saver.saved()
+    assert (saver.statistics().failures, saver.statistics().is_behind) == (1, True)
+    disk.is_full = False
+    table.set(2)
+    await saver.saved()
+    assert (tmp_path / "n.json").read_bytes() == b"2"
+    await saver.close()
+
+
+async def test_a_failed_save_is_tried_again_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a further change, after a pause."""
+    monkeypatch.setattr("broker.metadata.saver.RETRY_S", 0.0)
+    table, disk = Number(), FullDisk()
+    saver = Saver(StateFile(tmp_path / "n.json", validate=int, disk=disk), table.encode)
+    table.on_change(saver.changed)
+    disk.is_full = True
+    table.set(1)
+    with pytest.raises(OSError, match="No space left"):
+        await saver.saved()
+    disk.is_full = False
+    await saver.saved()
+    assert (tmp_path / "n.json").read_bytes() == b"1"
+    await saver.close()
+
+
+async def test_a_damaged_file_without_a_backup_stops_the_start(tmp_path: Path) -> None:
+    """The error names the file."""
+    (tmp_path / "n.json").write_bytes(b"no number")
+    with pytest.raises(StoreError, match=r"n\.json"):
+        Saver.open(Number(), tmp_path / "n.json", int)

@@ -1,0 +1,87 @@
+"""The group table: predefined groups, groups made on first sight, the file."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
+from protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from tests.harness.stores import Clock, golden_manifest, unpack_golden
+
+PREDEFINED = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+
+
+def table(data: bytes | None = None, *, auto_create: bool = True) -> SubscriptionGroups:
+    groups = SubscriptionGroups(GroupsConfig(auto_create_subscription_group=auto_create), Clock())
+    groups.load(data)
+    return groups
+
+
+def test_system_groups_are_there_from_the_start() -> None:
+    """RocketMQ's predefined groups, with everything permitted."""
+    groups = table()
+    assert tuple(group.group_name for group in groups) == PREDEFINED
+    assert all(group.consume_enable and group.consume_broadcast_enable for group in groups)
+
+
+def test_a_group_is_made_on_first_sight_and_stays() -> None:
+    """Default settings, one change, the same object afterwards."""
+    groups = table()
+    changes: list[int] = []
+    groups.on_change(lambda: changes.append(groups.version.counter))
+    assert groups.find("g") is None
+    group = groups.find_or_create("g")
+    assert group == SubscriptionGroupConfig("g")
+    assert groups.find_or_create("g") is group is groups.find("g")
+    assert changes == [1]
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "#", "x" * 256])
+def test_what_is_no_name_makes_no_group(name: str) -> None:
+    """Blank names, strange characters and more than 255 of them are not created."""
+    assert table().find_or_create(name) is None
+
+
+def test_without_auto_creation_only_system_groups_are_made() -> None:
+    """autoCreateSubscriptionGroup=false leaves groups to operators, except CID_RMQ_SYS_ ones."""
+    groups = table(auto_create=False)
+    assert groups.find_or_create("g") is None
+    assert groups.find_or_create("CID_RMQ_SYS_NEW") is not None
+    assert groups.find_or_create("TOOLS_CONSUMER") is not None
+
+
+def test_the_file_keeps_settings_and_prohibitions() -> None:
+    """What is written is read again: settings of a group, and topics it may not read (bit 4)."""
+    wrapper = SubscriptionGroupWrapper(
+        forbidden_table={"g": {"closed": 4, "open": 3}},
+        subscription_group_table={"g": SubscriptionGroupConfig("g", consume_enable=False, retry_max_times=3)},
+    )
+    groups = table(table(wrapper.encode()).encode())
+    group = groups.find("g")
+    assert group is not None
+    assert (group.consume_enable, group.retry_max_times) == (False, 3)
+    assert not groups.may_read("g", "closed")
+    assert groups.may_read("g", "open")
+    assert groups.may_read("g", "other")
+    assert groups.may_read("other", "closed")
+
+
+def test_the_file_of_4_9_8_is_read_and_written_back(tmp_path: Path) -> None:
+    """RocketMQ's own subscriptionGroup.json loads with every group in it, and survives our writing it."""
+    data = (unpack_golden("4.9.8", tmp_path) / "config" / "subscriptionGroup.json").read_bytes()
+    expected = golden_manifest("4.9.8")["config"]["subscriptionGroup.json"]
+    for groups in (table(data), table(table(data).encode())):
+        for name, config in expected["subscriptionGroupTable"].items():
+            group = groups.find(name)
+            assert group is not None
+            assert config.items() <= msgspec.to_builtins(group).items()

@@ -1,0 +1,164 @@
+"""The topic table: what is there at start, how topics come about, and what others are told of them."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from broker.metadata.topics import NOT_SENDABLE, TopicsConfig, TopicTable
+from protocol.bodies.topic import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from protocol.codes import Permission, SystemTopic
+from tests.harness.stores import Clock, golden_manifest, unpack_golden
+
+AT_START = {
+    # name: queues, perm
+    "TBW102": (8, 7),
+    "Cluster": (16, 7),
+    "broker": (1, 7),
+    "SELF_TEST_TOPIC": (1, 6),
+    "OFFSET_MOVED_EVENT": (1, 6),
+    "Cluster_REPLY_TOPIC": (1, 6),
+    "BenchmarkTest": (1024, 6),
+    "SCHEDULE_TOPIC_XXXX": (18, 6),
+    "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
+}
+
+
+class Table:
+    """A loaded table, its clock, and how often it told of a change."""
+
+    def __init__(self, data: bytes | None = None, **settings: Any) -> None:
+        self.clock = Clock()
+        self.changes = 0
+        self.topics = TopicTable(TopicsConfig(cluster_name="Cluster", broker_name="broker", **settings), self.clock)
+        self.topics.load(data)
+        self.topics.on_change(self._changed)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+def test_a_new_broker_has_its_system_topics(table: Table) -> None:
+    """Every topic of the table above, with its queues and permission, from the start."""
+    found = {topic.topic_name: (topic.read_queue_nums, topic.perm) for topic in table.topics}
+    assert found == AT_START
+    assert all(topic.read_queue_nums == topic.write_queue_nums for topic in table.topics)
+    assert all(table.topics.is_system(name) for name in AT_START)
+    assert table.topics.statistics() == msgspec.convert({"topics": 10, "version": 1}, type(table.topics.statistics()))
+
+
+def test_the_file_wins_over_what_is_made_at_start() -> None:
+    """Queue counts of an existing store stay, missing system topics are added, and that is one change."""
+    wrapper = TopicConfigSerializeWrapper(topic_config_table={"TBW102": TopicConfig("TBW102", 3, 3, perm=7)})
+    wrapper.data_version.counter = 9
+    table = Table(wrapper.encode())
+    topic = table.topics.find("TBW102")
+    assert topic is not None
+    assert (topic.read_queue_nums, table.topics.version.counter, len(list(table.topics))) == (3, 10, 10)
+
+
+def test_a_complete_file_is_no_change() -> None:
+    """A restart does not change the version, so name servers need not take the table again."""
+    first = Table()
+    again = Table(first.topics.encode())
+    assert again.topics.version == first.topics.version
+
+
+def test_the_file_of_4_9_8_is_read_and_written_back(tmp_path: Path) -> None:
+    """RocketMQ's own topics.json loads with every topic as its maker knew it, and survives our writing it."""
+    data = (unpack_golden("4.9.8", tmp_path) / "config" / "topics.json").read_bytes()
+    expected = golden_manifest("4.9.8")["config"]["topics.json"]
+    table = Table(data)
+    for topics in (table.topics, Table(table.topics.encode()).topics):
+        for name, config in expected["topicConfigTable"].items():
+            topic = topics.find(name)
+            assert topic is not None
+            assert config.items() <= msgspec.to_builtins(topic).items()
+
+
+def test_a_topic_is_made_after_its_template(table: Table) -> None:
+    """As many queues as the sender wants and the template has; the permission without INHERIT; one change."""
+    topic = table.topics.create_from_template("new", "TBW102", 4, sys_flag=1)
+    assert topic == TopicConfig("new", 4, 4, perm=6, topic_sys_flag=1)
+    assert table.topics.find("new") is topic
+    assert (table.changes, table.topics.version.counter, table.topics.version.timestamp) == (1, 2, table.clock.now_ms)
+
+
+@pytest.mark.parametrize(("wanted", "queues"), [(4, 4), (100, 8), (0, 0), (-3, 0)])
+def test_queue_counts_stay_between_nothing_and_the_template(table: Table, wanted: int, queues: int) -> None:
+    """min(wanted, the template's write queues), and at least 0."""
+    topic = table.topics.create_from_template("new", "TBW102", wanted)
+    assert topic is not None
+    assert topic.read_queue_nums == topic.write_queue_nums == queues
+
+
+def test_only_a_template_that_lets_inherit_makes_topics(table: Table) -> None:
+    """An unknown template, or one without the INHERIT bit, makes nothing."""
+    assert table.topics.create_from_template("new", "unknown", 4) is None
+    assert table.topics.create_from_template("new", "BenchmarkTest", 4) is None
+    assert table.topics.create_from_template("new", "Cluster", 100) is not None
+    assert table.changes == 1
+
+
+def test_auto_creation_can_be_switched_off() -> None:
+    """Then TBW102 is not made, and one from the file is no template any more."""
+    assert Table(auto_create_topic_enable=False).topics.find(SystemTopic.AUTO_CREATE) is None
+    table = Table(Table().topics.encode(), auto_create_topic_enable=False)
+    assert table.topics.create_from_template("new", SystemTopic.AUTO_CREATE, 4) is None
+
+
+def test_a_groups_topics_are_made_once(table: Table) -> None:
+    """One queue, perm 6, and the same topic afterwards."""
+    topic = table.topics.create_for_group("%RETRY%g", sys_flag=2, order=True)
+    assert topic == TopicConfig("%RETRY%g", 1, 1, perm=6, topic_sys_flag=2, order=True)
+    assert table.topics.create_for_group("%RETRY%g", 8) is topic
+    assert table.changes == 1
+
+
+def test_updates_and_deletions_that_change_nothing_are_none(table: Table) -> None:
+    """The version moves with each change and only then."""
+    assert table.topics.update(TopicConfig("t", 4, 4))
+    assert not table.topics.update(TopicConfig("t", 4, 4))
+    assert table.topics.update(TopicConfig("t", 4, 8))
+    assert table.topics.delete("t")
+    assert not table.topics.delete("t")
+    assert (table.changes, table.topics.version.counter) == (3, 4)
+    assert table.topics.find("t") is None
+
+
+@pytest.mark.parametrize(("permission", "seen"), [(6, 7), (4, 4), (2, 2)])
+def test_name_servers_are_told_what_the_broker_permits(permission: int, seen: int) -> None:
+    """The registration masks every permission unless the broker permits both; the table itself stays."""
+    table = Table(broker_permission=permission)
+    wrapper = RegisterBrokerBody.decode(table.topics.registration_body()).topic_config_serialize_wrapper
+    assert wrapper.data_version == table.topics.version
+    assert wrapper.topic_config_table.keys() == AT_START.keys()
+    assert wrapper.topic_config_table["TBW102"].perm == seen
+    template = table.topics.find("TBW102")
+    assert template is not None
+    assert template.perm == Permission.READ_WRITE | Permission.INHERIT
+
+
+def test_reserved_names_are_system_topics(table: Table) -> None:
+    """Names that RocketMQ reserves are the broker's even where no such topic exists; others are not."""
+    for name in ("TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC", "rmq_sys_wheel_timer"):
+        assert table.topics.is_system(name)
+    assert not table.topics.is_system("%RETRY%g")
+    assert {"SCHEDULE_TOPIC_XXXX", "OFFSET_MOVED_EVENT"} < NOT_SENDABLE
+    assert "TBW102" not in NOT_SENDABLE
+
+
+def test_the_file_is_json_in_rocketmqs_order(table: Table) -> None:
+    """Members are alphabetical, without spaces."""
+    assert table.topics.encode().startswith(
+        b'{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":1700000000000},"topicConfigTable":{"BenchmarkTest":'
+        b'{"attributes":{},"order":false,"perm":6,"readQueueNums":1024,"topicFilterType":"SINGLE_TAG",'
+        b'"topicName":"BenchmarkTest","topicSysFlag":0,"writeQueueNums":1024},'
+    )

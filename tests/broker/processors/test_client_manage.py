@@ -1,0 +1,286 @@
+"""Heartbeats and leaving: what a group gets, who is told, and what clients of all kinds send."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from protocol.bodies.enums import ConsumeType, MessageModel
+from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, SubscriptionData
+from protocol.bodies.subscription_group import SubscriptionGroupConfig
+from protocol.bodies.topic import TopicConfig
+from protocol.codes import VERSION, Flag, RequestCode
+from protocol.command import ROCKETMQ, RemotingCommand
+from protocol.filters.tag import subscribe
+from protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeader
+from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, consumer, heartbeat
+from tests.harness.golden import bodies
+from tests.harness.peer import Peer
+
+EXPIRY_MS = 120_000
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
+    with broker_parts(tmp_path) as it:
+        yield it
+
+
+def notices(peer: Peer) -> list[str]:
+    """Groups named by the notices that a peer has received since it was last asked."""
+    peer.take()
+    received, peer.received = peer.received, []
+    pushed = [command for command in received if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
+    assert all(command.flag == Flag.ONEWAY and not command.body for command in pushed if not command.is_response)
+    return [command.ext_fields()["consumerGroup"] for command in pushed if not command.is_response]
+
+
+def consumer_list(group: str = GROUP) -> RemotingCommand:
+    return RemotingCommand.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(group))
+
+
+def leave(**groups: str) -> RemotingCommand:
+    return RemotingCommand.request(RequestCode.UNREGISTER_CLIENT, UnregisterClientHeader("c1", **groups))
+
+
+# ------------------------------------------------------------------------------------------------------------ join
+
+
+async def test_a_heartbeat_makes_the_group_its_retry_topic_and_its_member(parts: BrokerParts) -> None:
+    """All of it before the answer, which tells our version and that we know heartbeats of the second kind."""
+    peer = parts.peer()
+    answer = peer.ask(heartbeat(consumer(), client_id="ip@1", producers=("P",)))
+    assert (answer.code, answer.version, answer.remark) == (0, VERSION, None)
+    assert answer.ext_fields() == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+    assert parts.groups.find(GROUP) == SubscriptionGroupConfig(GROUP)
+    assert parts.topics.find("%RETRY%G") == TopicConfig("%RETRY%G", 1, 1, perm=6)
+    assert ConsumerIdList.decode(peer.ask(consumer_list()).body).consumer_id_list == ["ip@1"]
+    [member] = parts.sessions.producers("P").values()
+    assert (member.client_id, member.language, member.version) == ("ip@1", "PYTHON", VERSION)
+
+
+async def test_a_joiner_is_told_before_its_answer_and_the_others_in_the_same_turn(parts: BrokerParts) -> None:
+    """Every member hears of a new one, and of nothing when a heartbeat repeats itself."""
+    first, second = parts.peer(), parts.peer(4322)
+    first.send(heartbeat(consumer()))
+    assert [command.code for command in first.received] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 0]
+    notices(first)
+    second.send(heartbeat(consumer(), client_id="c2"))
+    assert (notices(first), notices(second)) == ([GROUP], [GROUP])
+    second.send(heartbeat(consumer(), client_id="c2"))
+    assert (notices(first), notices(second)) == ([], [])
+
+
+async def test_notices_are_json_whatever_the_client_speaks(parts: BrokerParts) -> None:
+    """A client with binary headers is answered in binary, and told in JSON, as RocketMQ does."""
+    peer = parts.peer()
+    request = heartbeat(consumer())
+    request.dialect = ROCKETMQ
+    peer.send(request)
+    assert [command.dialect for command in peer.received] == [0, ROCKETMQ]
+
+
+async def test_a_changed_set_of_topics_is_told_and_a_changed_expression_is_not(parts: BrokerParts) -> None:
+    """What has to be shared out anew is told; what every member filters for itself is not."""
+    peer = parts.peer()
+    peer.send(heartbeat(consumer(subscribe(TOPIC, "*", 1))))
+    notices(peer)
+    peer.send(heartbeat(consumer(subscribe(TOPIC, "A", 2))))
+    assert notices(peer) == []
+    peer.send(heartbeat(consumer(subscribe(TOPIC, "A", 2), subscribe("U", "*", 2))))
+    assert notices(peer) == [GROUP]
+
+
+async def test_broadcasting_groups_and_quiet_ones_are_not_told(parts: BrokerParts) -> None:
+    """Broadcasting members consume everything anyway; a group may be set not to be notified."""
+    peer = parts.peer()
+    peer.send(heartbeat(consumer(model=MessageModel.BROADCASTING)))
+    group = parts.groups.find_or_create("quiet")
+    assert group is not None
+    group.notify_consumer_ids_changed_enable = False
+    peer.send(heartbeat(consumer(group="quiet")))
+    assert notices(peer) == []
+
+
+async def test_notices_may_be_gathered(tmp_path: Path) -> None:
+    """With realTimeNotifyConsumerChange=false a group hears once per 15 s, however often it changed."""
+    with broker_parts(tmp_path, real_time_notify_consumer_change=False) as parts:
+        first, second = parts.peer(), parts.peer(4322)
+        parts.clients.step(parts.clock.now_ms)
+        first.send(heartbeat(consumer()))
+        second.send(heartbeat(consumer(), client_id="c2"))
+        assert (notices(first), notices(second)) == ([], [])
+        parts.clients.step(parts.clock.now_ms + 100)
+        assert (notices(first), notices(second)) == ([GROUP], [GROUP])
+        second.lose()
+        parts.clients.step(parts.clock.now_ms + 15_000)
+        assert notices(first) == []
+        parts.clients.step(parts.clock.now_ms + 15_100)
+        assert notices(first) == [GROUP]
+
+
+async def test_a_group_that_may_not_be_made_is_passed_over(tmp_path: Path) -> None:
+    """The heartbeat succeeds, its other groups are registered, and the forbidden one has no members."""
+    with broker_parts(tmp_path, auto_create_subscription_group=False) as parts:
+        peer = parts.peer()
+        assert peer.ask(heartbeat(consumer(), consumer(group="TOOLS_CONSUMER"))).code == 0
+        assert parts.sessions.consumer_group(GROUP) is None
+        assert parts.sessions.consumer_group("TOOLS_CONSUMER") is not None
+        assert parts.topics.find("%RETRY%G") is None
+
+
+async def test_a_retry_topic_is_ordered_if_a_subscribed_topic_is(parts: BrokerParts) -> None:
+    """And has as many queues as its group says."""
+    parts.topics.update(TopicConfig("O", 4, 4, order=True))
+    group = parts.groups.find_or_create(GROUP)
+    assert group is not None
+    group.retry_queue_nums = 3
+    parts.peer().ask(heartbeat(consumer(subscribe("O", "*", 1))))
+    assert parts.topics.find("%RETRY%G") == TopicConfig("%RETRY%G", 3, 3, order=True)
+
+
+async def test_heartbeats_of_the_second_kind(parts: BrokerParts) -> None:
+    """A client is asked for its subscriptions when its fingerprint is not the group's, or the broker has none."""
+    peer = parts.peer()
+
+    def changed(**fields: Any) -> str:
+        answer = peer.ask(heartbeat(consumer(), **fields))
+        assert answer.ext_fields()["IS_SUPPORT_HEART_BEAT_V2"] == "true"
+        return answer.ext_fields()["IS_SUB_CHANGE"]
+
+    assert changed(heartbeat_fingerprint=7, without_sub=True) == "true"
+    assert changed(heartbeat_fingerprint=7) == "false"
+    assert changed(heartbeat_fingerprint=7, without_sub=True) == "false"
+    assert changed(heartbeat_fingerprint=8) == "true"
+    assert changed(heartbeat_fingerprint=8, without_sub=True) == "false"
+    group = parts.sessions.consumer_group(GROUP)
+    assert group is not None
+    assert list(group.subscriptions) == [TOPIC]
+
+
+@pytest.mark.parametrize("body", bodies("HEART_BEAT", "request"), ids=lambda body: body[13:45].decode())
+async def test_heartbeats_of_javas_client_are_understood(parts: BrokerParts, body: bytes) -> None:
+    """Every captured heartbeat registers exactly the groups, topics and tags that it names."""
+    said = msgspec.json.decode(body)
+    request = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
+    assert parts.peer().ask(request).code == 0
+    for data in said["consumerDataSet"]:
+        group = parts.sessions.consumer_group(data["groupName"])
+        assert group is not None
+        assert group.client_ids() == [said["clientID"]]
+        assert (group.message_model, group.consume_type) == (data["messageModel"], data["consumeType"])
+        expected = {subscription["topic"]: subscription for subscription in data["subscriptionDataSet"]}
+        assert {topic: msgspec.to_builtins(s.data) for topic, s in group.subscriptions.items()} == expected
+        assert parts.topics.find("%RETRY%" + data["groupName"]) is not None
+    for data in said["producerDataSet"]:
+        assert len(parts.sessions.producers(data["groupName"])) == 1
+
+
+async def test_heartbeats_of_the_cpp_client_are_understood(parts: BrokerParts) -> None:
+    """Ordinals for names, subVersion as text, no expressionType, tags, codes or producers, a newline at the end."""
+    body = (
+        b'{"clientID":"77-10.0.0.9@DEFAULT","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,"groupName":"cpp",'
+        b'"messageModel":1,"subscriptionDataSet":[{"subString":"A || B","subVersion":"1795224625015","topic":"T"}]},'
+        b'{"consumeFromWhere":4,"consumeType":1,"groupName":"all","messageModel":0}]}\n'
+    )
+    request = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
+    request.language = "CPP"
+    assert parts.peer().ask(request).code == 0
+    clustering, broadcasting = parts.sessions.consumer_group("cpp"), parts.sessions.consumer_group("all")
+    assert clustering is not None
+    assert broadcasting is not None
+    assert (clustering.is_broadcast, broadcasting.is_broadcast) == (False, True)
+    assert clustering.consume_type is ConsumeType.CONSUME_PASSIVELY
+    matches = clustering.subscriptions[TOPIC].matches
+    assert matches is not None
+    assert [matches(code) for code in (65, 66, 67)] == [True, True, False]
+    assert clustering.subscriptions[TOPIC].data.sub_version == 1795224625015
+
+
+@pytest.mark.parametrize("body", [b"", b"no json", b"[]"])
+async def test_a_heartbeat_that_is_none_is_an_error(parts: BrokerParts, body: bytes) -> None:
+    """Code 1 and no session."""
+    assert parts.peer().ask(RemotingCommand.request(RequestCode.HEART_BEAT, body=body)).code == 1
+    assert parts.sessions.statistics().consumers == 0
+
+
+# ----------------------------------------------------------------------------------------------------------- leave
+
+
+async def test_who_leaves_is_gone_and_the_others_are_told(parts: BrokerParts) -> None:
+    """35 removes the connection from the groups it names, and only from those."""
+    first, second = parts.peer(), parts.peer(4322)
+    first.send(heartbeat(consumer(), consumer(group="H"), producers=("P",)))
+    second.send(heartbeat(consumer(), client_id="c2"))
+    notices(first)
+    notices(second)
+    answer = first.ask(leave(consumer_group=GROUP, producer_group="P"))
+    assert (answer.code, answer.remark, bytes(answer.body)) == (0, None, b"")
+    assert (notices(first), notices(second)) == ([], [GROUP])
+    assert not parts.sessions.producers("P")
+    assert parts.sessions.consumer_group("H") is not None
+    assert first.ask(leave(consumer_group=GROUP)).code == 0
+    assert notices(second) == []
+
+
+async def test_a_lost_connection_is_told_even_to_a_quiet_group(parts: BrokerParts) -> None:
+    """The setting that keeps a group quiet is not asked when a connection ends."""
+    group = parts.groups.find_or_create(GROUP)
+    assert group is not None
+    group.notify_consumer_ids_changed_enable = False
+    first, second = parts.peer(), parts.peer(4322)
+    first.send(heartbeat(consumer()))
+    second.send(heartbeat(consumer(), client_id="c2"))
+    second.lose()
+    assert notices(first) == [GROUP]
+    assert parts.sessions.statistics().consumers == 1
+
+
+async def test_a_silent_client_is_cut_off_and_the_others_are_told(parts: BrokerParts) -> None:
+    """After 120 s without a heartbeat, looked at every 10 s, its connection is closed and its members are gone."""
+    silent, alive = parts.peer(), parts.peer(4322)
+    silent.send(heartbeat(consumer()))
+    parts.clock.now_ms += 60_000
+    alive.send(heartbeat(consumer(), client_id="c2"))
+    notices(alive)
+    for _ in range(2):
+        parts.clock.now_ms += 35_000
+        parts.clients.step(parts.clock.now_ms)
+    assert (silent.transport.closing, alive.transport.closing) == (True, False)
+    silent.lose()
+    assert notices(alive) == [GROUP]
+    assert parts.clients.statistics().expired == 1
+
+
+# ---------------------------------------------------------------------------------------------------------- inquire
+
+
+async def test_a_group_without_members_has_no_list(parts: BrokerParts) -> None:
+    """38 is 1 then, with RocketMQ's remark."""
+    answer = parts.peer().ask(consumer_list("nobody"))
+    assert (answer.code, answer.remark) == (1, "no consumer for this group, nobody")
+
+
+@pytest.mark.parametrize(
+    ("subscription", "code", "remark"),
+    [
+        (None, 0, None),
+        (subscribe(TOPIC, "A", 1), 0, None),
+        (SubscriptionData(TOPIC, "a > 1", expression_type=""), 0, None),
+        (
+            SubscriptionData(TOPIC, "a > 1", expression_type="SQL92"),
+            1,
+            "The broker does not support consumer to filter message by SQL92",
+        ),
+    ],
+)
+async def test_tags_are_understood_and_sql_is_not(
+    parts: BrokerParts, subscription: SubscriptionData | None, code: int, remark: str | None
+) -> None:
+    """46 says what a pull would say; without a body or a subscription there is nothing to object to."""
+    body = CheckClientRequestBody("c1", GROUP, subscription_data=subscription).encode()
+    answer = parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
+    assert (answer.code, answer.remark) == (code, remark)
+    assert parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG)).code == 0
