@@ -1,0 +1,162 @@
+"""Runtime information: every key that readers need, in the form that they parse."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from broker.delivery.traffic import Counters, Traffic
+from broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, duration_text, size_text
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from tests.harness.broker_parts import BrokerParts, broker_parts, pull
+from tests.harness.golden import bodies
+
+NUMBER = r"-?\d+"
+DECIMAL = r"\d+(\.\d+)?"
+SIZE = rf"{DECIMAL} [KMGTP]?i?B"
+FORMS = {
+    r"timer(En|De)queueTps": DECIMAL,
+    r".*Tps": rf"{DECIMAL} {DECIMAL} {DECIMAL}",
+    r"(commitLog|consumeQueue)DiskRatio.*": r"\d\.\d\d",
+    r"commitLogDirCapacity": rf"Total : {SIZE}, Free : {SIZE}\.",
+    r"remainHowManyDataTo(Flush|Commit)": SIZE,
+    r"runtime": r"\[ \d+ days, \d+ hours, \d+ minutes, \d+ seconds \]",
+    r"brokerVersionDesc": "V5_3_3",
+    r"brokerVersion": "479",
+    r"brokerActive": "true",
+    r"putMessageDistributeTime": "null",
+    r"putMessageAverageSize": DECIMAL,
+    r".*": NUMBER,
+}
+NOT_YET = re.compile(r"scheduleMessageOffset_\d+|putLatency99|putLatency999|commitLogDiskRatio_.*")
+"""Keys of levels that hold messages, figures that readers do without, and a path of the broker that was asked."""
+
+
+class Runtime(BrokerParts):
+    """Parts with a runtime processor; `now_ms` of a clock that is a minute ahead of the start."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.traffic = Traffic(self.counters)
+        self.processor = RuntimeProcessor(
+            RuntimeConfig(store_path=root, boot_ms=self.clock.now_ms - 61_000),
+            self.store,
+            self.traffic,
+            lambda: [pool.statistics() for pool in self.dispatcher.pools()],
+            self.clock,
+        )
+        self.serve(self.processor.handlers())
+
+    def counters(self) -> Counters:
+        pulls = self.pulls.statistics()
+        puts = self.store.statistics().log.messages
+        return Counters(puts=puts, found=pulls.found, missed=pulls.missed, delivered=pulls.messages)
+
+    def ask(self) -> dict[str, str]:
+        answer = self.peer().ask(RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        assert answer.code == 0
+        table: dict[str, str] = msgspec.json.decode(answer.body)["table"]
+        return table
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
+    it = Runtime(tmp_path)
+    yield it
+    it.store.close()
+
+
+async def test_every_value_has_the_form_that_readers_parse(runtime: Runtime) -> None:
+    """All values are texts; each key's is of its form."""
+    for key, value in runtime.ask().items():
+        form = next(form for pattern, form in FORMS.items() if re.fullmatch(pattern, key))
+        assert re.fullmatch(form, value), f"{key}: {value}"
+
+
+async def test_every_key_of_4_9_8_is_there(runtime: Runtime) -> None:
+    """What a real broker answered has no key that ours lacks, but for those said above."""
+    [golden] = [msgspec.json.decode(body)["table"] for body in bodies("GET_BROKER_RUNTIME_INFO", "response")]
+    missing = {key for key in golden.keys() - runtime.ask().keys() if not NOT_YET.fullmatch(key)}
+    assert missing == set()
+
+
+async def test_the_keys_that_5_3_3_adds_are_there(runtime: Runtime) -> None:
+    """Both spellings of the transferred rate, timers, and the queues of 5.x."""
+    assert {
+        "getTransferredTps",
+        "getTransferedTps",
+        "timerReadBehind",
+        "timerDequeueTps",
+        "brokerActive",
+        "litePullThreadPoolQueueSize",
+        "ackThreadPoolQueueCapacity",
+        "ackThreadPoolQueueHeadWaitTimeMills",
+        "remainHowManyDataToCommit",
+    } <= runtime.ask().keys()
+
+
+async def test_the_figures_are_real(runtime: Runtime) -> None:
+    """They follow what the broker did: puts, pulls, what is parked, the log's end."""
+    runtime.traffic.step(runtime.clock.now_ms)
+    runtime.put(b"x" * 100, b"y" * 100)
+    peer = runtime.peer()
+    peer.ask(pull())
+    peer.ask(pull(queue_offset=2))
+    peer.send(pull(queue_offset=2, suspend_ms=1000))
+    runtime.clock.now_ms += 1000
+    runtime.traffic.step(runtime.clock.now_ms)
+    table = runtime.ask()
+    log = runtime.store.statistics().log
+    expected = {
+        "putMessageTimesTotal": "2",
+        "putMessageSizeTotal": str(log.max_offset),
+        "putMessageAverageSize": str(log.max_offset / 2),
+        "commitLogMaxOffset": str(log.max_offset),
+        "earliestMessageTimeStamp": "1700000000000",
+        "putTps": "2.0 2.0 2.0",
+        "getFoundTps": "1.0 1.0 1.0",
+        "getMissTps": "1.0 1.0 1.0",
+        "getTotalTps": "2.0 2.0 2.0",
+        "getTransferedTps": "2.0 2.0 2.0",
+        "msgPutTotalTodayNow": "2",
+        "msgGetTotalTodayNow": "2",
+        "pullThreadPoolQueueSize": "1",
+        "pullThreadPoolQueueCapacity": "100000",
+        "runtime": "[ 0 days, 0 hours, 1 minutes, 2 seconds ]",
+    }
+    assert expected.items() <= table.items()
+
+
+async def test_an_empty_store_has_no_earliest_message(tmp_path: Path) -> None:
+    """-1, as RocketMQ says."""
+    with broker_parts(tmp_path) as parts:
+        processor = RuntimeProcessor(
+            RuntimeConfig(store_path=tmp_path, boot_ms=0), parts.store, Traffic(Counters), list, parts.clock
+        )
+        assert processor.table()["earliestMessageTimeStamp"] == "-1"
+        assert processor.table()["pullThreadPoolQueueCapacity"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (2970, "2.9 KiB"),
+        (1 << 20, "1.0 MiB"),
+        (270582939648, "252.0 GiB"),
+        (1 << 62, "4096.0 PiB"),
+    ],
+)
+def test_sizes_are_a_number_a_space_and_a_unit(size: int, text: str) -> None:
+    """The exporter splits at the space."""
+    assert size_text(size) == text
+
+
+def test_a_duration_is_told_in_four_units() -> None:
+    """Days, hours, minutes, seconds."""
+    assert duration_text(((1 * 24 + 2) * 60 + 3) * 60_000 + 4_999) == "[ 1 days, 2 hours, 3 minutes, 4 seconds ]"

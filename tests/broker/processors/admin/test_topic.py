@@ -1,0 +1,165 @@
+"""Topics by hand: checks, what a change waits for, what a deletion takes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from broker.processors.admin.topic import TopicProcessor, changed_attributes
+from protocol.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
+from protocol.codes import RequestCode
+from protocol.command import NOT_ANSWERED, RemotingCommand
+from protocol.errors import RequestError
+from protocol.headers.topic import CreateTopicHeader, TopicHeader
+from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts
+from tests.harness.peer import Peer
+
+
+class Admin(BrokerParts):
+    """Parts with a topic processor; `waits` lists what changes waited for, `disk` may hold them up."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.waits: list[str] = []
+        self.disk = asyncio.Event()
+        self.disk.set()
+        self.serve(TopicProcessor(self.topics, self.offsets, self.store, self._saved, self._announced).handlers())
+
+    async def _saved(self) -> None:
+        await self.disk.wait()
+        self.waits.append("saved")
+
+    async def _announced(self) -> None:
+        self.waits.append("announced")
+
+
+@pytest.fixture
+async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
+    it = Admin(tmp_path)
+    yield it
+    it.store.close()
+
+
+def update(**fields: Any) -> RemotingCommand:
+    header = CreateTopicHeader("N", "TBW102", 3, 2, 6, "SINGLE_TAG", 0, "false")
+    return RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, msgspec.structs.replace(header, **fields))
+
+
+def delete(topic: str) -> RemotingCommand:
+    return RemotingCommand.request(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
+
+
+async def ask_slowly(admin: Admin, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    """The answer of a request that has to wait for something."""
+    peer.send(request)
+    return await finished(admin, peer)
+
+
+async def finished(admin: Admin, peer: Peer) -> RemotingCommand:
+    """The answer of the one request that is being waited for."""
+    await asyncio.gather(*admin.dispatcher._tasks)
+    [answer] = peer.take()
+    return answer
+
+
+async def test_a_topic_is_made_saved_and_announced_before_it_is_answered(admin: Admin) -> None:
+    """Nothing is said while the disk is busy; then name servers are told; then the answer comes."""
+    admin.disk.clear()
+    peer = admin.peer()
+    peer.send(update(order="true", attributes="+message.type=FIFO", topic_sys_flag=None))
+    await asyncio.sleep(0)
+    assert (peer.take(), admin.waits) == ([], [])
+    expected = TopicConfig("N", 3, 2, 6, order=True, attributes={"message.type": "FIFO"})
+    assert admin.topics.find("N") == expected
+    admin.disk.set()
+    answer = await finished(admin, peer)
+    assert (answer.code, answer.remark, admin.waits) == (0, NOT_ANSWERED, ["saved", "announced"])
+
+
+async def test_a_change_that_is_none_is_answered_at_once(admin: Admin) -> None:
+    """The same configuration again waits for nothing and changes no version."""
+    peer = admin.peer()
+    await ask_slowly(admin, peer, update())
+    version = admin.topics.version
+    admin.waits.clear()
+    assert peer.ask(update()).code == 0
+    assert (admin.topics.version, admin.waits) == (version, [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"topic_filter_type": None, "topic": "#"}, 1, "topicFilterType = [null] value invalid"),
+        ({"topic_filter_type": "ANY", "topic": "#"}, 1, "topicFilterType = [ANY] value invalid"),
+        ({"topic": " "}, 29, "The specified topic is blank."),
+        (
+            {"topic": "a b"},
+            29,
+            "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
+        ),
+        ({"topic": "x" * 128}, 29, "The specified topic is longer than topic max length."),
+        ({"topic": "TBW102"}, 29, "The topic[TBW102] is conflict with system topic."),
+        ({"topic": "C"}, 29, "The topic[C] is conflict with system topic."),
+        ({"attributes": "+message.type=MIXED"}, 29, "MIXED message type is not supported."),
+        ({"attributes": "+queue.type=BatchCQ"}, 1, "unsupported key: queue.type"),
+    ],
+)
+async def test_a_topic_that_may_not_be_is_refused(admin: Admin, fields: dict[str, Any], code: int, remark: str) -> None:
+    """In RocketMQ's order, with its codes and remarks; nothing changes."""
+    before = admin.topics.version
+    answer = admin.peer().ask(update(**fields))
+    assert (answer.code, answer.remark) == (code, remark)
+    assert admin.topics.version == before
+
+
+def test_attributes_change_one_by_one() -> None:
+    """`+` sets, `-` removes, what is not named stays; anything but these signs and names is refused."""
+    assert changed_attributes({}, None) == changed_attributes({}, "") == {}
+    assert changed_attributes({"message.type": "FIFO"}, None) == {"message.type": "FIFO"}
+    assert changed_attributes({}, "+message.type=DELAY, +message.type=FIFO") == {"message.type": "FIFO"}
+    assert changed_attributes({"message.type": "FIFO"}, "-message.type") == {}
+    for wrong in ("message.type=FIFO", "+message.type=ANY", "+message.type"):
+        with pytest.raises(RequestError):
+            changed_attributes({}, wrong)
+
+
+async def test_a_deleted_topic_takes_its_queues_and_offsets_along(admin: Admin) -> None:
+    """Made again, it starts at offset 0; other topics keep everything."""
+    peer = admin.peer()
+    admin.topics.update(TopicConfig("N", 4, 4))
+    for topic in ("N", TOPIC):
+        admin.put(b"one", b"two", topic=topic)
+        admin.offsets.commit(GROUP, topic, 0, 2)
+    answer = await ask_slowly(admin, peer, delete("N"))
+    assert (answer.code, answer.remark, admin.waits) == (0, None, ["saved"])
+    assert admin.topics.find("N") is None
+    assert admin.offsets.committed(GROUP, "N", 0) is None
+    assert admin.offsets.committed(GROUP, TOPIC, 0) == 2
+    [append] = admin.put(b"new", topic="N")
+    assert append.queue_offset == 0
+    assert admin.store.max_offset(TOPIC, 0) == 2
+
+
+@pytest.mark.parametrize(
+    ("topic", "code", "remark"),
+    [
+        ("", 29, "The specified topic is blank."),
+        ("TBW102", 29, "The topic[TBW102] is conflict with system topic."),
+        ("unknown", 0, None),
+    ],
+)
+async def test_what_cannot_be_deleted(admin: Admin, topic: str, code: int, remark: str | None) -> None:
+    """Blank and system topics are refused; an unknown one is gone already."""
+    answer = admin.peer().ask(delete(topic))
+    assert (answer.code, answer.remark) == (code, remark)
+
+
+async def test_all_topics_are_listed(admin: Admin) -> None:
+    """21 has the table and its version."""
+    answer = admin.peer().ask(RemotingCommand.request(RequestCode.GET_ALL_TOPIC_CONFIG))
+    wrapper = TopicConfigSerializeWrapper.decode(answer.body)
+    assert wrapper.data_version == admin.topics.version
+    assert wrapper.topic_config_table == {topic.topic_name: topic for topic in admin.topics}

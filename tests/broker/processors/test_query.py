@@ -1,0 +1,83 @@
+"""Questions about queues and records."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.fields import Header
+from protocol.headers.queue import QueueHeader, SearchOffsetHeader, ViewMessageHeader
+from protocol.record import decode
+from tests.harness.broker_parts import TOPIC, BrokerParts, broker_parts
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
+    with broker_parts(tmp_path) as it:
+        for _ in range(3):
+            it.clock.now_ms += 10
+            it.put(b"early", b"late")
+        yield it
+
+
+def ask(parts: BrokerParts, code: RequestCode, header: Header) -> dict[str, str]:
+    answer = parts.peer().ask(RemotingCommand.request(code, header))
+    assert answer.code == 0
+    return answer.ext_fields()
+
+
+@pytest.mark.parametrize(("topic", "queue_id", "low", "high"), [(TOPIC, 0, 0, 6), (TOPIC, 3, 0, 0), ("none", 0, 0, 0)])
+async def test_a_queue_has_bounds(parts: BrokerParts, topic: str, queue_id: int, low: int, high: int) -> None:
+    """30 is the next offset to be written, 31 the first valid one; 0 for what does not exist."""
+    header = QueueHeader(topic, queue_id)
+    assert ask(parts, RequestCode.GET_MAX_OFFSET, header) == {"offset": str(high)}
+    assert ask(parts, RequestCode.GET_MIN_OFFSET, header) == {"offset": str(low)}
+
+
+async def test_the_first_messages_time_is_told(parts: BrokerParts) -> None:
+    """32 is the store time at the min offset, -1 for an empty queue."""
+    first = str(parts.clock.now_ms - 20)
+    assert ask(parts, RequestCode.GET_EARLIEST_MSG_STORETIME, QueueHeader(TOPIC, 0)) == {"timestamp": first}
+    assert ask(parts, RequestCode.GET_EARLIEST_MSG_STORETIME, QueueHeader(TOPIC, 1)) == {"timestamp": "-1"}
+
+
+@pytest.mark.parametrize(
+    ("after_first_ms", "boundary", "offset"),
+    [
+        (0, None, 0),
+        (1, None, 2),
+        (10, "lower", 2),
+        (10, "UPPER", 3),
+        (15, "upper", 3),
+        (99, "lower", 6),
+        (99, "upper", 5),
+        (-9, "other", 0),
+    ],
+)
+async def test_an_offset_is_found_by_time(
+    parts: BrokerParts, after_first_ms: int, boundary: str | None, offset: int
+) -> None:
+    """Lower: the first at or after the time; upper: the last at or before it; any other word means lower."""
+    time = parts.clock.now_ms - 20 + after_first_ms
+    header = SearchOffsetHeader(TOPIC, 0, time, boundary)
+    assert ask(parts, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header) == {"offset": str(offset)}
+    elsewhere = SearchOffsetHeader("none", 0, time, boundary)
+    assert ask(parts, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, elsewhere) == {"offset": "0"}
+
+
+async def test_a_record_is_shown_by_its_place_in_the_log(parts: BrokerParts) -> None:
+    """33 answers the record as it is stored."""
+    [append] = parts.put(b"shown")
+    header = ViewMessageHeader(append.physical_offset)
+    answer = parts.peer().ask(RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, header))
+    [message] = decode(bytes(answer.body))
+    assert (answer.code, answer.remark, message.body, message.queue_offset) == (0, None, b"shown", 6)
+
+
+@pytest.mark.parametrize("offset", [-1, 1, 123, 1 << 40])
+async def test_no_record_is_shown_where_none_begins(parts: BrokerParts, offset: int) -> None:
+    """In the middle of one, before the log, behind it: 1 with RocketMQ's remark."""
+    answer = parts.peer().ask(RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset)))
+    assert (answer.code, answer.remark) == (1, f"can not find message by the offset, {offset}")
