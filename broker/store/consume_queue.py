@@ -63,6 +63,7 @@ class ConsumeQueue:
         "_path_start",
         "end",
         "first_start",
+        "is_removed",
         "is_schedule",
         "last_start",
         "magic",
@@ -81,6 +82,7 @@ class ConsumeQueue:
         self.queue_id = queue_id
         self.magic, self.topic_field = topic_field(topic.encode())
         self.is_schedule = topic == SystemTopic.SCHEDULE
+        self.is_removed = False  # deleted with its topic; what is still on its way to it is dropped
         self.next_offset = 0
         self.min_offset = 0
         self.end = 0
@@ -103,6 +105,9 @@ class ConsumeQueue:
     def write_pending(self) -> None:
         """Write the gathered units, in one write within a segment. OSError keeps them."""
         fields = self.pending
+        if self.is_removed:
+            fields.clear()
+            return
         last = self.pending_next
         first = last - len(fields) // 3
         units = pack_units(fields)
@@ -159,14 +164,22 @@ class ConsumeQueue:
 
     def _reconcile(self, first: int, units: bytes) -> None:
         """Units from before `end` arrive again: keep those that agree, and those of later records; replace the rest."""
-        for index in range(len(units) // UNIT_SIZE):
-            offset = first + index
-            unit = units[index * UNIT_SIZE : (index + 1) * UNIT_SIZE]
-            if offset < self.end:
-                there = self.read(offset, 1)
-                if there == unit or (len(there) == UNIT_SIZE and _is_later(there, unit)):
-                    continue
-            self._write(offset, unit)
+        there = self._read_through(first, len(units) // UNIT_SIZE)
+        if there == units:
+            return
+        for at in range(0, len(units), UNIT_SIZE):
+            unit, old = units[at : at + UNIT_SIZE], there[at : at + UNIT_SIZE]
+            if old != unit and not (len(old) == UNIT_SIZE and _is_later(old, unit)):
+                self._write(first + at // UNIT_SIZE, unit)
+
+    def _read_through(self, offset: int, count: int) -> bytes:
+        """As `read`, over the ends of segments."""
+        parts = []
+        while count > 0 and (units := self.read(offset, count)):
+            parts.append(units)
+            offset += len(units) // UNIT_SIZE
+            count -= len(units) // UNIT_SIZE
+        return b"".join(parts)
 
     # reading
 
@@ -276,6 +289,7 @@ class ConsumeQueue:
 
     def remove(self) -> None:
         """Unlink the segments and the directory."""
+        self.is_removed = True
         if self.first_start < 0:
             return
         for name in sorted(os.listdir(self._directory)):

@@ -15,7 +15,7 @@ import os
 from typing import Final
 
 TEMPORARY_SUFFIX: Final = ".tmp"
-_CLEAR_BYTES: Final = 1 << 16
+_ZEROS: Final = bytes(1 << 16)
 
 Data = bytes | bytearray | memoryview
 
@@ -67,21 +67,11 @@ class Disk:
         Returns how many bytes were not zero.
         """
         cleared = 0
-        while begin < end:
-            try:
-                begin = os.lseek(fd, begin, os.SEEK_DATA)
-            except OSError as problem:
-                if problem.errno == errno.ENXIO:  # only holes from here on
-                    break
-                raise
-            chunk = os.pread(fd, max(0, min(_CLEAR_BYTES, end - begin)), begin)
-            if not chunk:
-                break
-            dirty = len(chunk) - chunk.count(0)
-            if dirty:
-                self.pwrite(fd, bytes(len(chunk)), begin)
-            cleared += dirty
-            begin += len(chunk)
+        for chunk_begin, chunk_end in _stored_chunks(fd, begin, end):
+            chunk = os.pread(fd, chunk_end - chunk_begin, chunk_begin)
+            if chunk != _ZEROS[: len(chunk)]:
+                self.pwrite(fd, _ZEROS[: len(chunk)], chunk_begin)
+                cleared += len(chunk) - chunk.count(0)
         return cleared
 
     def fdatasync(self, fd: int) -> None:
@@ -148,3 +138,22 @@ class Disk:
             os.unlink(path)
         except FileNotFoundError:
             pass
+
+
+def _stored_chunks(fd: int, begin: int, end: int) -> list[tuple[int, int]]:
+    """Where [begin, end) may hold anything, in pieces of 64 KiB.
+
+    All of it is found before any of it is read: what a read brings into the page cache counts as stored from then on.
+    """
+    chunks: list[tuple[int, int]] = []
+    while begin < end:
+        try:
+            begin = os.lseek(fd, begin, os.SEEK_DATA)
+        except OSError as problem:
+            if problem.errno == errno.ENXIO:  # only holes from here on
+                break
+            raise
+        range_end = min(os.lseek(fd, begin, os.SEEK_HOLE), end)
+        chunks += [(at, min(at + len(_ZEROS), range_end)) for at in range(begin, range_end, len(_ZEROS))]
+        begin = max(range_end, begin + 1)
+    return chunks

@@ -116,7 +116,7 @@ class Reader:
         units_left = max(self._inspected_bytes, max_count * UNIT_SIZE) // UNIT_SIZE
         chunk_units = max(1, min(max_count, units_left))
         section_end = min(queue.next_segment_offset(offset), queue.end)
-        while units_left > 0 and scan.next_offset < section_end and not scan.is_full:
+        while units_left > 0 and scan.next_offset < section_end and not scan.is_full and len(scan.records) < max_count:
             units = queue.read(scan.next_offset, chunk_units)
             if not units:  # nothing where units should be
                 return GetResult(GetStatus.OFFSET_FOUND_NULL, section_end, queue.min_offset, queue.end)

@@ -84,7 +84,7 @@ class Reput:
                 log.error("queue units not written topic=%s queue_id=%d error=%s", queue.topic, queue.queue_id, problem)
             self.failed.add(queue)
             return
-        if self.on_arrival is not None:
+        if self.on_arrival is not None and not queue.is_removed:
             self.on_arrival(queue.topic, queue.queue_id, queue.end, tags_codes)
 
     def retry(self) -> None:

@@ -27,7 +27,7 @@ class StateFile:
         self._path = str(path)
         self._validate = validate
         self._disk = disk or Disk()
-        self._saved: bytes | None = None
+        self._current: bytes | None = None  # what the file itself holds, if that is known to be good
 
     def load(self) -> bytes | None:
         """The newest usable content; None when there never was a file. StoreError when both are damaged."""
@@ -41,9 +41,10 @@ class StateFile:
                 log.warning("state file damaged path=%s reason=%s", path, problem)
                 problems.append(f"{path}: {problem}")
                 continue
-            if path != self._path:
+            if path == self._path:
+                self._current = data
+            else:
                 log.warning("state file taken from backup path=%s", path)
-            self._saved = data
             return data
         if problems:
             raise StoreError("state file and its backup are damaged: " + "; ".join(problems))
@@ -59,17 +60,17 @@ class StateFile:
 
     def save(self, data: bytes) -> None:
         """Replace the content; a no-op when nothing changed. Blocks for two syncs. OSError leaves the old content."""
-        if data == self._saved:
+        if data == self._current:
             return
         directory = os.path.dirname(self._path)
         self._disk.make_directory(directory)
         temporary = self._path + TEMPORARY_SUFFIX
         self._disk.write_file(temporary, data)
-        if self._saved is not None and os.path.exists(self._path):
+        if self._current is not None:  # a damaged file must not replace its good backup
             self._disk.link(self._path, self._path + BACKUP_SUFFIX)
         self._disk.rename(temporary, self._path)
         self._disk.sync_directory(directory)
-        self._saved = data
+        self._current = data
 
     def __repr__(self) -> str:
         return f"<StateFile {self._path}>"

@@ -100,12 +100,17 @@ class CutDisk(Disk):
         super().sync_directory(path)
 
 
+@pytest.mark.parametrize("damaged", [False, True])
 @pytest.mark.parametrize("calls", range(6))
-def test_cut_anywhere(tmp_path: Path, calls: int) -> None:
+def test_cut_anywhere(tmp_path: Path, calls: int, damaged: bool) -> None:
     """A save that is cut at any call leaves the old or the new content, and the next save succeeds."""
     file = state_file(tmp_path)
-    file.save(b"[1]")
     file.save(b"[2]")
+    file.save(b"[1]" if damaged else b"[9]")
+    file.save(b"[2]")
+    if damaged:
+        (tmp_path / "config" / "topics.json.bak").write_bytes(b"[2]")
+        (tmp_path / "config" / "topics.json").write_bytes(b"")
     cut = state_file(tmp_path, CutDisk(calls))
     assert cut.load() == b"[2]"
     try:

@@ -140,6 +140,19 @@ async def test_answers_arrive_through_the_loop(tmp_path: Path) -> None:
     it.store.close()
 
 
+def test_topic_deleted_while_its_message_waits(tmp_path: Path) -> None:
+    """A message whose topic is deleted before its sync is acknowledged, and its queue stays away."""
+    with opened(tmp_path, sync=True) as it:
+        it.disk.syncs.clear()
+        (append,) = it.put(message())
+        assert it.store.delete_topic("T") == 1
+        it.disk.syncs.set()
+        wait_flushed(it)
+        assert append.status is PutStatus.PUT_OK
+        assert it.arrivals == []
+        assert not (tmp_path / "consumequeue" / "T").exists()
+
+
 def test_nothing_waits_under_async_flush(tmp_path: Path) -> None:
     """Under ASYNC_FLUSH everything committed is settled."""
     with opened(tmp_path) as it:
