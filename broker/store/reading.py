@@ -112,11 +112,12 @@ class Reader:
         self, queue: ConsumeQueue, offset: int, max_count: int, matches: Matches | None, max_total_bytes: int
     ) -> GetResult:
         scan = _Scan(offset, self._log.files.min_offset)
+        wanted = max(max_count, 1)
         limits = [(min(count, max_count), min(size, max_total_bytes, MAX_PULL_BYTES)) for count, size in self._limits]
         units_left = max(self._inspected_bytes, max_count * UNIT_SIZE) // UNIT_SIZE
         chunk_units = max(1, min(max_count, units_left))
         section_end = min(queue.next_segment_offset(offset), queue.end)
-        while units_left > 0 and scan.next_offset < section_end and not scan.is_full and len(scan.records) < max_count:
+        while units_left > 0 and scan.next_offset < section_end and not scan.is_full and len(scan.records) < wanted:
             units = queue.read(scan.next_offset, chunk_units)
             if not units:  # nothing where units should be
                 return GetResult(GetStatus.OFFSET_FOUND_NULL, section_end, queue.min_offset, queue.end)
