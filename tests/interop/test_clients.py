@@ -24,8 +24,8 @@ PRODUCER = "producer"
 QUEUES = 8
 EMPTY_BODIES = 8
 
-# When its rebalance meets its own first heartbeat, a Java client skips the heartbeat that announces the new version of its
-# subscription, and has its pulls refused (25) until the next one 30 s later. RocketMQ's broker does the same to it.
+# When its rebalance meets its own first heartbeat, a Java client skips the one that would announce the new version of
+# its subscription, and its pulls are refused (25) until the next, 30 s later. RocketMQ's broker does the same to it.
 SETTLE_DEADLINE_S = 45.0
 MOVE_DEADLINE_S = 20.0
 PRODUCE_DEADLINE_S = 60.0
