@@ -42,6 +42,10 @@ EMPTY_QUEUE: Final = frozenset((GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_M
 """Of an empty queue a consumer can only want offset 0: any other has moved."""
 
 
+MOST_WANTED: Final = 16_384
+"""As many queue units are inspected as messages are wanted: a pull that wants everything would hold up everybody."""
+
+
 class PullStatistics(msgspec.Struct, frozen=True):
     """Totals since the start: pulls answered with messages and without, and what they were answered with."""
 
@@ -97,7 +101,8 @@ class PullProcessor:
             ext = None if kind is None else {"forbiddenType": str(kind)}
             return RemotingCommand.response(refusal.code, refusal.remark, ext)
         topic, queue_id = header.topic, header.queue_id
-        result = self._store.get(topic, queue_id, header.queue_offset, max(header.max_msg_nums, 1), admitted.matches)
+        wanted = min(max(header.max_msg_nums, 1), MOST_WANTED)
+        result = self._store.get(topic, queue_id, header.queue_offset, wanted, admitted.matches)
         code = CODE_OF_STATUS[result.status]
         if header.queue_offset and result.status in EMPTY_QUEUE:
             code = ResponseCode.PULL_OFFSET_MOVED
