@@ -80,6 +80,7 @@ class CommitLog:
             for born in (8, 20)
             for layout in (LAYOUTS[born, len(store_host)],)
         }
+        self._has_given_up = False
         self._refusal: PutStatus | None = PutStatus.SERVICE_NOT_AVAILABLE
         self._unchecked_size = -1  # up to that size a record needs no checks; -1 while all are refused
         self.written = 0
@@ -104,9 +105,14 @@ class CommitLog:
 
     @refusal.setter
     def refusal(self, status: PutStatus | None) -> None:
-        self._refusal = status
+        self._refusal = status = PutStatus.SERVICE_NOT_AVAILABLE if self._has_given_up else status
         limits = MAX_PROPERTIES_BYTES, self._config.max_message_size, self._size - BLANK_SIZE
         self._unchecked_size = min(limits) if status is None else -1
+
+    def give_up(self) -> None:
+        """Refuse every put from now on, whatever else happens: only a recovery knows what is on disk."""
+        self._has_given_up = True
+        self.refusal = PutStatus.SERVICE_NOT_AVAILABLE
 
     # the open batch
 
@@ -299,7 +305,7 @@ class CommitLog:
         except OSError as second:
             # What is left there could come back as messages that were refused: only a recovery may decide.
             log.critical("taken back batch not cleared, store is read-only offset=%d error=%s", begin, second)
-            self.refusal = PutStatus.SERVICE_NOT_AVAILABLE
+            self.give_up()
 
     def _clear(self, begin: int, end: int) -> None:
         for segment in self.files.segments:

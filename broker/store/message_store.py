@@ -281,7 +281,8 @@ class MessageStore:
         self._sync_queue.expire(now_ms)
         if self._reput.failed:
             self._reput.retry()
-            self._accept_again()
+            if not self._reput.failed:
+                self._log.refusal = None
         self._flush_queues(now_ms)
 
     def _submit_log(self) -> None:
@@ -295,20 +296,15 @@ class MessageStore:
             return
         flusher.acknowledge()
         if flusher.failure is not None:
-            self._log.refusal = PutStatus.SERVICE_NOT_AVAILABLE
+            self._log.give_up()
             self._sync_queue.fail()
         elif self._is_sync:
             self._sync_queue.flushed(flusher.done.end)
 
-    def _accept_again(self) -> None:
-        """The queues are written again: accept, unless the log itself has failed."""
-        if not self._reput.failed and self._flusher is not None and self._flusher.failure is None:
-            self._log.refusal = None
-
     def _flush_queues(self, now_ms: int) -> None:
         flusher = self._queue_flusher
         if flusher is not None and flusher.failure is not None:
-            self._log.refusal = PutStatus.SERVICE_NOT_AVAILABLE
+            self._log.give_up()
         if flusher is None or now_ms < self._next_queue_flush_ms or not flusher.is_idle:
             return
         config = self._config

@@ -238,6 +238,22 @@ def test_torn_write_over_a_roll_is_cleared(tmp_path: Path) -> None:
         assert it.bodies() == [b"first"] + [b"y" * 9000] * 10
 
 
+def test_batch_that_cannot_be_cleared_ends_writing(tmp_path: Path) -> None:
+    """When what a failed write left cannot be cleared either, nothing is accepted until a recovery has looked."""
+    disk = TornDisk(2, 3)
+    it = Opened(tmp_path, disk=disk)
+    it.put(message(b"first"))
+    (failed,) = it.put(message(b"x" * 9000))
+    assert failed.status is PutStatus.SERVICE_NOT_AVAILABLE
+    it.store.step(it.clock.now_ms)
+    (late,) = it.put(message(b"late"))
+    assert late.status is PutStatus.SERVICE_NOT_AVAILABLE
+    it.crash()
+    with opened(tmp_path) as again:
+        assert again.bodies() == [b"first"]
+        assert again.put(message(b"second"))[0].queue_offset == 1
+
+
 def test_no_segment_no_message(tmp_path: Path) -> None:
     """Without room for another segment a message is refused as such, and accepted when there is room again."""
     with opened(tmp_path) as it:
