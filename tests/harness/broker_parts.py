@@ -7,7 +7,7 @@
 Clock and timers move only when told to; peers are real connections without sockets.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from broker.processors.query import QueryProcessor
 from broker.remoting.dispatch import Dispatcher, Pool, Processor
 from broker.remoting.selector import RemotingConfig, Selector
 from broker.store.append import Append
+from broker.store.config import StoreConfig
 from broker.store.message_store import MessageStore
 from protocol.bodies.enums import ConsumeType, MessageModel
 from protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
@@ -44,14 +45,14 @@ GROUP = "G"
 
 
 class BrokerParts:
-    """Topic `T` has 4 queues. `broker_permission`, `auto_create...` and so on go to the parts that have them."""
+    """Topic `T` has 4 queues. Settings go to every part that has them."""
 
     def __init__(self, root: Path, **settings: Any) -> None:
         self.clock = Clock()
         self.timers = Timers()
         self.pool = Pool("pull", 100_000)
         self.arrivals = Arrivals(self.timers, self.pool)
-        self.store = MessageStore(config_of(root), self.clock, self.arrivals.arrived)
+        self.store = MessageStore(config_of(root, **_of(StoreConfig, settings)), self.clock, self.arrivals.arrived)
         self.store.load()
         self.store.start()
         self.topics = TopicTable(_config(TopicsConfig, settings, cluster_name="C", broker_name="b"), self.clock)
@@ -104,10 +105,15 @@ def broker_parts(root: Path, **settings: Any) -> Iterator[BrokerParts]:
         parts.store.close()
 
 
-def _config(config: Callable[..., Any], settings: dict[str, Any], **fixed: Any) -> Any:
+def _config(config: type[msgspec.Struct], settings: dict[str, Any], **fixed: Any) -> Any:
     """A part's configuration out of everything that a test sets."""
-    names = {field.name for field in msgspec.structs.fields(config)}  # type: ignore[arg-type] # always a struct class
-    return config(**fixed, **{name: value for name, value in settings.items() if name in names})
+    return config(**fixed, **_of(config, settings))
+
+
+def _of(config: type[msgspec.Struct], settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that a configuration has."""
+    names = {field.name for field in msgspec.structs.fields(config)}
+    return {name: value for name, value in settings.items() if name in names}
 
 
 def pull(*, suspend_ms: int | None = None, code: int = RequestCode.PULL_MESSAGE, **fields: Any) -> RemotingCommand:

@@ -1,0 +1,95 @@
+"""What a pull costs the broker: CPU per pull that finds messages, per pull that is parked, and per pull that is woken.
+
+    python -m tests.bench.bench_pull                    # 4,000 pulls of 32 x 1 KiB; 10,000 parked
+    python -m tests.bench.bench_pull --wanted 1 --parked 1000
+
+Processors over a real store, connections without sockets: requests come as encoded frames, answers end where they would
+be handed to the kernel. CPU of this process, the best of five rounds.
+"""
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from protocol.serialize import encode_command
+from tests.harness.broker_parts import BrokerParts, broker_parts, consumer, heartbeat, pull
+from tests.harness.peer import MemoryTransport, Peer
+
+STORED = 20_000
+ROUNDS = 5
+
+
+class NowhereTransport(MemoryTransport):
+    """Takes everything and keeps nothing."""
+
+    def write(self, data: object) -> None:
+        pass
+
+
+def main() -> None:
+    """Run the benchmark and print its figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pulls", type=int, default=4000)
+    parser.add_argument("--wanted", type=int, default=32, help="messages per pull")
+    parser.add_argument("--body", type=int, default=1024, help="bytes")
+    parser.add_argument("--parked", type=int, default=10_000)
+    asyncio.run(measure(parser.parse_args()))
+
+
+async def measure(options: argparse.Namespace) -> None:
+    sizes = {"mapped_file_size_commit_log": 64 << 20, "mapped_file_size_consume_queue": 6_000_000}
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-pull-") as directory,
+        broker_parts(Path(directory), **sizes) as parts,
+    ):
+        parts.put(*[b"x" * options.body] * STORED)
+        client = nowhere(parts)
+        offsets = [number * options.wanted % (STORED - options.wanted) for number in range(options.pulls)]
+        pulls = [encode_command(pull(queue_offset=offset, max_msg_nums=options.wanted)) for offset in offsets]
+        report("pull, subscription in the request", options.pulls, lambda: feed(client, pulls))
+        feed(client, [encode_command(heartbeat(consumer()))])
+        registered = (pull(queue_offset=offset, max_msg_nums=options.wanted, sys_flag=0) for offset in offsets)
+        pulls = [encode_command(request) for request in registered]
+        report("pull, subscription of the heartbeat", options.pulls, lambda: feed(client, pulls))
+        clients = [nowhere(parts) for _ in range(100)]
+
+        def park() -> None:
+            for number in range(options.parked):
+                request = pull(queue_id=1, queue_offset=turn, suspend_ms=15_000)
+                feed(clients[number % len(clients)], [encode_command(request)])
+
+        for turn in range(2):
+            report(f"park, with encoding it (turn {turn + 1})", options.parked, park, rounds=1)
+            report(f"wake all at once (turn {turn + 1})", options.parked, lambda: parts.put(b"x", queue_id=1), rounds=1)
+
+
+def nowhere(parts: BrokerParts) -> Peer:
+    """A client that is not there."""
+    peer = parts.peer()
+    peer.transport = NowhereTransport(("127.0.0.9", 4321))
+    peer.connection.connection_made(peer.transport)
+    return peer
+
+
+def feed(peer: Peer, frames: Iterable[bytes]) -> None:
+    """Each frame as a read of its own."""
+    for data in frames:
+        peer.connection.get_buffer(-1)[: len(data)] = data
+        peer.connection.buffer_updated(len(data))
+
+
+def report(what: str, count: int, work: Callable[[], object], rounds: int = ROUNDS) -> None:
+    """Print the CPU per piece of work."""
+    spent = []
+    for _ in range(rounds):
+        begin = time.process_time_ns()
+        work()
+        spent.append(time.process_time_ns() - begin)
+    print(f"{what:40} {min(spent) / count / 1000:8.2f} us")
+
+
+if __name__ == "__main__":
+    main()
