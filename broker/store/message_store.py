@@ -83,7 +83,7 @@ class MessageStore:
         hottest call of all goes through no frame of ours.)"""
         self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival)
         self._reader = Reader(config, self._log)
-        self._sync_queue = SyncQueue(self._reput.dispatch, config.sync_flush_timeout)
+        self._sync_queue = SyncQueue(self._dispatch, config.sync_flush_timeout)
         self._is_sync = config.is_sync_flush
         self._flusher: Flusher | None = None
         self._queue_flusher: Flusher | None = None
@@ -180,13 +180,16 @@ class MessageStore:
         if self._is_sync:
             self._sync_queue.add(self._log.written, batch, self._log.last_store_timestamp)
             return batch
-        self._reput.dispatch(batch)
+        self._dispatch(batch)
         ok = PutStatus.PUT_OK
         for append in batch:
             append.status = ok
+        return batch
+
+    def _dispatch(self, appends: Sequence[Append]) -> None:
+        self._reput.dispatch(appends)
         if self._reput.failed:
             self._log.refusal = PutStatus.SERVICE_NOT_AVAILABLE
-        return batch
 
     def when_settled(self, callback: Settled) -> None:
         """Call back once every append committed so far is decided; at once if it is."""

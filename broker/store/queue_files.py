@@ -80,7 +80,8 @@ class QueueFiles:
         for changed in self._disk.make_directory_unsynced(directory):
             self._dirty_directories[changed] = None
         self._dirty_directories[directory] = None
-        self._remember(path, self._disk.create_sparse(path, self.file_size))
+        self._forget(path)
+        os.close(self._disk.create_sparse(path, self.file_size))
 
     def write(self, path: str, data: Data, at: int) -> None:
         """Write at byte `at`. OSError as the disk gives it."""
@@ -103,9 +104,7 @@ class QueueFiles:
 
     def remove(self, path: str) -> None:
         """Unlink a segment."""
-        fd = self._descriptors.pop(path, None)
-        if fd is not None:
-            os.close(fd)
+        self._forget(path)
         self._dirty.pop(path, None)
         self._disk.unlink(path)
 
@@ -135,19 +134,19 @@ class QueueFiles:
         return QueueFilesStatistics(len(self._descriptors), len(self._dirty))
 
     def _descriptor(self, path: str) -> int:
-        fd = self._descriptors.pop(path, None)
+        descriptors = self._descriptors
+        fd = descriptors.pop(path, None)
         if fd is None:
             fd = self._disk.open(path)
-        return self._remember(path, fd)
-
-    def _remember(self, path: str, fd: int) -> int:
-        old = self._descriptors.pop(path, None)
-        if old is not None:
-            os.close(old)
-        self._descriptors[path] = fd
-        if len(self._descriptors) > self._limit:
-            os.close(self._descriptors.pop(next(iter(self._descriptors))))
+            if len(descriptors) >= self._limit:
+                os.close(descriptors.pop(next(iter(descriptors))))
+        descriptors[path] = fd  # the last one used stands last
         return fd
+
+    def _forget(self, path: str) -> None:
+        fd = self._descriptors.pop(path, None)
+        if fd is not None:
+            os.close(fd)
 
     def __repr__(self) -> str:
         return f"<QueueFiles open={len(self._descriptors)} dirty={len(self._dirty)}>"

@@ -55,11 +55,14 @@ class SyncQueue:
             callback()
 
     def flushed(self, durable: int) -> None:
-        """The log is on disk up to `durable`."""
+        """The log is on disk up to `durable`: everything below is dispatched at once, then everyone is told."""
         commits = self._commits
+        ready: list[_Commit] = []
         while commits and commits[0].end <= durable:
-            commit = commits.popleft()
-            self._dispatch(commit.appends)
+            ready.append(commits.popleft())
+        if ready:
+            self._dispatch([append for commit in ready for append in commit.appends])
+        for commit in ready:
             self._settle(commit, PutStatus.PUT_OK)
 
     def expire(self, now_ms: int) -> None:
