@@ -249,6 +249,17 @@ async def test_who_waits_is_let_go_when_the_name_server_dies(running: Running) -
         await in_time(asyncio.wait_for(change, 10))
 
 
+async def test_who_waits_is_not_kept_for_the_next_attempt(running: Running) -> None:
+    """Also if the change came while an attempt was under way that then failed."""
+    timing = msgspec.structs.replace(EAGER, retry_s=3600)
+    async with FakeServer(answers=False) as server, running(server, timing=timing) as registrar:
+        first = await server.asked()
+        change = asyncio.ensure_future(registrar.register_now())
+        await asyncio.sleep(0)
+        first.answer(1, "not now")
+        await in_time(asyncio.wait_for(change, 10))
+
+
 async def test_a_refusal_is_told_in_the_log_and_tried_again(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     """The name server's own words stand in the one line."""
     async with FakeServer(answers=False) as server, running(server) as registrar:
