@@ -1,7 +1,7 @@
 """From a send request to what is put into the store: one append, or those of a batch.
 
 A batch is stored message by message at consecutive offsets, each with the batch's queue, times and flags and its own
-properties. Sources: docs/formats.md, "Send", "Batches".
+properties. Sources: docs/formats.md, "Send", "Batch body".
 """
 
 import random
