@@ -7,7 +7,7 @@ which they stand here.
 
 import time
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from itertools import count, permutations
 
@@ -30,6 +30,7 @@ SETTLE_DEADLINE_S = 45.0
 MOVE_DEADLINE_S = 20.0
 PRODUCE_DEADLINE_S = 60.0
 PROBE_INTERVAL_S = 0.05
+STEADY_ROUNDS = 3
 
 # Average allocation gives each of two members a block of neighbours; whose id sorts first is chance.
 EVEN_SPLITS = [{queue: members[queue * 2 // QUEUES] for queue in range(QUEUES)} for members in permutations(MEMBERS)]
@@ -54,22 +55,30 @@ class Pair:
         stage.wait_until(lambda: set(MEMBERS) <= stage.started, "both members started")
 
     def settle(self) -> dict[int, str]:
-        """The owner of each queue, once two rounds of probes in a row have shown the same even split."""
+        """The owner of each queue, once STEADY_ROUNDS of probes in a row have shown the same even split."""
         deadline = time.monotonic() + SETTLE_DEADLINE_S
-        last: dict[int, str] = {}
+        rounds: deque[set[str]] = deque(maxlen=STEADY_ROUNDS)
         while True:
-            now = self.owners()
-            if now == last and now in EVEN_SPLITS:
-                return now
-            assert time.monotonic() < deadline, f"no even split: {now}, members {self.broker.members(GROUP)}"
-            last = now
+            rounds.append(self.probe_all())
             self.stage.listen(PROBE_INTERVAL_S)
+            splits = [self.owners(probes) for probes in rounds]
+            if splits[0] in EVEN_SPLITS and splits == splits[:1] * STEADY_ROUNDS:
+                return splits[0]
+            assert time.monotonic() < deadline, f"no even split: {splits}, members {self.broker.members(GROUP)}"
 
-    def owners(self) -> dict[int, str]:
-        """Who gets a probe of each queue first."""
+    def owners(self, probes: set[str]) -> dict[int, str]:
+        """Who got each queue's probe: one member, or both while one has not yet heard that it lost the queue."""
+        members: dict[int, set[str]] = {}
+        for seen in self.stage.deliveries:
+            if seen.message.n in probes:
+                members.setdefault(seen.message.queue, set()).add(seen.member)
+        return {queue: " and ".join(sorted(names)) for queue, names in members.items()}
+
+    def probe_all(self) -> set[str]:
+        """Send a probe to each queue and wait until all have been received."""
         probes = {self.probe(queue) for queue in range(QUEUES)}
         self.stage.wait_for_messages(probes, SETTLE_DEADLINE_S)
-        return {seen.message.queue: seen.member for seen in reversed(self.stage.deliveries) if seen.message.n in probes}
+        return probes
 
     def probe(self, queue: int) -> str:
         n = f"probe-{next(self._probes)}"
@@ -125,7 +134,7 @@ def test_a_thousand_messages_arrive_once_and_unchanged(pair: Pair, broker_kind: 
     wanted = {order.n for order in orders}
     pair.stage.wait_for_messages(wanted)
     measured.append(f"{pair.case.name}: {len(orders)} messages there and back in {time.monotonic() - begun:.2f} s")
-    pair.owners()  # probes behind the messages: what came twice is here by now
+    pair.probe_all()  # probes behind the messages: what came twice is here by now
 
     deliveries = [seen for seen in pair.stage.deliveries if seen.message.n in wanted]
     received = {seen.message.n: seen.message for seen in deliveries}
