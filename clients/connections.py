@@ -95,7 +95,7 @@ class Connections:
         except (OSError, ValueError) as error:
             pause_s = backoff.failed(loop.time(), self._settings)
             reason = str(error) or type(error).__name__
-            log.info("connect failed peer=%s error=%s next_attempt_s=%.1f", address, reason, pause_s)
+            log.warning("connect failed peer=%s error=%s next_attempt_s=%.1f", address, reason, pause_s)
             raise ConnectFailed(
                 f"no connection to {address}: {reason}. Check that it runs and that this is its address.",
                 broker=address,
@@ -135,4 +135,4 @@ class Connections:
     def _ended(self, connection: Connection) -> None:
         if self._open.get(connection.peer) is connection:
             del self._open[connection.peer]
-            log.info("disconnected peer=%s", connection.peer)
+            log.log(logging.INFO if self._closed else logging.WARNING, "disconnected peer=%s", connection.peer)

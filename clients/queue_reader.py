@@ -89,8 +89,8 @@ class QueueReader:
                 progress = self.progress or await self._start()
                 await self._wait_room()
                 pause_s = await self._pull_once(progress)
-            except TRANSPORT_ERRORS as error:
-                log.warning("pull failed, trying again queue=%s error=%s", self.queue, error)
+            except TRANSPORT_ERRORS as error:  # whose connection is warned about once, not for each of its queues
+                log.info("pull failed, trying again queue=%s error=%s", self.queue, error)
                 await self._look_for_route()
             except (ClientError, ProtocolError, RequestError) as error:
                 log.warning("pull failed, trying again queue=%s error=%s", self.queue, error)
