@@ -15,7 +15,7 @@ All integers are big-endian and signed. Source: docs/formats.md, "Frame".
 """
 
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from protocol.errors import ProtocolError
 
@@ -26,12 +26,8 @@ _PREFIX: Final = Struct(">iI")
 _HEADER_LENGTH_MASK: Final = 0x00FF_FFFF
 
 
-class Frame(NamedTuple):
-    """One frame, undecoded: dialect byte, header and body (views, see the module's story)."""
-
-    dialect: int
-    header: memoryview
-    body: memoryview
+Frame: TypeAlias = tuple[int, memoryview, memoryview]
+"""One frame, undecoded: dialect byte, header and body (views, see the module's story)."""
 
 
 class FrameDecoder:
@@ -73,7 +69,7 @@ class FrameDecoder:
                 return frames
             if frame_end > end:
                 break
-            frames.append(Frame(word >> 24, data[start + 8 : body_start], data[body_start:frame_end]))
+            frames.append((word >> 24, data[start + 8 : body_start], data[body_start:frame_end]))
             start = frame_end
         self._pending += data[start:]
         return frames
@@ -100,7 +96,7 @@ class FrameDecoder:
         if len(pending) == frame_end:
             self._pending = bytearray()
             view = memoryview(pending)
-            frames.append(Frame(word >> 24, view[8:body_start], view[body_start:]))
+            frames.append((word >> 24, view[8:body_start], view[body_start:]))
         return taken + missing
 
     def _illegal(self, length: int, word: int) -> ProtocolError:

@@ -142,14 +142,19 @@ def _decode_binary(header: memoryview) -> RemotingCommand:
 
 def _decode_binary_ext(block: memoryview) -> dict[str, str]:
     ext: dict[str, str] = {}
+    data = bytes(block)
+    end = len(data)
+    key_length_of, value_length_of = _I16.unpack_from, _I32.unpack_from
     at = 0
-    while at < len(block):
-        (key_length,) = _I16.unpack_from(block, at)
-        key, at = _text(block, at + 2, key_length)
-        (value_length,) = _I32.unpack_from(block, at)
-        value, at = _text(block, at + 4, value_length)
-        if value:
-            ext[key] = value
+    while at < end:
+        key_at = at + 2
+        value_length_at = key_at + key_length_of(data, at)[0]
+        value_at = value_length_at + 4
+        at = value_at + value_length_of(data, value_length_at)[0]
+        if not key_at <= value_length_at < value_at <= at <= end:
+            raise ProtocolError("an ext entry does not fit into its block")
+        if at > value_at:
+            ext[data[key_at:value_length_at].decode()] = data[value_at:at].decode()
     return ext
 
 

@@ -46,9 +46,10 @@ class SendAnswers:
         self, request: RemotingCommand, physical_offset: int, queue_id: int, queue_offset: int, unique_key: str
     ) -> bytes | None:
         """The frame that says where a message went; None if it is not the plain case."""
-        if request.dialect != JSON or not unique_key.isalnum() or not unique_key.isascii():
+        key = unique_key.encode("utf-8", "replace")
+        if request.dialect != JSON or not key.isalnum():
             return None
-        header = self._plain % (physical_offset, queue_id, queue_offset, unique_key.encode(), request.opaque)
+        header = self._plain % (physical_offset, queue_id, queue_offset, key, request.opaque)
         length = len(header)
         return (_PREFIXES[length] if length < 1024 else encode_prefix(JSON, length, 0)) + header
 

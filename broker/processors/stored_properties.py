@@ -31,8 +31,6 @@ _UNSERVED: Final = {
     "TIMER_DELIVER_MS": "timer messages",
     PropertyName.TRANSACTION_PREPARED: "transactions",
 }
-# Any of these in the text means a closer look; found inside another name or value, the look finds nothing.
-_MARKS: Final = ("DELAY", "TIMER_DELIVER_MS", "TRAN_MSG", "POP_CK", "CLUSTER", "WAIT\x01f")
 
 
 class StoredProperties(msgspec.Struct, gc=False):
@@ -59,10 +57,8 @@ class PropertyCompletion:
     def complete(self, sent: str) -> StoredProperties:
         """What is stored for a message with these properties; RequestError for kinds that are not served."""
         wait = True
-        for mark in _MARKS:
-            if mark in sent:
-                sent, wait = _look_closer(sent)
-                break
+        if _is_unusual(sent):
+            sent, wait = _look_closer(sent)
         if sent and sent[-1] != ENTRY_END:
             sent += ENTRY_END
         unique_key = property_value(sent, PropertyName.UNIQ_KEY)
@@ -79,6 +75,18 @@ class PropertyCompletion:
         added = {name: value for name, value in batch_level.items() if name not in names}
         separator = ENTRY_END if own and own[-1] != ENTRY_END else ""
         return self.complete(own + separator + encode_properties(added))
+
+
+def _is_unusual(sent: str) -> bool:
+    """Whether a closer look is due; what stands inside another name or value only makes it find nothing."""
+    return (
+        "DELAY" in sent
+        or "TRAN_MSG" in sent
+        or "TIMER_DELIVER_MS" in sent
+        or "CLUSTER" in sent
+        or "POP_CK" in sent
+        or "WAIT\x01f" in sent
+    )
 
 
 def _look_closer(sent: str) -> tuple[str, bool]:

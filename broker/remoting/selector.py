@@ -31,6 +31,7 @@ from protocol.message_id import encode_host
 from protocol.serialize import decode_command, encode_command
 
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024
+_RESPONSE: Final = Flag.RESPONSE
 
 log = logging.getLogger(__name__)
 
@@ -266,6 +267,7 @@ class Connection(asyncio.BufferedProtocol):
         A frame that cannot be understood ends the stream, like bytes that are no frame: nothing behind it is looked at.
         """
         limit = self._selector.config.peer_backlog_bytes
+        dispatch = self._selector.turns.dispatch
         for index, frame in enumerate(frames):
             if self._out_bytes + self._backlog > limit:
                 self._defer(frames[index:])
@@ -274,17 +276,17 @@ class Connection(asyncio.BufferedProtocol):
                 command = decode_command(frame)
                 if command is None:
                     continue
-                if command.flag & Flag.RESPONSE:
+                if command.flag & _RESPONSE:
                     self._answered(command)
                 else:
-                    self._selector.turns.dispatch(self, command)
+                    dispatch(self, command)
             except ProtocolError as error:
                 self._decoder.failure = error
                 return
 
     def _defer(self, frames: list[Frame]) -> None:
         """Keep frames in memory of their own until the peer has read."""
-        self._deferred += [Frame(d, memoryview(bytes(h)), memoryview(bytes(b))) for d, h, b in frames]
+        self._deferred += [(d, memoryview(bytes(h)), memoryview(bytes(b))) for d, h, b in frames]
         self._pause()
 
     def _answered(self, command: RemotingCommand) -> None:

@@ -29,7 +29,7 @@ class Header(msgspec.Struct, gc=False, rename="camel"):
 
 def is_true(value: BoolText | None) -> bool:
     """Whether a boolean ext field is true."""
-    return value is True or (isinstance(value, str) and value.lower() == "true")
+    return value is True or (value != "false" and isinstance(value, str) and value.lower() == "true")
 
 
 def renamed(base: type[Header], name: str, wire_names: dict[str, str]) -> Any:

@@ -5,7 +5,7 @@ import pytest
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
 from protocol.command import JSON, ROCKETMQ, RemotingCommand
 from protocol.errors import ProtocolError, RequestError
-from protocol.frame import Frame, FrameDecoder, encode_frame
+from protocol.frame import FrameDecoder, encode_frame
 from protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
 from protocol.headers.fields import Header, is_true
 from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
@@ -31,7 +31,7 @@ def decode(raw: bytes) -> RemotingCommand:
 
 
 def json_command(header: bytes) -> RemotingCommand | None:
-    return decode_command(Frame(JSON, memoryview(header), memoryview(b"")))
+    return decode_command((JSON, memoryview(header), memoryview(b"")))
 
 
 @pytest.mark.parametrize("golden", transcripts(), ids=lambda golden: golden.id)
@@ -53,8 +53,8 @@ def test_real_frames_byte_by_byte(golden: GoldenFrame) -> None:
     """A frame that dribbles in is the same frame."""
     decoder = FrameDecoder()
     frames = [frame for byte in golden.raw for frame in decoder.feed(memoryview(bytes((byte,))))]
-    (frame,) = frames
-    assert encode_frame(frame.dialect, bytes(frame.header), frame.body) == golden.raw
+    ((dialect, header, body),) = frames
+    assert encode_frame(dialect, bytes(header), body) == golden.raw
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_an_array_is_ignored() -> None:
 def test_what_is_no_header_closes_the_connection(dialect: int, header: bytes) -> None:
     """ProtocolError, and nothing else, for bytes that are no header."""
     with pytest.raises(ProtocolError):
-        decode_command(Frame(dialect, memoryview(header), memoryview(b"")))
+        decode_command((dialect, memoryview(header), memoryview(b"")))
 
 
 @pytest.mark.parametrize("start", [b'{"x":', b'{"code":34,"extFields":{"x":'])
