@@ -1,8 +1,9 @@
 """The one door through which the store changes anything on disk.
 
-Every create, write, sync, rename and unlink of mapped files, queue files and state files is a method here, and each
-is one system call or a short fixed order of them. Tests replace the whole by a disk that fails, or loses what was not
-synced. Reading goes past this door: it changes nothing.
+Every create, write, sync, rename and unlink of mapped files, queue files and state files is a method here: first
+what the store asks for, each a short fixed order of calls; then, below "system calls", those calls themselves, one
+each. Tests replace the latter by a disk that fails, or loses what was not synced. Reading goes past this door: it
+changes nothing.
 
 A file counts only once its directory was synced, so `create` makes it under a temporary name, at full size, syncs it,
 renames it and syncs the directory: a power cut leaves it whole or not at all.
@@ -23,15 +24,11 @@ Data = bytes | bytearray | memoryview
 class Disk:
     """Real system calls. Every method raises OSError as the kernel gives it."""
 
-    def open(self, path: str) -> int:
-        """A descriptor of an existing file, for reading and writing."""
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
-
     def create_sparse(self, path: str, size: int) -> int:
         """A new file of `size` zero bytes without blocks, for what can be rebuilt: nothing is synced here."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = self.make(path)
         try:
-            os.ftruncate(fd, size)
+            self.resize(fd, size)
         except OSError:
             os.close(fd)
             raise
@@ -43,9 +40,9 @@ class Disk:
         Its blocks are taken now, so that a full disk shows here and not at a later write.
         """
         temporary = path + TEMPORARY_SUFFIX
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = self.make(temporary)
         try:
-            os.posix_fallocate(fd, 0, size)
+            self.reserve(fd, size)
             self.fsync(fd)
             self.rename(temporary, path)
             self.sync_directory(os.path.dirname(path))
@@ -57,7 +54,7 @@ class Disk:
 
     def pwrite(self, fd: int, data: Data, at: int) -> None:
         """Write all of `data` at byte `at`; a short write is an ENOSPC, which is what it announces."""
-        written = os.pwrite(fd, data, at)
+        written = self.write_some(fd, data, at)
         if written != len(data):
             raise OSError(errno.ENOSPC, f"short write: {written} of {len(data)} bytes")
 
@@ -74,28 +71,12 @@ class Disk:
                 cleared += len(chunk) - chunk.count(0)
         return cleared
 
-    def fdatasync(self, fd: int) -> None:
-        """The file's bytes are on disk afterwards."""
-        os.fdatasync(fd)
-
-    def fsync(self, fd: int) -> None:
-        """The file's bytes and its size are on disk afterwards."""
-        os.fsync(fd)
-
-    def rename(self, source: str, target: str) -> None:
-        """`target` becomes `source`, at once; lasting only after `sync_directory`."""
-        os.replace(source, target)
-
     def link(self, source: str, target: str) -> None:
         """A second name for a file; an older `target` is replaced."""
         temporary = target + TEMPORARY_SUFFIX
         self._discard(temporary)
-        os.link(source, temporary)
-        os.replace(temporary, target)
-
-    def unlink(self, path: str) -> None:
-        """The name goes; lasting only after `sync_directory`."""
-        os.unlink(path)
+        self.hard_link(source, temporary)
+        self.rename(temporary, target)
 
     def make_directory(self, path: str) -> None:
         """`path` and its missing parents, each safe against a cut."""
@@ -108,8 +89,73 @@ class Disk:
             return []
         parent = os.path.dirname(path)
         changed = self.make_directory_unsynced(parent)
-        os.mkdir(path, 0o755)
+        self.make_one_directory(path)
         return [*changed, parent]
+
+    def write_file(self, path: str, data: Data) -> None:
+        """A file that holds exactly `data`, synced; replaced in place, so for temporary names and markers only."""
+        fd = self.make(path)
+        try:
+            self.pwrite(fd, data, 0)
+            self.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _discard(self, path: str) -> None:
+        try:
+            self.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    # system calls
+
+    def open(self, path: str) -> int:
+        """A descriptor of an existing file, for reading and writing."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def make(self, path: str) -> int:
+        """A descriptor of a new, empty file; an old one of that name is emptied. Nothing is synced."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+
+    def open_or_make(self, path: str) -> int:
+        """A descriptor of a file as it is, or of a new, empty one."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def resize(self, fd: int, size: int) -> None:
+        """The file has `size` bytes from now on, new ones zero and without blocks."""
+        os.ftruncate(fd, size)
+
+    def reserve(self, fd: int, size: int) -> None:
+        """The first `size` bytes have blocks; new ones are zero."""
+        os.posix_fallocate(fd, 0, size)
+
+    def write_some(self, fd: int, data: Data, at: int) -> int:
+        """Write at byte `at`; returns how many bytes were taken."""
+        return os.pwrite(fd, data, at)
+
+    def fdatasync(self, fd: int) -> None:
+        """The file's bytes are on disk afterwards."""
+        os.fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        """The file's bytes and its size are on disk afterwards."""
+        os.fsync(fd)
+
+    def rename(self, source: str, target: str) -> None:
+        """`target` becomes `source`, at once; lasting only after `sync_directory`."""
+        os.replace(source, target)
+
+    def hard_link(self, source: str, target: str) -> None:
+        """A second name for a file; FileExistsError if there is a `target`."""
+        os.link(source, target)
+
+    def unlink(self, path: str) -> None:
+        """The name goes; lasting only after `sync_directory`."""
+        os.unlink(path)
+
+    def make_one_directory(self, path: str) -> None:
+        """A new directory in one that exists."""
+        os.mkdir(path, 0o755)
 
     def remove_directory(self, path: str) -> None:
         """An empty directory goes; lasting only after `sync_directory` of its parent."""
@@ -122,22 +168,6 @@ class Disk:
             os.fsync(fd)
         finally:
             os.close(fd)
-
-    def write_file(self, path: str, data: Data) -> None:
-        """A file that holds exactly `data`, synced; replaced in place, so for temporary names and markers only."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            self.pwrite(fd, data, 0)
-            self.fsync(fd)
-        finally:
-            os.close(fd)
-
-    @staticmethod
-    def _discard(path: str) -> None:
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            pass
 
 
 def _stored_chunks(fd: int, begin: int, end: int) -> list[tuple[int, int]]:

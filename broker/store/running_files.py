@@ -34,7 +34,7 @@ class RunningFiles:
         path = f"{self._root}/{LOCK_FILE}"
         try:
             self._disk.make_directory(os.path.abspath(self._root))
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = self._disk.open_or_make(path)
         except OSError as problem:
             raise StoreError(f"the store directory {self._root} cannot be used: {problem.strerror}") from problem
         try:
