@@ -28,6 +28,7 @@ OFFSET_DIGITS: Final = 20
 
 COMMIT_LOG_DIRECTORY: Final = "commitlog"
 CONSUME_QUEUE_DIRECTORY: Final = "consumequeue"
+BATCH_CONSUME_QUEUE_DIRECTORY: Final = "batchconsumequeue"
 CONFIG_DIRECTORY: Final = "config"
 CHECKPOINT_FILE: Final = "checkpoint"
 ABORT_FILE: Final = "abort"

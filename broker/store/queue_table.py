@@ -2,7 +2,8 @@
 
 A queue object is a few hundred bytes and owns no descriptor; it is made at the first message, or at load from the
 directories consumequeue/<topic>/<queue id>. Directories of light queues (%LMQ%) belong to someone else: they are
-served as they are and never truncated or removed.
+served as they are and never truncated or removed. A topic of batchconsumequeue/ has another kind of queue: a recovery
+gives it none of ours, with which RocketMQ would refuse the store.
 
 Source: docs/formats.md, "Store directory".
 """
@@ -15,7 +16,7 @@ from pathlib import Path
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.disk import Disk
 from broker.store.queue_files import QueueFiles
-from protocol.disk import CONSUME_QUEUE_DIRECTORY
+from protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +28,11 @@ class QueueTable:
 
     def __init__(self, root: Path, files: QueueFiles, disk: Disk) -> None:
         self._root = str(root / CONSUME_QUEUE_DIRECTORY)
+        self._batch_root = str(root / BATCH_CONSUME_QUEUE_DIRECTORY)
         self._files = files
         self._disk = disk
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+        self.batch_topics: frozenset[str] = frozenset()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if it ever had a message."""
@@ -46,6 +49,7 @@ class QueueTable:
 
     def load(self) -> None:
         """Open every queue directory. StoreError as in ConsumeQueue.load."""
+        self.batch_topics = frozenset(_directories(self._batch_root))
         for topic in _directories(self._root):
             for name in _directories(f"{self._root}/{topic}"):
                 if name.isascii() and name.isdigit():

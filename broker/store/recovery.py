@@ -160,7 +160,8 @@ class Recovery:
         return end
 
     def _append_of(self, record: Record, may_go_back: bool) -> Append:
-        queue = self._queues.make(record.topic, record.queue_id) if has_unit(record.sys_flag) else None
+        is_ours = has_unit(record.sys_flag) and record.topic not in self._queues.batch_topics
+        queue = self._queues.make(record.topic, record.queue_id) if is_ours else None
         if queue is not None:
             if may_go_back and record.queue_offset > queue.next_offset:
                 raise _QueueEndsEarlier(f"queue {record.topic}/{record.queue_id} ends at {queue.next_offset}")
