@@ -21,11 +21,12 @@ import msgspec
 
 from broker.store.allocate import Allocator
 from broker.store.append import Append, PutStatus
-from broker.store.checkpoint import CheckpointFile, CheckpointWrite
+from broker.store.checkpoint import CheckpointFile
 from broker.store.commit_log import CommitLog, CommitLogStatistics
 from broker.store.config import StoreConfig, parse_delay_levels
 from broker.store.disk import Disk
-from broker.store.flush import Flusher, FlusherStatistics, Pace, Syncable, Target
+from broker.store.durability import Durability
+from broker.store.flush import FlusherStatistics
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.offset_by_time import Boundary, offset_by_time, store_time_of
 from broker.store.queue_files import QueueFiles
@@ -34,8 +35,8 @@ from broker.store.reading import GetResult, Matches, Reader
 from broker.store.recovery import Recovered, Recovery
 from broker.store.reput import Arrival, Reput
 from broker.store.running_files import RunningFiles
-from broker.store.sync_queue import Settled, SyncQueue
-from protocol.disk import COMMIT_LOG_DIRECTORY, Checkpoint
+from broker.store.sync_queue import Settled
+from protocol.disk import COMMIT_LOG_DIRECTORY
 from protocol.record import Record, parse
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,6 @@ class MessageStore:
         self._disk = disk = disk or Disk()
         root = Path(config.store_path_root_dir)
         self._running = RunningFiles(root, disk)
-        self._checkpoint = CheckpointFile(root, disk)
         self._allocator = Allocator(disk)
         self._queue_files = QueueFiles(config.mapped_file_size_consume_queue, config.open_queue_files, disk)
         self._queues = QueueTable(root, self._queue_files, disk)
@@ -83,14 +83,8 @@ class MessageStore:
         hottest call of all goes through no frame of ours.)"""
         self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival)
         self._reader = Reader(config, self._log)
-        self._sync_queue = SyncQueue(self._dispatch, config.sync_flush_timeout)
-        self._is_sync = config.is_sync_flush
-        self._flusher: Flusher | None = None
-        self._queue_flusher: Flusher | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._next_queue_flush_ms = 0
-        self._next_thorough_ms = 0
-        self._vouched = Checkpoint()  # what the next checkpoint may say
+        self._is_started = False
+        self._durability = Durability(config, self._log, self._reput, self._queue_files, CheckpointFile(root, disk))
 
     # life
 
@@ -101,61 +95,31 @@ class MessageStore:
             was_clean = not self._running.is_abort_present()
             self._log.files.load()
             self._queues.load()
-            self._vouched = self._checkpoint.load()
             recovery = Recovery(self._log, self._queues, self._reput, check_body=self._config.check_crc_on_recover)
-            return recovery.run(self._vouched, clean=was_clean)
+            return recovery.run(self._durability.load(), clean=was_clean)
         except BaseException:
             self._close_files()
             raise
 
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Accept messages. With a loop the flusher's answers arrive by themselves, else at each `step`."""
-        config = self._config
         self._running.write_abort()
-        pace = None
-        if not self._is_sync:
-            pace = Pace(
-                config.flush_interval_commit_log,
-                config.flush_commit_log_least_pages,
-                config.flush_commit_log_thorough_interval,
-            )
-        self._flusher = Flusher("log-flusher", self._log.written, pace)
-        self._queue_flusher = Flusher("queue-flusher")
-        self._flusher.start()
-        self._queue_flusher.start()
-        self._loop = loop
-        if loop is not None:
-            loop.add_reader(self._flusher.event_fd, self._on_flushed)
+        self._durability.start(loop)
         self._log.prepare()
         self._log.refusal = None
+        self._is_started = True
 
     def close(self) -> None:
         """Write and flush what was put, stop the threads, give up the lock; what cannot be finished keeps `abort`."""
-        if self._flusher is not None and self._queue_flusher is not None:
+        if self._is_started:
+            self._is_started = False
             self.commit()
             self._log.refusal = PutStatus.SERVICE_NOT_AVAILABLE
-            self._flush_everything(self._flusher, self._queue_flusher)
+            is_clean = self._durability.finish()
+            if is_clean:
+                self._running.remove_abort()
+            log.info("store closed end=%d clean=%s", self._log.written, is_clean)
         self._close_files()
-
-    def _flush_everything(self, flusher: Flusher, queue_flusher: Flusher) -> None:
-        self._submit_log()
-        flusher.stop()
-        self._on_flushed()
-        self._reput.retry()
-        is_good = flusher.failure is None and not self._reput.failed and self._reput.offset >= self._log.written
-        queue_flusher.wait_idle()
-        confirm = self._log.last_record if is_good else self._vouched.confirm_offset
-        self._submit_queues(0, msgspec.structs.replace(self._vouched, confirm_offset=confirm))
-        queue_flusher.stop()
-        if self._loop is not None:
-            self._loop.remove_reader(flusher.event_fd)
-        is_good = is_good and queue_flusher.failure is None
-        flusher.close()
-        queue_flusher.close()
-        self._flusher = self._queue_flusher = None
-        if is_good:
-            self._running.remove_abort()
-        log.info("store closed end=%d clean=%s", self._log.written, is_good)
 
     def _close_files(self) -> None:
         self._allocator.close()
@@ -174,26 +138,13 @@ class MessageStore:
         if not self._log.batch:
             return self._log.batch
         batch = self._log.commit()
-        if batch[0].status is not PutStatus.PENDING:
-            return batch  # taken back
-        self._submit_log()
-        if self._is_sync:
-            self._sync_queue.add(self._log.written, batch, self._log.last_store_timestamp)
-            return batch
-        self._dispatch(batch)
-        ok = PutStatus.PUT_OK
-        for append in batch:
-            append.status = ok
+        if batch[0].status is PutStatus.PENDING:  # else it was taken back
+            self._durability.committed(batch)
         return batch
-
-    def _dispatch(self, appends: Sequence[Append]) -> None:
-        self._reput.dispatch(appends)
-        if self._reput.failed:
-            self._log.refusal = PutStatus.SERVICE_NOT_AVAILABLE
 
     def when_settled(self, callback: Settled) -> None:
         """Call back once every append committed so far is decided; at once if it is."""
-        self._sync_queue.when_settled(callback)
+        self._durability.when_settled(callback)
 
     # reading
 
@@ -280,69 +231,19 @@ class MessageStore:
 
     def step(self, now_ms: int) -> None:
         """What is due by now: answers of the flusher, overdue waiters, queues to flush or to try again."""
-        self._on_flushed()
-        self._sync_queue.expire(now_ms)
-        if self._reput.failed:
-            self._reput.retry()
-            if not self._reput.failed:
-                self._log.refusal = None
-        self._flush_queues(now_ms)
-
-    def _submit_log(self) -> None:
-        if self._flusher is not None:
-            dirty = self._log.files.from_offset(self._flusher.done.end)
-            self._flusher.submit(Target(self._log.written, self._log.last_store_timestamp, dirty))
-
-    def _on_flushed(self) -> None:
-        flusher = self._flusher
-        if flusher is None:
-            return
-        flusher.acknowledge()
-        if flusher.failure is not None:
-            self._log.give_up()
-            self._sync_queue.fail()
-        elif self._is_sync:
-            self._sync_queue.flushed(flusher.done.end)
-
-    def _flush_queues(self, now_ms: int) -> None:
-        flusher = self._queue_flusher
-        if flusher is not None and flusher.failure is not None:
-            self._log.give_up()
-        if flusher is None or now_ms < self._next_queue_flush_ms or not flusher.is_idle:
-            return
-        config = self._config
-        self._next_queue_flush_ms = now_ms + config.flush_interval_consume_queue
-        if now_ms < self._next_thorough_ms:
-            self._submit_queues(config.flush_consume_queue_least_pages, None)
-            return
-        self._next_thorough_ms = now_ms + config.flush_consume_queue_thorough_interval
-        self._submit_queues(0, self._vouched)
-
-    def _submit_queues(self, least_pages: int, checkpoint: Checkpoint | None) -> None:
-        """Sync the queue files; with a checkpoint all of them, and then the checkpoint that speaks of them."""
-        if self._flusher is None or self._queue_flusher is None:
-            return
-        files: list[Syncable] = [*self._queue_files.take_dirty(least_pages)]
-        if checkpoint is not None:
-            self._vouched = msgspec.structs.replace(
-                checkpoint,
-                physic_timestamp=max(checkpoint.physic_timestamp, self._flusher.done.timestamp),
-                logics_timestamp=max(checkpoint.logics_timestamp, self._reput.last_store_timestamp),
-            )
-            files.append(CheckpointWrite(self._checkpoint, self._vouched))
-        if files:
-            self._queue_flusher.submit(Target(self._reput.offset, self._reput.last_store_timestamp, files))
+        self._durability.step(now_ms)
 
     def statistics(self) -> MessageStoreStatistics:
         """A snapshot."""
+        durability = self._durability.statistics()
         return MessageStoreStatistics(
             log=self._log.statistics(),
-            flusher=self._flusher.statistics() if self._flusher is not None else FlusherStatistics(0, 0, False),
+            flusher=durability.flusher,
             queues=len(self._queues.by_key),
             dispatched=self._reput.statistics().dispatched,
             dispatch_lag=self._log.written - self._reput.offset,
-            flush_lag=self._log.written - (self._flusher.done.end if self._flusher is not None else 0),
-            waiting_for_flush=len(self._sync_queue),
+            flush_lag=durability.lag,
+            waiting_for_flush=durability.waiting,
             is_writable=self.is_writable,
         )
 

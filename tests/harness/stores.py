@@ -127,10 +127,7 @@ class Opened:
 
 def abandon(store: MessageStore) -> None:
     """Give back what the test process would keep, without a clean stop."""
-    for flusher in (store._flusher, store._queue_flusher):
-        if flusher is not None:
-            flusher.close()
-    store._flusher = store._queue_flusher = None
+    store._durability.abandon()
     store._allocator._made.clear()
     store._close_files()
 

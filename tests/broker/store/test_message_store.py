@@ -66,7 +66,7 @@ def test_checkpoint_speaks_of_what_is_synced(tmp_path: Path) -> None:
     it.put(message())
     assert not (tmp_path / "checkpoint").exists()
     it.store.step(it.clock.now_ms)
-    flusher = it.store._queue_flusher
+    flusher = it.store._durability._queue_flusher
     assert flusher is not None
     flusher.wait_idle()
     checkpoint = Checkpoint.decode((tmp_path / "checkpoint").read_bytes())
@@ -82,7 +82,7 @@ def test_checkpoint_speaks_of_what_is_synced(tmp_path: Path) -> None:
 def test_queues_are_synced_in_their_rhythm(tmp_path: Path) -> None:
     """A round each second takes queues with two dirty pages, every sixtieth all of them."""
     with opened(tmp_path, mapped_file_size_consume_queue=20_000) as it:
-        flusher = it.store._queue_flusher
+        flusher = it.store._durability._queue_flusher
         assert flusher is not None
         it.store.step(it.clock.now_ms)
         it.put(message(queue_id=1), *(message(b"") for _ in range(500)))
@@ -116,7 +116,8 @@ def test_statistics(tmp_path: Path) -> None:
         assert statistics.flush_lag == statistics.log.max_offset
         assert statistics.is_writable
         assert 0 < it.store.disk_used_ratio() < 1
-        parts = (it.store, it.store._log, it.store._queues, it.store._reput, it.store._flusher, it.store._sync_queue)
+        durability = it.store._durability
+        parts = (it.store, it.store._log, it.store._queues, it.store._reput, durability)
         for part in (*parts, it.store._queue_files, it.store._allocator, it.store._log.files, it.store._running):
             assert repr(part).startswith(f"<{type(part).__name__}")
             assert "\n" not in repr(part)
