@@ -1,0 +1,119 @@
+"""The daemon on stores that RocketMQ 4.9.8 wrote: its answers over the wire are those that 4.9.8 gave.
+
+Where 5.3.3 answers otherwise (offsets by time, minimum offsets of trimmed queues and what follows from them), ours is
+5.3.3's answer.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from protocol.codes import RequestCode, ResponseCode
+from protocol.record import Record, iterate
+from tests.harness.daemon import MQBROKER, running
+from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
+from tests.harness.raw import Answer, RawClient
+
+WITH_SUBSCRIPTION: Final = 4
+SETTINGS: Final = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue")
+NAMES: Final = [name for version, name in GOLDEN_STORES if version == "4.9.8"]
+
+
+class Asked(NamedTuple):
+    """A daemon that serves the store, and what 4.9.8 answered."""
+
+    golden: Golden
+    client: RawClient
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        answers: dict[str, Any] = self.golden.manifest["expected"]
+        return answers
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    directory = tmp_path_factory.mktemp("golden")
+    golden = golden_store("4.9.8", request.param, Path(directory, "store"))
+    settings = {name: golden.manifest["settings"][name] for name in SETTINGS}
+    with (
+        running(MQBROKER, directory, settings | {"storePathRootDir": golden.root}) as daemon,
+        RawClient("127.0.0.1", daemon.broker_port) as client,
+    ):
+        yield Asked(golden, client)
+
+
+def test_offsets(asked: Asked) -> None:
+    """31, 30 and 32 of every queue; a queue or topic that is not there has offsets 0 and time -1."""
+    by_queue = {(entry["topic"], entry["queueId"]): entry for entry in asked.answers["offsets"]}
+    by_queue |= {(entry["topic"], entry["queueId"]): entry for entry in asked.golden.expected["offsets"]}
+    for (topic, queue_id), entry in by_queue.items():
+        ext = {"topic": topic, "queueId": queue_id}
+        assert asked.client.call(RequestCode.GET_MIN_OFFSET, ext).ext == {"offset": str(entry["min"])}
+        assert asked.client.call(RequestCode.GET_MAX_OFFSET, ext).ext == {"offset": str(entry["max"])}
+        earliest = asked.client.call(RequestCode.GET_EARLIEST_MSG_STORETIME, ext)
+        assert earliest.ext == {"timestamp": str(entry["earliestStoreTime"])}
+
+
+def test_offsets_by_time(asked: Asked) -> None:
+    """29, for both boundaries."""
+    for entry in asked.golden.expected["offsetByTime"]:
+        for timestamp, *offsets in entry["answers"]:
+            for boundary, offset in zip(("LOWER", "UPPER"), offsets, strict=True):
+                ext = {"topic": entry["topic"], "queueId": entry["queueId"], "timestamp": timestamp}
+                answer = asked.client.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**ext, "boundaryType": boundary})
+                assert answer.ext == {"offset": str(offset)}, (ext, boundary)
+
+
+def test_views(asked: Asked) -> None:
+    """33 gives the very bytes of the record, and the remark where there is none."""
+    for entry in asked.answers["viewById"]:
+        answer = asked.client.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": entry["offset"]})
+        assert answer.code == entry["code"], entry
+        assert sha1(answer) == entry["sha1"]
+        assert "remark" not in entry or answer.remark == entry["remark"]
+
+
+def test_pulls(asked: Asked) -> None:
+    """11: code, remark, offsets and the very bytes of the records, by tags (SQL92 is not served yet)."""
+    for entry in expected_pulls(asked):
+        answer = pull(asked.client, entry)
+        told = {name: int(answer.ext[name]) for name in ("nextBeginOffset", "minOffset", "maxOffset")}
+        told |= {"suggestWhichBrokerId": int(answer.ext["suggestWhichBrokerId"])}
+        found = [record.physical_offset for record in iterate(answer.body) if isinstance(record, Record)]
+        all_told = {"code": answer.code, "remark": answer.remark, **told, "offsets": found, "sha1": sha1(answer)}
+        assert all_told == {name: entry[name] for name in all_told}, entry
+
+
+def expected_pulls(asked: Asked) -> Iterator[dict[str, Any]]:
+    """What 4.9.8 answered; but where 5.3.3 begins the queue later, all that is asked of it is out of its range."""
+    where = ("topic", "queueId", "queueOffset", "maxMsgNums")
+    by_newer = {tuple(entry[name] for name in where): entry for entry in asked.golden.expected["getMessage"]}
+    for entry in [*asked.answers["pull"], *asked.answers.get("pullMoved", [])]:
+        newer = by_newer.get(tuple(entry[name] for name in where))
+        if newer is not None and newer["minOffset"] != entry["minOffset"]:
+            yield entry | newer | {"code": ResponseCode.PULL_OFFSET_MOVED, "remark": newer["status"]}
+        elif entry["expressionType"] == "TAG":
+            yield entry
+
+
+def pull(client: RawClient, entry: dict[str, Any]) -> Answer:
+    who = {"consumerGroup": "golden-reader", "subVersion": 0, "expressionType": entry["expressionType"]}
+    where = {name: entry[name] for name in ("topic", "queueId", "queueOffset", "maxMsgNums", "subscription")}
+    how = {"sysFlag": WITH_SUBSCRIPTION, "commitOffset": 0, "suspendTimeoutMillis": 0}
+    return client.call(RequestCode.PULL_MESSAGE, {**who, **where, **how})
+
+
+def test_committed_offsets(asked: Asked) -> None:
+    """14 gives what the groups had committed; 22 instead of 4.9.8's 0 for a queue that never had a message."""
+    for entry in asked.answers["committedOffsets"]:
+        ext = {"consumerGroup": entry["group"], "topic": entry["topic"], "queueId": entry["queueId"]}
+        answer = asked.client.call(RequestCode.QUERY_CONSUMER_OFFSET, ext)
+        assert (answer.code, answer.ext) == (ResponseCode.SUCCESS, {"offset": str(entry["offset"])}), entry
+
+
+def sha1(answer: Answer) -> str | None:
+    return hashlib.sha1(answer.body).hexdigest() if answer.body else None
