@@ -23,7 +23,8 @@ import msgspec
 import numpy as np
 
 from broker.store.disk import Disk
-from broker.store.mapped_file_queue import segment_starts
+from broker.store.errors import StoreError
+from broker.store.mapped_file_queue import gaps, segment_starts
 from broker.store.queue_files import QueueFiles
 from protocol.codes import SystemTopic
 from protocol.disk import FILLER_RECORD_SIZE, FILLER_UNIT, UNIT, UNIT_SIZE, offset_file_name
@@ -210,6 +211,8 @@ class ConsumeQueue:
         starts = segment_starts(self._directory, self._files.file_size, disk)
         if not starts:
             return
+        for begin, _ in gaps(starts, self._files.file_size):
+            raise StoreError(f"{self._segment(begin)} is missing; mqbroker store repair rebuilds the queue")
         self.first_start, self.last_start = starts[0], starts[-1]
         self.min_offset = starts[0] // UNIT_SIZE
         for start in reversed(starts):

@@ -5,28 +5,44 @@ mapping would fault page by page and turn a full disk into a SIGBUS (docs/archit
 mapping is never used: it holds the GIL for the whole sync. Every mutation goes through the segment's `Disk`.
 
 A segment does not know how much of it is written: positions belong to its owner.
+
+Deleted segments. Whoever sends a segment's bytes for longer than one turn holds it (`hold`, `release`). `delete`
+unlinks the file at once; mapping and descriptor stay until `close_if_free` finds that no holder and no view is left, so
+that a transfer under way ends as it began and the disk gets its space back right behind it. A mapping is never torn
+away from under a reader: `revoke` asks the holders to let go, which costs them their transfer.
+
+Source: docs/formats.md, "Mapped files", "Retention".
 """
 
 import logging
 import mmap
 import os
-from typing import Self
+from typing import Protocol, Self
 
 from broker.store.disk import Data, Disk
 
 log = logging.getLogger(__name__)
 
 
+class Holder(Protocol):
+    """Who needs a segment's bytes beyond the turn in which it found them."""
+
+    def let_go(self) -> None:
+        """Give the transfer up and release the segment, now."""
+
+
 class MappedFile:
     """The segment of `size` bytes that begins at byte `start` of its log."""
 
-    __slots__ = ("_disk", "_map", "fd", "path", "size", "start", "view")
+    __slots__ = ("_disk", "_holders", "_map", "fd", "is_deleted", "path", "size", "start", "view")
 
     def __init__(self, path: str, start: int, size: int, fd: int, disk: Disk) -> None:
         self.path = path
         self.start = start
         self.size = size
         self.fd = fd
+        self.is_deleted = False  # no longer part of the log; its bytes last as long as its holders
+        self._holders: list[Holder] = []
         self._disk = disk
         self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
         self.view = memoryview(self._map)
@@ -52,7 +68,11 @@ class MappedFile:
 
     def sync(self) -> None:
         """Everything written so far is on disk afterwards. Called by the flusher's thread."""
-        self._disk.fdatasync(self.fd)
+        try:
+            self._disk.fdatasync(self.fd)
+        except OSError:
+            if not self.is_deleted:  # of a deleted segment nothing needs to last
+                raise
 
     def zero(self, begin: int, end: int | None = None) -> int:
         """Clear bytes [begin, end) where anything is stored; what was never written is left unwritten.
@@ -61,17 +81,61 @@ class MappedFile:
         """
         return self._disk.clear(self.fd, begin, self.size if end is None else end)
 
+    # holders
+
+    @property
+    def holders(self) -> int:
+        """How many transfers need the bytes."""
+        return len(self._holders)
+
+    def hold(self, holder: Holder) -> None:
+        """Keep mapping and descriptor until `release`; a holder may hold several times."""
+        self._holders.append(holder)
+
+    def release(self, holder: Holder) -> None:
+        """Take one hold back. ValueError: it has none."""
+        self._holders.remove(holder)
+
+    def revoke(self) -> None:
+        """Have every holder let go."""
+        for holder in tuple(self._holders):
+            holder.let_go()
+
+    # the end
+
+    def delete(self) -> None:
+        """Unlink the file. It may take long and is called by a helper thread; OSError as the disk gives it."""
+        try:
+            self._disk.unlink(self.path)
+        except FileNotFoundError:
+            log.warning("segment was gone before its deletion path=%s", self.path)
+        self._disk.sync_directory(os.path.dirname(self.path))
+
+    def close_if_free(self) -> bool:
+        """Give up mapping and descriptor if nobody needs them. The last one of a deleted file frees its blocks, which
+        may take long: called by a helper thread, once nothing but the holders knows the segment."""
+        if self.fd >= 0 and not self._holders and self._unmap():
+            os.close(self.fd)
+            self.fd = -1
+        return self.fd < 0
+
     def close(self) -> None:
         """Give up mapping and descriptor; a reader that still holds a view keeps the mapping alive by itself."""
         if self.fd < 0:
             return
+        if not self._unmap():
+            log.debug("segment still read at close path=%s", self.path)
+        os.close(self.fd)
+        self.fd = -1
+
+    def _unmap(self) -> bool:
         try:
             self.view.release()
             self._map.close()
         except BufferError:
-            log.debug("segment still read at close path=%s", self.path)
-        os.close(self.fd)
-        self.fd = -1
+            self.view = memoryview(self._map)
+            return False
+        return True
 
     def __repr__(self) -> str:
         return f"<MappedFile {self.path} size={self.size}>"

@@ -1,13 +1,21 @@
 """A log's segments in order: equal sizes, consecutive offsets, named after their first byte.
 
-`find` is arithmetic. A new segment comes from the allocator, which made it ahead of need. At load a file of another
-length, or one missing in the middle, stops the start; an empty last file is a leftover of a cut and goes.
+`find` is arithmetic. A new segment comes from the allocator, which made it ahead of need; old ones leave from the
+front. At load a file of another length, or one missing in the middle, stops the start; an empty last file is a leftover
+of a cut and goes.
+
+Only an operator can open a log with a gap (`--force-gap`). Then `find` searches, and whoever walks the log from segment
+to segment asks `behind` for the next one that exists.
 
 Source: docs/formats.md, "Mapped files", "Wrong-size and missing files".
 """
 
 import logging
 import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 
 from broker.store.allocate import Allocator
@@ -18,11 +26,18 @@ from protocol.disk import offset_file_name, parse_offset_file_name
 
 log = logging.getLogger(__name__)
 
+_start_of = attrgetter("start")
+
+
+def gaps(starts: Sequence[int], size: int) -> Iterator[tuple[int, int]]:
+    """Ranges [begin, end) of bytes that no segment holds, between those that begin at `starts`."""
+    return ((before + size, start) for before, start in pairwise(starts) if start - before != size)
+
 
 def segment_starts(directory: str, size: int, disk: Disk) -> list[int]:
     """First offsets of the segments in `directory`, ascending, after the checks that every family of files shares.
 
-    Left-over temporary files and an empty last file are removed. StoreError: wrong length or a gap.
+    Left-over temporary files and an empty last file are removed. StoreError: wrong length.
     """
     names = os.listdir(directory) if os.path.isdir(directory) else []
     for name in names:
@@ -32,30 +47,47 @@ def segment_starts(directory: str, size: int, disk: Disk) -> list[int]:
     if starts and os.path.getsize(f"{directory}/{offset_file_name(starts[-1])}") == 0:
         log.warning("empty segment removed path=%s/%s", directory, offset_file_name(starts[-1]))
         disk.unlink(f"{directory}/{offset_file_name(starts.pop())}")
-    for before, start in zip([None, *starts], starts, strict=False):
+    for start in starts:
         path = f"{directory}/{offset_file_name(start)}"
         length = os.path.getsize(path)
         if length != size:
             raise StoreError(f"{path} has {length} bytes, the configured size is {size}")
-        if before is not None and start - before != size:
-            raise StoreError(f"{directory}: the file before {offset_file_name(start)} is missing")
     return starts
 
 
 class MappedFileQueue:
-    """The segments of one log, all of `size` bytes."""
+    """The segments of one log, all of `size` bytes. `force_gap`: serve what is there even if segments are missing."""
 
-    def __init__(self, directory: Path, size: int, disk: Disk, allocator: Allocator) -> None:
+    def __init__(
+        self, directory: Path, size: int, disk: Disk, allocator: Allocator, *, force_gap: bool = False
+    ) -> None:
         self._directory = str(directory)
         self._size = size
         self._disk = disk
         self._allocator = allocator
+        self._force_gap = force_gap
         self.segments: list[MappedFile] = []
+        self.gaps: list[tuple[int, int]] = []  # [begin, end) of bytes that are missing in the middle
 
     def load(self) -> None:
-        """Open what is there. StoreError as `segment_starts`."""
-        for start in segment_starts(self._directory, self._size, self._disk):
+        """Open what is there. StoreError as `segment_starts`, and for a gap that nobody asked to pass over."""
+        starts = segment_starts(self._directory, self._size, self._disk)
+        for begin, end in gaps(starts, self._size):
+            self._check_gap(begin, end)
+        for start in starts:
             self.segments.append(MappedFile.open(self._path(start), start, self._size, self._disk))
+
+    def _check_gap(self, begin: int, end: int) -> None:
+        gap = (
+            f"{self._directory}: bytes {begin} to {end} are missing, "
+            f"files {offset_file_name(begin)} to {offset_file_name(end - self._size)}"
+        )
+        if (end - begin) % self._size or end < begin:
+            raise StoreError(f"{self._path(end)} does not begin where a file of {self._size} bytes can")
+        if not self._force_gap:
+            raise StoreError(f"{gap}; mqbroker --force-gap serves the rest")
+        log.warning("gap in the log passed over, as --force-gap says: %s", gap)
+        self.gaps.append((begin, end))
 
     @property
     def min_offset(self) -> int:
@@ -67,8 +99,21 @@ class MappedFileQueue:
         segments = self.segments
         if not segments:
             return None
+        if self.gaps:
+            segment = segments[bisect_right(segments, offset, key=_start_of) - 1]
+            return segment if segment.start <= offset < segment.end else None
         index = (offset - segments[0].start) // self._size
         return segments[index] if 0 <= index < len(segments) else None
+
+    def behind(self, segment: MappedFile) -> MappedFile | None:
+        """The next segment that exists: the neighbour, or the one behind a gap."""
+        index = bisect_right(self.segments, segment.start, key=_start_of)
+        return self.segments[index] if index < len(self.segments) else None
+
+    def before(self, offset: int) -> MappedFile | None:
+        """The segment in front of the one that begins at `offset`."""
+        index = bisect_right(self.segments, offset - 1, key=_start_of) - 1
+        return self.segments[index] if index >= 0 else None
 
     def segment_at(self, start: int) -> MappedFile:
         """The segment that begins at `start`, made now if it does not exist. OSError when it cannot be made."""
@@ -91,6 +136,13 @@ class MappedFileQueue:
         if last is None or last.start <= offset:
             return segments[-1:]
         return [segment for segment in segments if segment.end > offset]
+
+    def remove_first(self) -> MappedFile:
+        """The oldest segment leaves the log; its file and its mapping are the caller's from now on."""
+        segment = self.segments.pop(0)
+        segment.is_deleted = True
+        self.gaps = [gap for gap in self.gaps if gap[0] > segment.end]
+        return segment
 
     def truncate(self, offset: int) -> int:
         """Nothing is left at or behind byte `offset`: later segments go, the tail of its own is cleared and synced.

@@ -212,7 +212,7 @@ def test_gap_stops_the_start(tmp_path: Path) -> None:
     """A missing segment in the middle is named."""
     filled(tmp_path, 3 * PER_SEGMENT).crash()
     log_path(tmp_path, 1).unlink()
-    with pytest.raises(StoreError, match="the file before 00000000000000131072 is missing"):
+    with pytest.raises(StoreError, match="bytes 65536 to 131072 are missing, files 00000000000000065536 to 0"):
         MessageStore(config_of(tmp_path), Clock()).load()
 
 
