@@ -1,0 +1,196 @@
+"""What a store owes: the account of what was sent, acknowledged and seen, held against what is there after a crash.
+
+    prefix     the log holds the first n records that were written, in their order, and nothing else
+    floor      n covers everything that was acknowledged under SYNC_FLUSH, that a consumer saw under it, that a flusher
+               called durable, and that an earlier recovery found after a power cut
+    queues     each has exactly one unit for each of its records in the log, gapless, at its queue offset
+    state      a state file holds what was saved last, or a save that was under way
+
+Below the floor a record is compared whole. Above it, what tears in a record's head cannot be seen in this format
+(docs/formats.md, "Checking one record"): there, what the log says counts from then on.
+"""
+
+from typing import NamedTuple
+
+from broker.store.append import Append, PutStatus
+from broker.store.message_store import MessageStore
+from broker.store.reading import GetResult
+from broker.store.reput import has_unit
+from protocol.record import Record, iterate
+from tests.harness.stores import records_of
+
+
+class Stored(NamedTuple):
+    """A record as it was sent, or as the log tells it."""
+
+    at: int
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    body: bytes
+    properties: bytes
+
+    @property
+    def end(self) -> int:
+        return self.at + self.size
+
+    def __repr__(self) -> str:
+        place = f"{self.topic}/{self.queue_id} #{self.queue_offset}"
+        return f"<{place} at={self.at} size={self.size} sys_flag={self.sys_flag} body={self.body[:8]!r}>"
+
+    @classmethod
+    def of_append(cls, append: Append) -> "Stored":
+        return cls(
+            append.physical_offset,
+            append.size,
+            append.topic,
+            append.queue_id,
+            append.queue_offset,
+            append.sys_flag,
+            bytes(append.body),
+            append.properties,
+        )
+
+    @classmethod
+    def of_record(cls, record: Record) -> "Stored":
+        return cls(
+            record.physical_offset,
+            record.size,
+            record.topic,
+            record.queue_id,
+            record.queue_offset,
+            record.sys_flag,
+            bytes(record.body),
+            record.properties,
+        )
+
+
+class Account:
+    """The account of one store over all its lives. Offsets in bytes of the log."""
+
+    def __init__(self, *, is_sync: bool) -> None:
+        self._is_sync = is_sync
+        self._log: list[Stored] = []
+        self._floor = 0
+        self._unsynced_floor = 0  # what a process may lose by its own end: nothing that was written
+        self._waiting: list[Append] = []
+        self._saves = [0]  # possible contents of the state file; 0: none
+        self.torn_heads = 0
+
+    # what happens
+
+    def write(self, appends: list[Append]) -> None:
+        """These are about to be written."""
+        self._log += map(Stored.of_append, appends)
+
+    def written(self, appends: list[Append]) -> None:
+        """The write came back."""
+        if self._log:
+            self._unsynced_floor = max(self._unsynced_floor, self._log[-1].end)
+        self._waiting += appends
+        if self._is_sync:
+            expected = {PutStatus.PENDING, PutStatus.PUT_OK}
+            assert {one.status for one in appends} <= expected
+            assert all(one.wait_flush is False for one in appends if one.status is PutStatus.PUT_OK)
+        else:
+            assert {one.status for one in appends} <= {PutStatus.PUT_OK}
+
+    def settled(self, durable: int) -> None:
+        """Acknowledgements may have arrived; the flusher calls everything below `durable` safe."""
+        self._floor = max(self._floor, durable)
+        waiting, self._waiting = self._waiting, []
+        for append in waiting:
+            if append.status is PutStatus.PENDING:
+                self._waiting.append(append)
+            elif self._is_sync and append.wait_flush and append.status is PutStatus.PUT_OK:
+                self._floor = max(self._floor, append.physical_offset + append.size)
+
+    def seen(self, result: GetResult, offset: int) -> None:
+        """A consumer got this."""
+        for record in records_of(result):
+            stored = Stored.of_record(record)
+            assert stored in self._log, f"never sent: {stored}"
+            assert stored.queue_offset == offset
+            offset += 1
+            if self._is_sync:
+                self._floor = max(self._floor, stored.end)
+
+    def stopped(self) -> None:
+        """A clean stop: everything is safe."""
+        self._waiting.clear()
+        self._floor = self._unsynced_floor
+
+    def killed(self) -> None:
+        """The process ended; the kernel still has all that was written."""
+        self._waiting.clear()
+
+    def cut(self) -> None:
+        """The power went: what was not safe may be gone."""
+        self._waiting.clear()
+        self._unsynced_floor = self._floor
+
+    def save(self, number: int) -> None:
+        """A save of the state file is about to begin."""
+        self._saves.append(number)
+
+    def saved(self, number: int) -> None:
+        """It came back."""
+        self._saves = [number]
+
+    def loaded(self, number: int | None) -> None:
+        """What the state file says at a start."""
+        assert (number or 0) in self._saves, f"the state file says {number}, not one of {self._saves}"
+        self._saves = [number or 0]
+
+    # what must hold
+
+    def check(self, store: MessageStore) -> None:
+        """AssertionError with what does not hold, for a store that was just loaded."""
+        floor = max(self._floor, self._unsynced_floor)
+        records = log_of(store)
+        for owed, found in zip(self._log, records, strict=False):
+            assert (found.at, found.size, found.body) == (owed.at, owed.size, owed.body), f"{found} instead of {owed}"
+            if owed.end <= floor:
+                assert found._replace(sys_flag=0) == owed._replace(sys_flag=0), f"{found} instead of {owed}"
+            elif found._replace(sys_flag=0) != owed._replace(sys_flag=0):
+                self.torn_heads += 1
+        assert len(records) <= len(self._log), f"never sent: {records[len(self._log)]}"
+        lost = [owed for owed in self._log[len(records) :] if owed.end <= floor]
+        assert not lost, f"lost below {floor}: {lost[0]}"
+        self._log = records
+        self._unsynced_floor = max(floor, records[-1].end if records else 0)
+        self._check_queues(store, records)
+
+    def _check_queues(self, store: MessageStore, records: list[Stored]) -> None:
+        expected: dict[tuple[str, int], list[Stored]] = {}
+        for record in records:
+            if has_unit(record.sys_flag):
+                expected.setdefault((record.topic, record.queue_id), []).append(record)
+        for key, queue in store._queues.by_key.items():
+            owed = expected.pop(key, [])
+            assert (queue.min_offset, queue.end, queue.next_offset) == (0, len(owed), len(owed)), f"{queue!r}: {owed}"
+            for offset, record in enumerate(owed):
+                unit = queue.unit(offset)
+                assert unit is not None
+                assert (record.queue_offset, unit[:2]) == (offset, (record.at, record.size)), f"{queue!r} at {offset}"
+        assert not expected, f"no queue for {expected}"
+
+
+def log_of(store: MessageStore) -> list[Stored]:
+    """Every record of a loaded store's log; behind its end there is nothing."""
+    records: list[Stored] = []
+    end = store.min_physical_offset
+    for segment in store._log.files.segments:
+        last_at = 0
+        for found in iterate(segment.view):
+            last_at = -1
+            if isinstance(found, Record):
+                records.append(Stored.of_record(found))
+                end = found.physical_offset + found.size
+                last_at = found.position + found.size
+        if last_at >= 0:
+            assert not any(segment.view[last_at:]), f"something stands behind the end in {segment!r}"
+    assert end == store.max_physical_offset, f"log ends at {end}, the store says {store.max_physical_offset}"
+    return records

@@ -1,0 +1,298 @@
+"""Power cuts: one seed is one store that lives through a few lives, each ended by a cut, a kill or a stop.
+
+    python -m tests.crash.power_cut --seeds 1000000 --jobs 2      a summary at the end, failing seeds as they come
+    python -m tests.crash.power_cut --seed 4711                   that one alone, telling every step
+
+A life sends, reads, lets flushers run, saves a state file, and ends at a system call chosen by the seed, on a disk that
+then forgets what was not synced (tests/harness/simulated_disk.py). The next life opens what is left; that recovery may
+itself be cut, three times over. `Life` keeps the account; `tests.crash.account` says what must hold.
+"""
+
+import argparse
+import json
+import logging
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from broker.store.append import Append, PutStatus
+from broker.store.message_store import MessageStore
+from broker.store.state_file import StateFile
+from tests.crash.account import Account
+from tests.harness.simulated_disk import PowerCut, SimulatedDisk
+from tests.harness.stepped_helpers import SteppedHelpers, stepped_helpers
+from tests.harness.stores import Clock, config_of, message
+
+MEMORY: Final = Path("/dev/shm")
+NESTED_CUTS: Final = 3
+QUEUES: Final = [("A", 0), ("A", 1), ("B", 0), ("B-1", 2)]
+_PREPARED, _ROLLBACK = 4, 12
+
+
+class Run:
+    """Everything that one seed decides. `tell` gets a line per step."""
+
+    def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, tell: Callable[[str], None]) -> None:
+        self.rng = rng = Random(seed)
+        self.helpers = helpers
+        self.tell = tell
+        self.clock = Clock()
+        self.disk = SimulatedDisk(scratch)
+        self.root = scratch / "store"
+        self.is_sync = rng.random() < 0.7
+        self.config = config_of(
+            self.root,
+            sync=self.is_sync,
+            mapped_file_size_commit_log=rng.choice((2048, 4096, 8192)),
+            mapped_file_size_consume_queue=rng.choice((100, 200, 2000)),
+        )
+        self.account = Account(is_sync=self.is_sync)
+        self.store = self._new_store()
+        self.counter = 0
+        tell(f"seed={seed} sync={self.is_sync} segment={self.config.mapped_file_size_commit_log}")
+
+    def run(self) -> None:
+        """AssertionError, or whatever the store raises, if something does not hold."""
+        for _ in range(self.rng.randint(1, 3)):
+            self._open()
+            try:
+                self._live()
+            except PowerCut:
+                self.tell(f"ended at call {self.disk.calls}")
+                self._end()
+        self._open()
+        self.store.close()
+        self.account.stopped()
+        self._open()
+        self.helpers.forget(self.store)
+
+    # opening
+
+    def _new_store(self) -> MessageStore:
+        return MessageStore(self.config, self.clock, disk=self.disk)
+
+    def _open(self) -> None:
+        for _ in range(NESTED_CUTS):
+            if not self._load(self.rng.random() < 0.4):
+                break
+            self._end()
+        else:
+            self._load(False)
+        self.account.check(self.store)
+        if self.rng.random() < 0.4:
+            self._load_again()
+        self._check_state()
+        self.store.start()
+
+    def _load(self, cut: bool) -> bool:
+        """Whether the load was cut."""
+        self.store = self._new_store()
+        if cut:
+            self.disk.cut_at = self.disk.calls + self.rng.randint(1, 40)
+        try:
+            found = self.store.load()
+        except PowerCut:
+            self.tell(f"recovery ended at call {self.disk.calls}")
+            return True
+        self.tell(f"recovered {found}")
+        self.disk.revive()
+        return False
+
+    def _load_again(self) -> None:
+        """A second recovery finds nothing to do, and does nothing."""
+        before = self.disk.snapshot()
+        self.helpers.forget(self.store)
+        self._load(False)
+        after = self.disk.snapshot()
+        changed = [path for path in before.keys() | after.keys() if before.get(path) != after.get(path)]
+        assert not changed, f"changed by a second recovery: {changed}"
+        self.account.check(self.store)
+
+    def _end(self) -> None:
+        """The process is gone; mostly the power too."""
+        self.helpers.forget(self.store)
+        if self.rng.random() < 0.8:
+            self.tell("cut")
+            self.disk.cut(self.rng)
+            self.account.cut()
+        else:
+            self.tell("killed")
+            self.disk.revive()
+            self.account.killed()
+
+    # living
+
+    def _live(self) -> None:
+        rng = self.rng
+        steps = rng.randint(3, 25)
+        self.disk.cut_at = self.disk.calls + rng.randint(1, 12 * steps)
+        actions = (self._send, self._send_batch, self._get, self._flush, self._allocate, self._pass_time, self._save)
+        for _ in range(steps):
+            (action,) = rng.choices(actions, (8, 2, 3, 6, 1, 3, 2))
+            action()
+        if rng.random() < 0.3:
+            self.store.close()
+            self.account.stopped()
+            self.tell("stopped")
+        else:
+            raise PowerCut
+
+    def _message(self, topic: str, queue_id: int) -> Append:
+        rng = self.rng
+        self.counter += 1
+        size = rng.choice((0, 10, 60, 200, 500, 1200)) + rng.randint(0, 40)
+        body = b"%d:" % self.counter + rng.randbytes(size)
+        return message(
+            body,
+            topic,
+            queue_id,
+            tag=rng.choice(("", "tag")),
+            sys_flag=rng.choices((0, _PREPARED, _ROLLBACK), (8, 1, 1))[0],
+            wait_flush=rng.random() < 0.8,
+        )
+
+    def _send(self) -> None:
+        turn = [self._message(*self.rng.choice(QUEUES)) for _ in range(self.rng.randint(1, 4))]
+        for append in turn:
+            self.store.put(append)
+        self._commit(turn)
+
+    def _send_batch(self) -> None:
+        queue = self.rng.choice(QUEUES)
+        turn = [self._message(*queue) for _ in range(self.rng.randint(1, 3))]
+        self.store.put_batch(turn)
+        self._commit(turn)
+
+    def _commit(self, turn: list[Append]) -> None:
+        accepted = [append for append in turn if append.status is PutStatus.PENDING]
+        assert len(accepted) == len(turn) or {append.status for append in turn} == {PutStatus.MESSAGE_ILLEGAL}
+        self.account.write(accepted)
+        self.store.commit()
+        self.account.written(accepted)
+        self.tell(f"sent {[(one.topic, one.queue_id, one.queue_offset, one.physical_offset) for one in accepted]}")
+
+    def _get(self) -> None:
+        topic, queue_id = self.rng.choice(QUEUES)
+        begin = self.store.min_offset(topic, queue_id)
+        end = self.store.max_offset(topic, queue_id)
+        if end:
+            offset = self.rng.randint(begin or 0, end - 1)
+            self.account.seen(self.store.get(topic, queue_id, offset, 32), offset)
+            self.tell(f"got {topic}/{queue_id} from {offset} of {end}")
+
+    def _flush(self) -> None:
+        """One round of a flusher; while it waits for the disk, the loop may send."""
+        flusher = self.rng.choice(self.helpers.flushers)
+        self.tell(f"flush {flusher!r}")
+
+        def send_meanwhile(call: str, path: str) -> None:
+            if self.rng.random() < 0.15:
+                self.disk.before_call = lambda call, path: None
+                self._send()
+
+        self.disk.before_call = send_meanwhile
+        try:
+            self.helpers.sync(flusher)
+        finally:
+            self.disk.before_call = lambda call, path: None
+        self.store.step(self.clock.now_ms)
+        self.account.settled(self.helpers.flushers[0].done.end)
+
+    def _allocate(self) -> None:
+        self.helpers.make_segments()
+
+    def _pass_time(self) -> None:
+        self.clock.now_ms += self.rng.choice((1, 200, 1_100, 4_000, 61_000))
+        self.store.step(self.clock.now_ms)
+
+    # the state file
+
+    def _state_file(self) -> StateFile:
+        return StateFile(self.root / "config" / "topics.json", validate=json.loads, disk=self.disk)
+
+    def _save(self) -> None:
+        self.counter += 1
+        self.account.save(self.counter)
+        self.state.save(json.dumps([self.counter, "x" * self.rng.choice((0, 600, 1500))]).encode())
+        self.account.saved(self.counter)
+        self.tell(f"saved {self.counter}")
+
+    def _check_state(self) -> None:
+        self.state = self._state_file()
+        data = self.state.load()
+        self.account.loaded(None if data is None else json.loads(data)[0])
+
+
+def run_seed(seed: int, tell: Callable[[str], None] = lambda line: None) -> None:
+    """One run, in memory if there is a file system there; raises if something does not hold."""
+    scratch = Path(tempfile.mkdtemp(prefix="power-cut-", dir=MEMORY if MEMORY.is_dir() else None))
+    try:
+        with stepped_helpers() as helpers:
+            Run(seed, scratch, helpers, tell).run()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def failure_of(seed: int) -> tuple[int, str]:
+    """The seed, and what did not hold: "" if all did."""
+    logging.disable(logging.CRITICAL)
+    try:
+        run_seed(seed)
+    except Exception as problem:  # noqa: BLE001 (a run may fail in any way)
+        return seed, f"{type(problem).__name__}: {problem}"
+    return seed, ""
+
+
+def failures(seeds: Iterable[int], jobs: int) -> "Iterable[tuple[int, str]]":
+    """`failure_of` every seed, in any order."""
+    if jobs <= 1:
+        yield from map(failure_of, seeds)
+        return
+    with multiprocessing.Pool(jobs) as pool:
+        yield from pool.imap_unordered(failure_of, seeds, chunksize=50)
+
+
+def main() -> int:
+    """The command; 1 if a seed failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.power_cut", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=3_000, help="how many")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seed", type=int, help="this one alone, telling every step")
+    options = parser.parse_args()
+    if options.seed is not None:
+        logging.basicConfig(level=logging.DEBUG, format="        %(name)s %(message)s", stream=sys.stdout)
+        try:
+            run_seed(options.seed, print)
+        except Exception:  # noqa: BLE001 (a run may fail in any way)
+            traceback.print_exc(file=sys.stdout)
+            return 1
+        return 0
+    return _sweep(range(options.first, options.first + options.seeds), options.jobs)
+
+
+def _sweep(seeds: range, jobs: int) -> int:
+    began = time.monotonic()
+    failed = done = 0
+    for seed, problem in failures(seeds, jobs):
+        done += 1
+        if problem:
+            failed += 1
+            print(f"\rseed {seed}: {problem}")
+        if done % 100 == 0:
+            print(f"\r{done}/{len(seeds)} seeds, {failed} failed", end="", flush=True)
+    spent = time.monotonic() - began
+    print(f"\r{done} seeds, {failed} failed, {spent:.0f} s, {1000 * spent * jobs / done:.1f} ms of a process each")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
