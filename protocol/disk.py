@@ -1,20 +1,25 @@
-"""The layouts of a store directory other than the record: queue unit, checkpoint, file names.
+"""The layouts of a store directory other than the record: queue unit, index, checkpoint, file names.
 
     consumequeue/<topic>/<queue id>/<20 digits>    units of 20 bytes: physical offset int64, record size int32,
                                                    tags code int64 (a tag's Java hash, sign-extended; or a deliver time)
     commitlog/<20 digits>                          records (protocol.record)
+    index/<17 digits>                              header of 40 bytes, slots of 4, items of 20 (`IndexLayout`)
     checkpoint                                     4096 bytes: five int64, the rest zero
 
 Segments are named after the offset of their first byte, in 20 decimal digits. Units of nobody (queues whose first
-offset is not 0 begin with them) carry the size 7fffffff. All numbers are big-endian and signed.
+offset is not 0 begin with them) carry the size 7fffffff. Index files are named after the local time of their creation.
+All numbers are big-endian and signed.
 
-Source: docs/formats.md, "Store directory", "ConsumeQueue", "Checkpoint".
+Source: docs/formats.md, "Store directory", "ConsumeQueue", "IndexFile", "Checkpoint".
 """
 
 from struct import Struct
 from typing import Final, Self
 
 import msgspec
+
+from protocol.codes import SysFlag
+from protocol.message import ENTRY_END, PropertyName, decode_properties, java_hash
 
 UNIT_SIZE: Final = 20
 UNIT: Final = Struct(">qiq")
@@ -24,11 +29,25 @@ FILLER_UNIT: Final = UNIT.pack(0, FILLER_RECORD_SIZE, 0)
 CHECKPOINT_SIZE: Final = 4096
 _CHECKPOINT: Final = Struct(">qqqqq")
 
+INDEX_HEADER_SIZE: Final = 40
+INDEX_SLOT_SIZE: Final = 4
+INDEX_ITEM_SIZE: Final = 20
+INDEX_ITEM: Final = Struct(">iqii")  # key hash, physical offset, seconds since the header's begin, previous item
+_INDEX_HEADER: Final = Struct(">qqqqii")
+
 OFFSET_DIGITS: Final = 20
+INDEX_NAME_DIGITS: Final = 17
+
+_ENTRY_END: Final = ENTRY_END.encode()
+_UNIQ_KEY: Final = f"\x02{PropertyName.UNIQ_KEY}\x01".encode()
+_KEYS: Final = f"\x02{PropertyName.KEYS}\x01".encode()
+_FIRST_UNIQ_KEY: Final = _UNIQ_KEY[1:]
+_FIRST_KEYS: Final = _KEYS[1:]
 
 COMMIT_LOG_DIRECTORY: Final = "commitlog"
 CONSUME_QUEUE_DIRECTORY: Final = "consumequeue"
 BATCH_CONSUME_QUEUE_DIRECTORY: Final = "batchconsumequeue"
+INDEX_DIRECTORY: Final = "index"
 CONFIG_DIRECTORY: Final = "config"
 CHECKPOINT_FILE: Final = "checkpoint"
 ABORT_FILE: Final = "abort"
@@ -45,6 +64,104 @@ def parse_offset_file_name(name: str) -> int | None:
     if len(name) == OFFSET_DIGITS and name.isascii() and name.isdigit():
         return int(name)
     return None
+
+
+# --- index ----------------------------------------------------------------------------------------
+
+
+class IndexLayout(msgspec.Struct, frozen=True):
+    """Where things stand in an index file of `slots` slots and `items` items. Item 0 is never used."""
+
+    slots: int
+    items: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.item_at(self.items)
+
+    def slot_at(self, slot: int) -> int:
+        """The byte of a slot: int32, the newest item of its chain, 0 for none."""
+        return INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * slot
+
+    def item_at(self, number: int) -> int:
+        """The byte of an item."""
+        return INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * self.slots + INDEX_ITEM_SIZE * number
+
+
+class IndexHeader(msgspec.Struct):
+    """The head of an index file: store times in ms and physical offsets of its first and last message.
+
+    `next_item` is the number that the next item gets; the file is full when that reaches the layout's `items`.
+    """
+
+    begin_timestamp: int = 0
+    end_timestamp: int = 0
+    begin_offset: int = 0
+    end_offset: int = 0
+    used_slots: int = 0
+    next_item: int = 1
+
+    def encode(self) -> bytes:
+        """Its 40 bytes."""
+        times_and_offsets = self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset
+        return _INDEX_HEADER.pack(*times_and_offsets, self.used_slots, self.next_item)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """From the file's first bytes; a file that nothing was put into says 0 where the next item is 1."""
+        header = cls(*_INDEX_HEADER.unpack_from(data))
+        header.next_item = max(header.next_item, 1)
+        return header
+
+
+def parse_index_file_name(name: str) -> int | None:
+    """The number that an index file's name is; None for any other name."""
+    if len(name) == INDEX_NAME_DIGITS and name.isascii() and name.isdigit():
+        return int(name)
+    return None
+
+
+def index_hash(key: str) -> int:
+    """The hash of `topic#key`: Java's without its sign, 0 for the one number that has no positive."""
+    return abs(java_hash(key)) & 0x7FFF_FFFF
+
+
+def index_keys(properties: bytes) -> list[bytes]:
+    """What a message with these properties is found by: its unique key, then the pieces of its KEYS."""
+    unique = _last_value(properties, _UNIQ_KEY, _FIRST_UNIQ_KEY)
+    keys = _last_value(properties, _KEYS, _FIRST_KEYS)
+    found = [unique] if unique else []
+    if b" " in keys:
+        found += filter(None, keys.split(b" "))
+    elif keys:
+        found.append(keys)
+    return found
+
+
+def is_indexed(sys_flag: int) -> bool:
+    """Whether messages of this sysFlag are found by key: all but those rolled back."""
+    return sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.TRANSACTION_ROLLBACK
+
+
+def _last_value(properties: bytes, entry: bytes, first_entry: bytes) -> bytes:
+    """As `protocol.message.property_value`, in bytes; b"" when there is none."""
+    at = properties.rfind(entry)
+    if at >= 0:
+        at += len(entry)
+    elif properties.startswith(first_entry):
+        at = len(first_entry)
+    else:
+        return b""
+    end = properties.find(_ENTRY_END, at)
+    value = properties[at:end] if end >= 0 else properties[at:]
+    if value:
+        return value
+    text = properties.decode("utf-8", "replace")  # an empty value counts as absent; an earlier duplicate may have one
+    return decode_properties(text).get(first_entry[:-1].decode(), "").encode()
+
+
+# --- checkpoint -----------------------------------------------------------------------------------
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

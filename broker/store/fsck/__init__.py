@@ -1,0 +1,11 @@
+"""Every invariant of a store directory, checked and told; records shown; queues and index rebuilt from the log.
+
+for finding in check(Path("store")):
+    print(finding.severity, finding.file, finding.offset, finding.what)
+"""
+
+from broker.store.fsck.directory import check
+from broker.store.fsck.findings import Finding, Progress, Severity
+from broker.store.fsck.sizes import Sizes
+
+__all__ = ["Finding", "Progress", "Severity", "Sizes", "check"]

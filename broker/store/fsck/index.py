@@ -1,0 +1,223 @@
+"""The index against the log: every item has its record, every key of every message has its item.
+
+Both lie in the order of the log. For each stretch of it, the pairs (physical offset, key hash) that its messages ought
+to have are set against those of the items that point there, file by file, as numbers of 64 bits.
+
+Records of deleted topics may have items or not. What is not told: a second item for the same key, which only makes an
+answer longer (a recovery of RocketMQ leaves such).
+
+Source: docs/formats.md, "IndexFile".
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
+from broker.store.fsck.index_files import IndexOnDisk, Items, Numbers
+from broker.store.fsck.log import LogCheck
+from protocol.disk import INDEX_DIRECTORY, IndexLayout, index_hash, index_keys, is_indexed, parse_index_file_name
+from protocol.record import Record
+
+_PENDING_PAIRS: Final = 1 << 16
+_HASH_BITS: Final = 31
+_MOST_BYTES: Final = 1 << 31  # of the log in one comparison: more would not fit beside the hash
+
+
+class IndexCheck:
+    """Fed with the log's records in order."""
+
+    def __init__(
+        self,
+        root: Path,
+        layout: IndexLayout,
+        log: LogCheck,
+        found: Findings,
+        *,
+        crashed: bool,
+        deleted: Mapping[str, int],
+    ) -> None:
+        self._root = root
+        self._layout = layout
+        self._log = log
+        self._found = found
+        self._crashed = crashed
+        self._deleted = deleted
+        self._files: list[IndexOnDisk] = []
+        self._offsets: list[int] = []  # of the pairs not yet compared
+        self._hashes: list[int] = []
+        self._times: list[int] = []
+        self._optional: list[bool] = []
+        self._keyed = 0
+        self._expired = 0
+        self._first_expired = -1
+        self.newest = 0
+
+    # before the log
+
+    def check_files(self, progress: OnProgress) -> None:
+        """Every file for itself."""
+        directory = self._root / INDEX_DIRECTORY
+        names = sorted(os.listdir(directory)) if directory.is_dir() else []
+        for name in names:
+            if (directory / name).is_file():
+                self._check_file(name)
+            progress(Progress("index files", names.index(name) + 1, len(names)))
+
+    def _check_file(self, name: str) -> None:
+        file = f"{INDEX_DIRECTORY}/{name}"
+        length = (self._root / file).stat().st_size
+        if parse_index_file_name(name) is None:
+            self._add("stranger", Severity.NOTE, file, None, "no index file's name", "nobody reads it")
+        elif length != self._layout.size:
+            what = f"the file has {length} bytes, {self._layout.size} are right"
+            self._add("length", Severity.DAMAGE, file, 0, what, "the next start builds the index anew")
+        else:
+            index = IndexOnDisk(self._root, name, self._layout)
+            index.check(self._found, self._repairable)
+            self._files.append(index)
+
+    @property
+    def _repairable(self) -> Severity:
+        return Severity.WARNING if self._crashed else Severity.DAMAGE
+
+    # with the log
+
+    def add(self, records: Sequence[Record]) -> None:
+        """The next records of the log."""
+        for record in records:
+            if not is_indexed(record.sys_flag):
+                continue
+            keys = index_keys(record.properties)
+            if not keys:
+                continue
+            is_optional = bool(self._deleted) and record.physical_offset < self._deleted.get(record.topic, 0)
+            if self._offsets and record.physical_offset - self._offsets[0] > _MOST_BYTES:
+                self._compare(record.physical_offset)
+            for key in keys:
+                self._offsets.append(record.physical_offset)
+                self._hashes.append(index_hash(f"{record.topic}#{key.decode('utf-8', 'replace')}"))
+                self._times.append(record.store_timestamp)
+                self._optional.append(is_optional)
+        if len(self._offsets) >= _PENDING_PAIRS:
+            self._compare(self._log.end)
+
+    def _compare(self, end: int) -> None:
+        """The gathered pairs against the items of the same stretch, which ends before byte `end` of the log."""
+        offsets, hashes, times = np.array(self._offsets), np.array(self._hashes), np.array(self._times)
+        optional = np.array(self._optional, bool)
+        for gathered in (self._offsets, self._hashes, self._times, self._optional):
+            gathered.clear()
+        self._keyed += len(offsets)
+        if not self._files:
+            return
+        base = int(offsets[0]) if len(offsets) else 0
+        pairs = ((offsets - base) << _HASH_BITS) + hashes if len(offsets) else np.empty(0, np.int64)
+        order = np.argsort(pairs, kind="stable")
+        has_item = optional.copy()
+        for index in self._files:
+            numbers, items = index.take_up_to(end)
+            if len(numbers):
+                self._compare_items(index, numbers, items, base, pairs[order], times[order], order, has_item)
+        for number in np.flatnonzero(~has_item).tolist():
+            self._missing(int(offsets[number]), int(hashes[number]))
+
+    def _compare_items(
+        self,
+        index: IndexOnDisk,
+        numbers: Numbers,
+        items: Items,
+        base: int,
+        pairs: Numbers,
+        times: Numbers,
+        order: Numbers,
+        has_item: "np.ndarray[tuple[int], np.dtype[np.bool_]]",
+    ) -> None:
+        offsets = items["offset"].astype(np.int64)
+        of_items = (np.clip(offsets - base, -1, 1 << 32) << _HASH_BITS) + items["hash"]
+        at = np.minimum(np.searchsorted(pairs, of_items), max(len(pairs) - 1, 0))
+        agrees = (pairs[at] == of_items) if len(pairs) else np.zeros(len(items), bool)
+        for left in np.flatnonzero(~agrees).tolist():
+            self._astray(index, int(numbers[left]), int(offsets[left]))
+        places = at[agrees]
+        has_item[order[_equal_ones(pairs, pairs[places])]] = True
+        self._check_seconds(index, numbers[agrees], items[agrees], times[places])
+
+    def _check_seconds(self, index: IndexOnDisk, numbers: Numbers, items: Items, times: Numbers) -> None:
+        """Item 1 may count from another beginning, that of the file before."""
+        begin = index.header.begin_timestamp
+        expected = np.clip((times - begin) // 1000, 0, (1 << 31) - 1)
+        if len(numbers) and numbers[0] == 1:
+            index.first_time = int(times[0])
+        if len(numbers) and numbers[-1] == index.count:
+            index.last_time = int(times[-1])
+        for wrong in np.flatnonzero((items["seconds"] != expected) & (numbers != 1)).tolist():
+            what = f"item {numbers[wrong]} says {items['seconds'][wrong]} s, its record {expected[wrong]} s"
+            at = index.place_of(int(numbers[wrong]))
+            self._add("seconds", self._repairable, index.name, at, what, "queries by key and time miss the message")
+
+    def _missing(self, physical_offset: int, key_hash: int) -> None:
+        file, at = self._log.place_of(physical_offset)
+        what = f"record {physical_offset} is not in the index by its key of hash {key_hash}"
+        follows = "the next start puts it there" if self._crashed else "queries by that key miss the message"
+        self._add("unindexed", self._repairable, file, at, what, follows)
+
+    def _astray(self, index: IndexOnDisk, number: int, physical_offset: int) -> None:
+        if 0 <= physical_offset < self._log.start:
+            self._first_expired = physical_offset if not self._expired else self._first_expired
+            self._expired += 1
+            return
+        what = f"item {number} points at {physical_offset}: no sound record with that key there"
+        follows = "queries by key pass over it"
+        self._add("item", self._repairable, index.name, index.place_of(number), what, follows)
+
+    # behind the log
+
+    def finish(self) -> None:
+        """What the records of the log do not account for, and the headers."""
+        self._compare(1 << 62)
+        for index in self._files:
+            if index.count:
+                self._check_header(index)
+        if self._expired:
+            what = f"{self._expired} index entries without a record, first at {self._first_expired}"
+            follows = "they are of messages that retention took; queries pass over them"
+            self._add("note", Severity.NOTE, INDEX_DIRECTORY, None, what, follows)
+        if self._keyed and not self._files:
+            follows = "queries by key find nothing; right only where messageIndexEnable is false"
+            self._add(
+                "none", Severity.WARNING, INDEX_DIRECTORY, None, "messages have keys, and there is no index", follows
+            )
+
+    def _check_header(self, index: IndexOnDisk) -> None:
+        header = index.header
+        self.newest = max(self.newest, header.end_timestamp)
+        first, last = index.items(1, 2)["offset"][0], index.items(index.count, index.count + 1)["offset"][0]
+        for name, at, said, is_right in (
+            ("begins at offset", 16, header.begin_offset, first),
+            ("ends at offset", 24, header.end_offset, last),
+        ):
+            if said != is_right:
+                what = f"the header {name} {said}, its items {is_right}"
+                self._add("header", self._repairable, index.name, at, what, "recovery and queries pass over items")
+        for name, at, said, is_right in (
+            ("first", 0, header.begin_timestamp, index.first_time),
+            ("last", 8, header.end_timestamp, index.last_time),
+        ):
+            if is_right is not None and said != is_right:
+                what = f"the header's {name} time is {said}, that of its message {is_right}"
+                self._add("header", self._repairable, index.name, at, what, "queries by key and time miss messages")
+
+    def _add(self, kind: str, severity: Severity, file: str, offset: int | None, what: str, follows: str) -> None:
+        self._found.add(kind, Finding(severity, file, offset, what, follows))
+
+    def __repr__(self) -> str:
+        return f"<IndexCheck files={len(self._files)}>"
+
+
+def _equal_ones(pairs: Numbers, values: Numbers) -> Numbers:
+    """Places in the sorted `pairs` of everything that equals one of `values`."""
+    return np.flatnonzero(np.isin(pairs, values))

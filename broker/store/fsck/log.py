@@ -1,0 +1,207 @@
+"""The log, record by record, from its first byte to its last.
+
+A record is sound if its magic, lengths and body CRC agree, it stands at its own physical offset, and, if it carries a
+checksum of the whole (`enabledAppendPropCRC`), that agrees too. Where none stands, the next sound one is searched for:
+a record elsewhere cannot pass for one here, as it says where it stands. So one bad record does not hide those behind
+it, and what is bad is told as a range.
+
+The end of the log is where records cease for good. Zeros up to the end of the segment are as it should be; anything
+else there is a torn end if the last broker crashed, else damage.
+
+Source: docs/formats.md, "CommitLog record", "Checking one record", "End-of-file blank".
+"""
+
+import mmap
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from isal.isal_zlib import crc32
+
+from broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
+from broker.store.fsck.segments import SegmentFile, check_segments, check_strangers, segment_files, written
+from broker.store.reput import has_unit
+from protocol.disk import COMMIT_LOG_DIRECTORY
+from protocol.message import PropertyName
+from protocol.record import BLANK_SIZE, CRC_MASK, MAGIC_V1, MAGIC_V2, Blank, Damaged, Record, parse
+
+_AT_ONCE: Final = 2_048  # records given to the other checks at a time
+_PROGRESS_BYTES: Final = 1 << 24
+_MAGICS: Final = tuple(struct.pack(">i", magic) for magic in (MAGIC_V1, MAGIC_V2))
+_CRC_SIZE: Final = 20
+_CRC_START: Final = f"{PropertyName.CRC32}\x01".encode()
+
+
+class LogCheck:
+    """Reads the log of `root`. After `records`: [`start`, `end`) is what is left of it, `newest` its last store time
+    (ms), `damages` how many places in it are bad."""
+
+    def __init__(self, root: Path, size: int, found: Findings, *, crashed: bool, progress: OnProgress) -> None:
+        self.segments = segment_files(root, COMMIT_LOG_DIRECTORY)
+        self.start = self.segments[0].start if self.segments else 0
+        self.end = self.start
+        self.newest = 0
+        self.records_read = 0
+        self.damages = 0
+        self._size = size
+        self._found = found
+        self._tail = Severity.WARNING if crashed else Severity.DAMAGE
+        self._progress = progress
+        self._open: tuple[SegmentFile, int, str] | None = None  # where records ceased, perhaps for good
+        check_strangers(root, COMMIT_LOG_DIRECTORY, found)
+        check_segments(self.segments, size, found)
+
+    def records(self) -> Iterator[list[Record]]:
+        """The sound records in order, some thousands at a time; they are gone with the next ones."""
+        total = sum(segment.length for segment in self.segments)
+        done = 0
+        for segment in self.segments:
+            if segment.length:
+                for batch in self._records_of(segment):
+                    yield batch
+                    at = batch[-1].position
+                    self._progress(Progress("log", done + at, total))
+            done += segment.length
+            self._progress(Progress("log", done, total))
+        self._finish()
+
+    def _records_of(self, segment: SegmentFile) -> Iterator[list[Record]]:
+        with open(segment.path, "rb") as file:
+            whole = mmap.mmap(file.fileno(), segment.length, access=mmap.ACCESS_READ)
+        whole.madvise(mmap.MADV_SEQUENTIAL)
+        view = memoryview(whole)[: self._size]
+        batch: list[Record] = []
+        at = 0
+        while True:
+            record, at = self._next(segment, view, whole, at)
+            if record is None:
+                break
+            batch.append(record)
+            at += record.size
+            if len(batch) == _AT_ONCE:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    def _next(self, segment: SegmentFile, view: memoryview, whole: mmap.mmap, at: int) -> tuple[Record | None, int]:
+        """The record at `at`, or the next one behind what is bad there; None at the end of the segment."""
+        parsed = parse(view, at)
+        if isinstance(parsed, Record):
+            problem = _problem(parsed, segment.start + at)
+            if not problem:
+                self._take(parsed, segment)
+                return parsed, at
+        elif isinstance(parsed, Blank):
+            problem = "" if parsed.size == self._size - at else f"a blank of {parsed.size} bytes"
+            if not problem:
+                self._check_behind_blank(segment, at)
+                return None, at
+        else:
+            problem = parsed.reason if isinstance(parsed, Damaged) else ""
+        following = _next_sound(whole, view, segment.start, at + 1)
+        if following is None:
+            self._cease(segment, at, problem)
+            return None, at
+        self._bad(segment, at, problem or "zeros where a record should be", following.physical_offset)
+        self._take(following, segment)
+        return following, following.position
+
+    def _take(self, record: Record, segment: SegmentFile) -> None:
+        if self._open is not None:
+            before, at, problem = self._open
+            self._open = None
+            self._bad(before, at, problem or "neither a record nor a blank", record.physical_offset)
+        if record.store_timestamp < self.newest:
+            what = (
+                f"stored at {record.store_timestamp}, {self.newest - record.store_timestamp} ms before an earlier one"
+            )
+            follows = "a search by time, and where a recovery begins, may be wrong"
+            self._add("time", Severity.WARNING, segment, record.position, what, follows)
+        if record.queue_offset and not has_unit(record.sys_flag) and not record.sys_flag & 0x80:
+            what = f"a transaction's record with queue offset {record.queue_offset}, not 0"
+            self._add("transaction", Severity.WARNING, segment, record.position, what, "nobody reads that field")
+        self.newest = max(self.newest, record.store_timestamp)
+        self.end = record.physical_offset + record.size
+        self.records_read += 1
+
+    def _cease(self, segment: SegmentFile, at: int, problem: str) -> None:
+        """Nothing sound follows in this segment. Whether the log ends here, later segments tell."""
+        if self._open is None:
+            self._open = segment, at, problem
+
+    def _finish(self) -> None:
+        """Where records ceased for good: zeros are right, anything else is torn."""
+        if self._open is None:
+            return
+        segment, at, problem = self._open
+        rest = written(segment.path, at, segment.length)
+        if problem:
+            follows = "a start after a crash ends the log here" + ("" if rest is None else " and clears what follows")
+            self.damages += 1
+            self._add("end", self._tail, segment, at, f"no sound record: {problem}", follows)
+        elif rest is not None:
+            what = f"{rest[1]} bytes behind the log's end at {segment.start + at} are not zero"
+            self._add("rest", self._tail, segment, rest[0], what, "they could come back to life behind a later record")
+        for later in self.segments[self.segments.index(segment) + 1 :]:
+            behind = written(later.path, 0, later.length)
+            if behind is not None:
+                what = f"{behind[1]} bytes behind the log's end at {segment.start + at} are not zero"
+                self._add("rest", self._tail, later, behind[0], what, "the next start after a crash removes the file")
+
+    def _check_behind_blank(self, segment: SegmentFile, at: int) -> None:
+        rest = written(segment.path, at + BLANK_SIZE, segment.length)
+        if rest is not None:
+            what = f"{rest[1]} bytes behind the blank are not zero"
+            self._add("blank", Severity.WARNING, segment, rest[0], what, "nobody reads them")
+
+    def _bad(self, segment: SegmentFile, at: int, problem: str, following: int) -> None:
+        self.damages += 1
+        what = f"no sound record from {segment.start + at} to {following}: {problem}"
+        follows = f"its messages are lost; a start after a crash may end the log here, and lose all from {following} on"
+        self._add("record", Severity.DAMAGE, segment, at, what, follows)
+
+    def _add(self, kind: str, severity: Severity, segment: SegmentFile, at: int, what: str, follows: str) -> None:
+        self._found.add(kind, Finding(severity, segment.name, at, what, follows))
+
+    def place_of(self, physical_offset: int) -> tuple[str, int]:
+        """File and byte in it of a byte of the log."""
+        for segment in reversed(self.segments):
+            if segment.start <= physical_offset:
+                return segment.name, physical_offset - segment.start
+        return COMMIT_LOG_DIRECTORY, physical_offset
+
+    def __repr__(self) -> str:
+        return f"<LogCheck [{self.start}, {self.end})>"
+
+
+def _problem(record: Record, position: int) -> str:
+    """What is wrong with a record that parses; "" if nothing."""
+    if record.physical_offset != position:
+        return f"a record that says it stands at {record.physical_offset}"
+    if record.queue_id < 0:
+        return f"a record of queue {record.queue_id}"
+    return "" if _whole_crc_agrees(record) else "checksum of the whole record"
+
+
+def _whole_crc_agrees(record: Record) -> bool:
+    """True as well for a record without one. docs/formats.md, "CommitLog record"."""
+    end = record.position + record.size
+    tail = bytes(record.source[end - _CRC_SIZE : end])
+    digits = tail[len(_CRC_START) : -1]
+    if not (tail.startswith(_CRC_START) and tail.endswith(b"\x02") and digits.isdigit()):
+        return True
+    return int(digits[::-1]) == crc32(record.source[record.position : end - _CRC_SIZE]) & CRC_MASK
+
+
+def _next_sound(whole: mmap.mmap, view: memoryview, start: int, at: int) -> Record | None:
+    """The first sound record at or behind byte `at` of a segment that begins at `start`."""
+    places = {magic: whole.find(magic, at + 4) for magic in _MAGICS}
+    while any(place >= 0 for place in places.values()):
+        magic, place = min(((m, p) for m, p in places.items() if p >= 0), key=lambda pair: pair[1])
+        parsed = parse(view, place - 4)
+        if isinstance(parsed, Record) and not _problem(parsed, start + place - 4):
+            return parsed
+        places[magic] = whole.find(magic, place + 1)
+    return None

@@ -1,0 +1,136 @@
+"""One consume queue's files as they lie there: where its units begin and end, read without keeping anything open.
+
+A queue is taken for what its files say, in three steps: the files themselves; then units from the first byte on, up to
+the first that is none (size or offset not positive); then nothing but zeros. Units of nobody belong to the front.
+
+Light queues (%LMQ%) have units like any other, of records that belong to other topics.
+
+Source: docs/formats.md, "ConsumeQueue".
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from broker.store.consume_queue import UNIT_DTYPE
+from broker.store.fsck.findings import Finding, Findings, Severity
+from broker.store.fsck.segments import SegmentFile, check_segments, check_strangers, segment_files, written
+from broker.store.queue_table import LIGHT_QUEUE_PREFIX
+from protocol.disk import CONSUME_QUEUE_DIRECTORY, FILLER_RECORD_SIZE, UNIT_SIZE, offset_file_name
+
+_FIRST_UNITS: Final = 200
+_MOST_UNITS: Final = 1 << 16
+
+Units = npt.NDArray[np.void]
+
+
+class QueueOnDisk:
+    """Offsets in units: the files hold units [`begin`, `end`), of which `fillers` at the front are nobody's."""
+
+    __slots__ = ("_directory", "_root", "_size", "begin", "end", "fillers", "queue_id", "topic")
+
+    def __init__(self, root: Path, topic: str, queue_id: int, size: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.begin = self.end = self.fillers = 0
+        self._root = root
+        self._directory = f"{CONSUME_QUEUE_DIRECTORY}/{topic}/{queue_id}"
+        self._size = size
+
+    @property
+    def is_light(self) -> bool:
+        """Its records belong to other topics."""
+        return self.topic.startswith(LIGHT_QUEUE_PREFIX)
+
+    def place_of(self, offset: int) -> tuple[str, int]:
+        """File (relative to the root) and byte in it of a unit, whether or not it exists."""
+        at = offset * UNIT_SIZE
+        start = at - at % self._size
+        return f"{self._directory}/{offset_file_name(start)}", at - start
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to `count` units from `offset`, over the ends of files; fewer where a file ends or is missing."""
+        parts = []
+        while count > 0:
+            name, at = self.place_of(offset)
+            part = _read(f"{self._root}/{name}", at, min(count * UNIT_SIZE, self._size - at))
+            parts.append(part)
+            offset += len(part) // UNIT_SIZE
+            count -= len(part) // UNIT_SIZE
+            if len(part) < UNIT_SIZE:
+                break
+        return b"".join(parts)
+
+    def check(self, found: Findings, rest: Severity) -> None:
+        """Look through the files. `rest`: how bad something behind the last unit is."""
+        check_strangers(self._root, self._directory, found)
+        segments = segment_files(self._root, self._directory)
+        check_segments(segments, self._size, found)
+        if not segments:
+            return
+        self.begin = self.end = segments[0].start // UNIT_SIZE
+        is_open = True
+        for segment in segments:
+            count = self._count(segment, found) if is_open else 0
+            if is_open:
+                self.end = segment.start // UNIT_SIZE + count
+            is_open = is_open and count * UNIT_SIZE == self._size
+            self._check_rest(segment, count * UNIT_SIZE, found, rest)
+        if self.end * UNIT_SIZE == segments[-1].start and len(segments) > 1 and segments[-1].length:
+            what, follows = "the last file holds no unit", "RocketMQ would take it for one unit of nothing"
+            found.add("empty", Finding(Severity.WARNING, segments[-1].name, 0, what, follows))
+
+    def _count(self, segment: SegmentFile, found: Findings) -> int:
+        """Units at the beginning of a file."""
+        count, at_once = 0, _FIRST_UNITS
+        limit = min(segment.length, self._size) // UNIT_SIZE
+        while count < limit:
+            data = _read(segment.path, count * UNIT_SIZE, min(at_once, limit - count) * UNIT_SIZE)
+            units = np.frombuffer(data, UNIT_DTYPE, len(data) // UNIT_SIZE)
+            bad = np.flatnonzero((units["size"] <= 0) | (units["physical_offset"] < 0))
+            good = int(bad[0]) if len(bad) else len(units)
+            self._count_fillers(units[:good], segment, count, found)
+            count += good
+            if len(bad) or not len(units):
+                break
+            at_once = min(at_once * 4, _MOST_UNITS)
+        return count
+
+    def _count_fillers(self, units: Units, segment: SegmentFile, at: int, found: Findings) -> None:
+        fillers = np.flatnonzero(units["size"] == FILLER_RECORD_SIZE)
+        if not len(fillers):
+            return
+        first = segment.start // UNIT_SIZE + at
+        if first == self.begin + self.fillers:
+            in_front = int(np.sum(fillers == np.arange(len(fillers))))
+            self.fillers += in_front
+            fillers = fillers[in_front:]
+        if len(fillers):
+            what = f"{len(fillers)} units of nobody behind units of messages"
+            offset = (at + int(fillers[0])) * UNIT_SIZE
+            follows = "consumers step over them; messages of those offsets are lost"
+            found.add("filler", Finding(Severity.WARNING, segment.name, offset, what, follows))
+
+    def _check_rest(self, segment: SegmentFile, at: int, found: Findings, severity: Severity) -> None:
+        rest = written(segment.path, at, segment.length)
+        if rest is not None:
+            what = f"{rest[1]} bytes behind the last unit, {self.topic}-{self.queue_id}@{self.end - 1}, are not zero"
+            follows = "they may be read as units behind the next one"
+            found.add("rest", Finding(severity, segment.name, rest[0], what, follows))
+
+    def __repr__(self) -> str:
+        return f"<QueueOnDisk {self.topic}/{self.queue_id} [{self.begin}, {self.end})>"
+
+
+def _read(path: str, at: int, count: int) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.pread(fd, count, at)
+    finally:
+        os.close(fd)

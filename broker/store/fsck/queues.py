@@ -1,0 +1,241 @@
+"""Consume queues against the log: a unit for every record, and a record behind every unit.
+
+The log says where each unit must be, and what it must say; so expected units gather for each queue and are compared
+with the file in whole runs, as bytes. What the queue offsets of the log's records cover is thereby known to be right;
+the rest of a queue's units are of nobody, of records that retention took, or point nowhere.
+
+Left out: prepared and rolled-back transactions, which get no unit; batches in one record and topics with a queue under
+batchconsumequeue/, which have another kind of queue; records of a topic that was deleted behind them.
+
+Source: docs/formats.md, "ConsumeQueue", "tagsCode", "Dispatch".
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from broker.store.consume_queue import UNIT_DTYPE, pack_units
+from broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
+from broker.store.fsck.log import LogCheck
+from broker.store.fsck.queue_files import QueueOnDisk
+from broker.store.fsck.segments import directories
+from broker.store.reput import has_unit, schedule_tags_code
+from protocol.codes import SystemTopic
+from protocol.disk import (
+    BATCH_CONSUME_QUEUE_DIRECTORY,
+    CONSUME_QUEUE_DIRECTORY,
+    FILLER_RECORD_SIZE,
+    UNIT,
+    UNIT_SIZE,
+)
+from protocol.message import PropertyName, property_value, tags_code
+from protocol.record import Record
+
+_PENDING_UNITS: Final = 1 << 16  # expected units gathered before they are compared
+_UNITS_AT_ONCE: Final = 1 << 16
+_EXTENSION_ADDRESS: Final = -(1 << 31) - 1  # tags codes up to here point into consumequeue_ext/
+
+
+class _Covered:
+    """What the log says of one queue: its records have the offsets of `ranges`, the last of which is growing."""
+
+    __slots__ = ("damages", "fields", "first", "next", "queue", "ranges")
+
+    def __init__(self, queue: QueueOnDisk, first: int, damages: int) -> None:
+        self.queue = queue
+        self.ranges: list[tuple[int, int]] = []
+        self.first = self.next = first  # of the growing range: [first, next)
+        self.fields: list[int] = []  # units not yet compared; the last of them has offset next - 1
+        self.damages = damages  # of the log when the last record came
+
+
+class QueueCheck:
+    """Fed with the log's records in order."""
+
+    def __init__(
+        self,
+        root: Path,
+        size: int,
+        log: LogCheck,
+        found: Findings,
+        *,
+        crashed: bool,
+        delay_levels: Sequence[int],
+        deleted: Mapping[str, int],
+        topics: Collection[str] | None,
+    ) -> None:
+        self._root = root
+        self._size = size
+        self._log = log
+        self._found = found
+        self._crashed = crashed
+        self._lagging = Severity.WARNING if crashed else Severity.DAMAGE
+        self._delay_levels = delay_levels
+        self._deleted = deleted
+        self._topics = topics
+        self._batch_topics = frozenset(directories(root / BATCH_CONSUME_QUEUE_DIRECTORY))
+        self._queues: dict[tuple[str, int], QueueOnDisk] = {}
+        self._covered: dict[tuple[str, int], _Covered] = {}
+        self._pending = 0
+        self._of_deleted_topics: dict[str, int] = {}
+        self._expired = 0
+
+    # before the log
+
+    def check_files(self, progress: OnProgress) -> None:
+        """Every queue's own files."""
+        topics = directories(self._root / CONSUME_QUEUE_DIRECTORY)
+        for number, topic in enumerate(topics):
+            for name in directories(self._root / CONSUME_QUEUE_DIRECTORY / topic):
+                if name.isascii() and name.isdigit():
+                    queue = QueueOnDisk(self._root, topic, int(name), self._size)
+                    queue.check(self._found, self._lagging)
+                    self._queues[topic, int(name)] = queue
+            progress(Progress("queue files", number + 1, len(topics)))
+
+    # with the log
+
+    def add(self, records: Sequence[Record]) -> None:
+        """The next records of the log."""
+        for record in records:
+            if has_unit(record.sys_flag) and record.topic not in self._batch_topics:
+                if self._deleted and record.physical_offset < self._deleted.get(record.topic, 0):
+                    continue
+                self._expect(record)
+        if self._pending >= _PENDING_UNITS:
+            self._compare_all()
+
+    def _expect(self, record: Record) -> None:
+        key = record.topic, record.queue_id
+        covered = self._covered.get(key)
+        if covered is None:
+            queue = self._queues.get(key) or QueueOnDisk(self._root, *key, self._size)
+            covered = self._covered[key] = _Covered(queue, record.queue_offset, self._log.damages)
+        elif record.queue_offset != covered.next:
+            self._jump(covered, record)
+        covered.fields += (record.physical_offset, record.size, self.tags_code_of(record))
+        covered.next += 1
+        covered.damages = self._log.damages
+        self._pending += 1
+
+    def tags_code_of(self, record: Record) -> int:
+        """What the unit of a record says of its tags."""
+        properties = record.properties
+        code = tags_code(property_value(properties.decode("utf-8", "replace"), PropertyName.TAGS))
+        if record.topic == SystemTopic.SCHEDULE:
+            return schedule_tags_code(properties, record.store_timestamp, code, self._delay_levels)
+        return code
+
+    def _jump(self, covered: _Covered, record: Record) -> None:
+        """Queue offsets that do not follow each other: right only where the log lost what stood between."""
+        self._compare(covered)
+        covered.ranges.append((covered.first, covered.next))
+        if covered.damages == self._log.damages or record.queue_offset < covered.next:
+            what = f"{_name(record)} follows offset {covered.next - 1} of its queue"
+            follows = "consumers get messages twice, out of order, or not at all"
+            file, at = self._log.place_of(record.physical_offset)
+            self._found.add("sequence", Finding(Severity.DAMAGE, file, at, what, follows))
+        covered.first = covered.next = record.queue_offset
+
+    def _compare_all(self) -> None:
+        for covered in self._covered.values():
+            if covered.fields:
+                self._compare(covered)
+        self._pending = 0
+
+    def _compare(self, covered: _Covered) -> None:
+        fields = covered.fields
+        count = len(fields) // 3
+        first = covered.next - count
+        there = covered.queue.read(first, count) if covered.queue.end > first else b""
+        if there != pack_units(fields):
+            for number in range(count):
+                expected = (fields[3 * number], fields[3 * number + 1], fields[3 * number + 2])
+                unit = there[number * UNIT_SIZE : (number + 1) * UNIT_SIZE]
+                self._compare_unit(covered.queue, first + number, expected, unit)
+        covered.fields = []
+
+    def _compare_unit(self, queue: QueueOnDisk, offset: int, expected: tuple[int, int, int], unit: bytes) -> None:
+        name = f"{queue.topic}-{queue.queue_id}@{offset}"
+        if offset >= queue.end or len(unit) < UNIT_SIZE:
+            self._missing(queue, name, expected[0])
+            return
+        there = UNIT.unpack(unit)
+        if there == expected or (there[:2] == expected[:2] and there[2] <= _EXTENSION_ADDRESS):
+            return
+        file, at = queue.place_of(offset)
+        what = f"the unit {name} says {there}, its record {expected} (offset, size, tags code)"
+        follows = "consumers miss the message or get another one"
+        self._found.add("unit", Finding(Severity.DAMAGE, file, at, what, follows))
+
+    def _missing(self, queue: QueueOnDisk, name: str, physical_offset: int) -> None:
+        if not queue.end and self._topics is not None and queue.topic not in self._topics:
+            self._of_deleted_topics[queue.topic] = self._of_deleted_topics.get(queue.topic, 0) + 1
+            return
+        file, at = self._log.place_of(physical_offset)
+        what = f"record {physical_offset} ({name}) is in no queue"
+        follows = "the next start puts it there" if self._crashed else "consumers never get it"
+        self._found.add("missing", Finding(self._lagging, file, at, what, follows))
+
+    # behind the log
+
+    def finish(self) -> None:
+        """What the records of the log do not account for."""
+        self._compare_all()
+        for key, queue in self._queues.items():
+            covered = self._covered.get(key)
+            ranges = [] if covered is None else [*covered.ranges, (covered.first, covered.next)]
+            if queue.topic not in self._batch_topics:
+                for begin, end in _outside(ranges, queue.begin, queue.end):
+                    self._check_rest(queue, begin, end)
+        if self._expired:
+            what = f"{self._expired} queue units point below the first log file"
+            self._note(CONSUME_QUEUE_DIRECTORY, what, "they are of messages that retention took; nobody reads them")
+        for topic, count in self._of_deleted_topics.items():
+            what = f"{count} records of {topic}, which is no topic any more, are in no queue"
+            self._note(CONSUME_QUEUE_DIRECTORY, what, "the topic was deleted; its records go with the log's files")
+
+    def _note(self, file: str, what: str, follows: str) -> None:
+        self._found.add("note", Finding(Severity.NOTE, file, None, what, follows))
+
+    def _check_rest(self, queue: QueueOnDisk, begin: int, end: int) -> None:
+        while begin < end:
+            data = queue.read(begin, min(end - begin, _UNITS_AT_ONCE))
+            units = np.frombuffer(data, UNIT_DTYPE, len(data) // UNIT_SIZE)
+            if not len(units):
+                return
+            offsets, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+            fillers = sizes == FILLER_RECORD_SIZE
+            expired = ~fillers & (offsets + sizes <= self._log.start)
+            self._expired += int(np.count_nonzero(expired))
+            inside = (offsets >= self._log.start) & (offsets + sizes <= self._log.end)
+            astray = ~fillers & ~expired & ~(inside if queue.is_light else np.zeros(len(units), bool))
+            for number in np.flatnonzero(astray):
+                self._astray(queue, begin + int(number), int(offsets[number]))
+            begin += len(units)
+
+    def _astray(self, queue: QueueOnDisk, offset: int, physical_offset: int) -> None:
+        file, at = queue.place_of(offset)
+        what = f"{queue.topic}-{queue.queue_id}@{offset} points at {physical_offset}: no sound record of it there"
+        behind = self._crashed and physical_offset >= self._log.end
+        follows = "the next start takes the unit back" if behind else "consumers get nothing for it"
+        self._found.add("astray", Finding(Severity.WARNING if behind else Severity.DAMAGE, file, at, what, follows))
+
+    def __repr__(self) -> str:
+        return f"<QueueCheck queues={len(self._queues)}>"
+
+
+def _name(record: Record) -> str:
+    return f"record {record.physical_offset} ({record.topic}-{record.queue_id}@{record.queue_offset})"
+
+
+def _outside(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """What of [begin, end) no range covers."""
+    for covered_begin, covered_end in sorted(ranges):
+        if begin < min(covered_begin, end):
+            yield begin, min(covered_begin, end)
+        begin = max(begin, covered_end)
+    if begin < end:
+        yield begin, end

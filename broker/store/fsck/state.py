@@ -1,0 +1,121 @@
+"""The small files of a store: checkpoint, abort, lock, and the JSON tables under config/.
+
+Only their form is looked at: that a table is there for whoever loads it. Tables in binary and those without an
+extension belong to parts that read them themselves.
+
+Source: docs/formats.md, "Checkpoint", "abort and lock", "State files".
+"""
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from broker.store.disk import TEMPORARY_SUFFIX
+from broker.store.fsck.findings import Finding, Findings, Severity
+from broker.store.fsck.segments import written
+from broker.store.state_file import BACKUP_SUFFIX
+from protocol.disk import ABORT_FILE, CHECKPOINT_FILE, CHECKPOINT_SIZE, CONFIG_DIRECTORY, LOCK_FILE, Checkpoint
+from protocol.javajson import loads
+
+TABLE_SUFFIX: Final = ".json"
+TOPICS_FILE: Final = "topics.json"
+DELETED_TOPICS_FILE: Final = "deletedTopics.json"
+_LARGEST_TABLE: Final = 1 << 30
+_CHECKPOINT_FIELDS_SIZE: Final = 40
+_LOCK_SIZE: Final = 4
+
+
+def is_crashed(root: Path) -> bool:
+    """Whether the last broker here did not stop cleanly, or still runs."""
+    return (root / ABORT_FILE).exists()
+
+
+def read_table(root: Path, name: str) -> dict[str, Any]:
+    """A table under config/, or its backup; {} when neither can be read."""
+    for path in (root / CONFIG_DIRECTORY / name, root / CONFIG_DIRECTORY / (name + BACKUP_SUFFIX)):
+        table, problem = _parse(path)
+        if not problem:
+            return table
+    return {}
+
+
+def _parse(path: Path) -> tuple[dict[str, Any], str]:
+    """Content and "", or {} and why there is none."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        return {}, error.strerror or str(error)
+    if not data.strip():
+        return {}, "empty"
+    try:
+        table = loads(data, max_bytes=_LARGEST_TABLE)
+    except ValueError as error:
+        return {}, str(error)
+    return (table, "") if isinstance(table, dict) else ({}, "no JSON object")
+
+
+def check_small_files(root: Path, found: Findings) -> None:
+    """What can be said without the log."""
+    if is_crashed(root):
+        what = "the last broker here was not stopped cleanly, or still runs"
+        _add(found, Severity.NOTE, ABORT_FILE, None, what, "the next start recovers from the checkpoint")
+    lock = root / LOCK_FILE
+    if lock.exists() and lock.stat().st_size != _LOCK_SIZE:  # opening it here could give up a broker's lock
+        _add(found, Severity.NOTE, LOCK_FILE, None, f"{lock.stat().st_size} bytes instead of 4", "nobody reads them")
+    _check_tables(root, found)
+
+
+def _check_tables(root: Path, found: Findings) -> None:
+    directory = root / CONFIG_DIRECTORY
+    for name in sorted(os.listdir(directory)) if directory.is_dir() else []:
+        file = f"{CONFIG_DIRECTORY}/{name}"
+        if name.endswith(TEMPORARY_SUFFIX):
+            _add(found, Severity.NOTE, file, None, "left over by a save that was cut", "the next save replaces it")
+        elif name.endswith(TABLE_SUFFIX + BACKUP_SUFFIX):
+            problem = _parse(directory / name)[1]
+            if problem:
+                _add(found, Severity.WARNING, file, 0, problem, "there is nothing to fall back to")
+        elif name.endswith(TABLE_SUFFIX):
+            _check_table(root, file, found)
+
+
+def _check_table(root: Path, file: str, found: Findings) -> None:
+    problem = _parse(root / file)[1]
+    if not problem:
+        return
+    has_backup = not _parse(root / (file + BACKUP_SUFFIX))[1]
+    follows = "a start takes the backup, which may be older" if has_backup else "no broker starts on this store"
+    _add(found, Severity.DAMAGE, file, 0, problem, follows)
+
+
+def check_checkpoint(root: Path, newest: int, newest_index: int, has_log: bool, found: Findings) -> None:
+    """It must not vouch for what is newer than the data: store times (ms) of log and index."""
+    path = root / CHECKPOINT_FILE
+    if not path.exists():
+        if has_log:
+            _add(found, Severity.NOTE, CHECKPOINT_FILE, None, "no checkpoint", "a recovery reads the whole log")
+        return
+    data = path.read_bytes()
+    if len(data) != CHECKPOINT_SIZE:
+        what = f"{len(data)} bytes instead of {CHECKPOINT_SIZE}"
+        _add(
+            found, Severity.DAMAGE, CHECKPOINT_FILE, 0, what, "what is missing counts as zero: recovery begins earlier"
+        )
+    rest = written(str(path), _CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE)
+    if rest is not None:
+        _add(
+            found, Severity.NOTE, CHECKPOINT_FILE, rest[0], f"{rest[1]} unknown bytes are not zero", "nobody reads them"
+        )
+    checkpoint = Checkpoint.decode(data)
+    for name, at, said, limit, severity in (
+        ("log", 0, checkpoint.physic_timestamp, newest, Severity.DAMAGE),
+        ("queues", 8, checkpoint.logics_timestamp, newest, Severity.WARNING),
+        ("index", 16, checkpoint.index_timestamp, max(newest_index, newest), Severity.WARNING),
+    ):
+        if said > limit or said < 0:
+            what = f"vouches for the {name} up to {said}; the last message there was stored at {limit}"
+            _add(found, severity, CHECKPOINT_FILE, at, what, "a recovery may begin too late and miss messages")
+
+
+def _add(found: Findings, severity: Severity, file: str, offset: int | None, what: str, follows: str) -> None:
+    found.add("state", Finding(severity, file, offset, what, follows))
