@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from tests.harness.raw import Answer, RawClient
 from tests.interop.toolchain import ROOT, apache_broker
 
 LOOPBACK = "127.0.0.1"
-APACHE_VERSION = "4.9.7"
+APACHE_VERSIONS = ("4.9.7", "5.3.3")
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 15.0
 POLL_S = 0.02
@@ -56,7 +57,10 @@ class StoredMessage(NamedTuple):
 class BrokerUnderTest:
     """What a test may ask of the running broker, by raw frames. `namesrv` is its name server, as host:port."""
 
-    def __init__(self, namesrv_port: int, broker_port: int, started_in_s: float, log: Path) -> None:
+    def __init__(
+        self, namesrv_port: int, broker_port: int, started_in_s: float, log: Path, process: subprocess.Popen[bytes]
+    ) -> None:
+        self.process = process
         self.namesrv = f"{LOOPBACK}:{namesrv_port}"
         self.started_in_s = started_in_s
         self.log = log
@@ -112,15 +116,20 @@ class BrokerUnderTest:
 
 
 @contextmanager
-def running_broker(kind: str, home: Path) -> Iterator[BrokerUnderTest]:
-    """Start a broker of `kind` ("skylark", "apache-4.9.7") with its state below `home`; stop it on the way out."""
-    namesrv_port, broker_port = free_ports()
+def running_broker(
+    kind: str, home: Path, settings: Mapping[str, object] | None = None, ports: tuple[int, int] | None = None
+) -> Iterator[BrokerUnderTest]:
+    """Start a broker of `kind` (a key of COMMANDS) with its state below `home`; stop it on the way out.
+
+    `settings` are RocketMQ's, on top of those of COMMANDS; `ports` are those of name server and broker.
+    """
+    namesrv_port, broker_port = ports or free_ports()
     begun = time.monotonic()
     with ExitStack() as stack:
-        commands = COMMANDS[kind](home, namesrv_port, broker_port)
+        commands = COMMANDS[kind](home, namesrv_port, broker_port, settings or {})
         daemons = [stack.enter_context(daemon(command, environment, home)) for command, environment in commands]
         until(lambda: all_alive(daemons, home) and routes(namesrv_port, "TBW102"), "route of TBW102")
-        broker = BrokerUnderTest(namesrv_port, broker_port, time.monotonic() - begun, log_file(home))
+        broker = BrokerUnderTest(namesrv_port, broker_port, time.monotonic() - begun, log_file(home), daemons[-1])
         stack.callback(broker.close)
         yield broker
 
@@ -128,19 +137,21 @@ def running_broker(kind: str, home: Path) -> Iterator[BrokerUnderTest]:
 Commands = list[tuple[list[str], dict[str, str]]]
 
 
-def skylark_commands(home: Path, namesrv_port: int, broker_port: int) -> Commands:
-    settings = {
+def skylark_commands(home: Path, namesrv_port: int, broker_port: int, settings: Mapping[str, object]) -> Commands:
+    ours = {
         "listenPort": broker_port,
         "embeddedNamesrvPort": namesrv_port,
         "storePathRootDir": home / "store",
         "metricsPromExporterPort": 0,
     }
-    options = [option for name, value in settings.items() for option in ("--set", f"{name}={value}")]
+    options = [option for name, value in (ours | dict(settings)).items() for option in ("--set", f"{name}={value}")]
     return [([sys.executable, "-m", "broker", *options], {})]
 
 
-def apache_commands(home: Path, namesrv_port: int, broker_port: int) -> Commands:
-    jars = apache_broker(APACHE_VERSION) / "lib" / "*"
+def apache_commands(
+    version: str, home: Path, namesrv_port: int, broker_port: int, settings: Mapping[str, object]
+) -> Commands:
+    jars = apache_broker(version) / "lib" / "*"
     conf = home / "conf"
     conf.mkdir()
     for logging in ("logback_broker.xml", "logback_namesrv.xml"):
@@ -151,9 +162,9 @@ def apache_commands(home: Path, namesrv_port: int, broker_port: int) -> Commands
         "haListenPort": broker_port + 1,
         "namesrvAddr": f"{LOOPBACK}:{namesrv_port}",
         "storePathRootDir": home / "store",
-        "storePathCommitLog": home / "store" / "commitlog",
         "mappedFileSizeCommitLog": 64 << 20,
-    }
+    } | dict(settings)
+    broker["storePathCommitLog"] = f"{broker['storePathRootDir']}/commitlog"
     java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", f"-Duser.home={home}", *JAVA_17_FOR_4_9, "-cp", str(jars)]
     environment = {"ROCKETMQ_HOME": str(home)}
     namesrv_file = properties_file(conf / "namesrv.conf", {"listenPort": namesrv_port})
@@ -164,9 +175,9 @@ def apache_commands(home: Path, namesrv_port: int, broker_port: int) -> Commands
     ]
 
 
-COMMANDS: dict[str, Callable[[Path, int, int], Commands]] = {
+COMMANDS: dict[str, Callable[[Path, int, int, Mapping[str, object]], Commands]] = {
     "skylark": skylark_commands,
-    f"apache-{APACHE_VERSION}": apache_commands,
+    **{f"apache-{version}": partial(apache_commands, version) for version in APACHE_VERSIONS},
 }
 
 

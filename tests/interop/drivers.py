@@ -1,9 +1,10 @@
 """Driver processes: an official client behind one command line and one language of lines, whatever it is written in.
 
-    <driver> produce|consume NAMESRV TOPIC GROUP DEADLINE_SECONDS
+    <driver> produce|consume|query NAMESRV TOPIC GROUP DEADLINE_SECONDS
 
 `produce` reads orders (plan.py) from its input, one JSON object a line, and sends them as they say. `consume`
-subscribes to all tags in cluster mode. Both leave in the client's own clean way when their input ends, and die with
+subscribes to all tags in cluster mode; Java's to several topics with commas between them. `query`, which only Java's
+has, reads questions and answers each. All leave in the client's own clean way when their input ends, and die with
 status 3 at their deadline. On stdout each prints one JSON object a line, `event` telling which (the structs below,
 bytes as base64); other lines there and all of stderr are logs of the client, kept to explain a failure. Every process
 has a HOME of its own, since clients keep offsets and logs there.
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import IO
+from typing import IO, Literal
 
 import msgspec
 
@@ -38,13 +39,17 @@ class Left(msgspec.Struct, frozen=True, tag_field="event", tag="left"):
 
 
 class Sent(msgspec.Struct, frozen=True, tag_field="event", tag="sent"):
-    """The send result of one order; oneway sends have none. What a client does not tell is None, or an empty id."""
+    """The send result of one order; oneway sends have none. What a client does not tell is None, or an empty id.
+
+    `place` is the offset id, which names broker and physical offset.
+    """
 
     n: str
     status: str
     id: str | None
     queue: int | None
     offset: int
+    place: str | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
@@ -69,8 +74,25 @@ class Received(msgspec.Struct, frozen=True, tag_field="event", tag="received"):
         return self.properties.get("n") or ""
 
 
+class Question(msgspec.Struct, frozen=True):
+    """One look-up, a line of a querying driver's input. `what`: a key, a unique id or an offset id, as `how` says."""
+
+    n: str
+    how: Literal["key", "unique", "place"]
+    topic: str
+    what: str
+
+
+class Answered(msgspec.Struct, frozen=True, tag_field="event", tag="answer"):
+    """What the client found; `error` tells why if that is nothing."""
+
+    n: str
+    found: list[Received]
+    error: str | None = None
+
+
 Line = bytes | None
-Event = Started | Left | Sent | Failed | Received
+Event = Started | Left | Sent | Failed | Received | Answered
 EVENT_DECODER = msgspec.json.Decoder(Event)
 
 
@@ -92,7 +114,7 @@ class Driver:
     def __repr__(self) -> str:
         return f"<Driver {self.name} pid={self.process.pid} status={self.process.poll()}>"
 
-    def send(self, orders: Iterable[Order]) -> None:
+    def send(self, orders: Iterable[Order | Question]) -> None:
         # A pipe that breaks means that the driver has died, which whoever waits for its facts is told.
         with suppress(BrokenPipeError):
             for order in orders:
@@ -154,6 +176,7 @@ class Stage:
         self.left: dict[str, float] = {}
         self.sent: dict[str, Sent] = {}
         self.failed: list[Failed] = []
+        self.answers: dict[str, Answered] = {}
         self.deliveries: list[Delivery] = []
 
     def start(self, name: str, command: Callable[[Path], list[str]], *arguments: str) -> Driver:
@@ -229,5 +252,7 @@ class Stage:
                 self.sent[n] = event
             case Failed():
                 self.failed.append(event)
+            case Answered(n=n):
+                self.answers[n] = event
             case Received():
                 self.deliveries.append(Delivery(name, event, time.monotonic()))

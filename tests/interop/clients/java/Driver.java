@@ -13,6 +13,8 @@ import java.util.concurrent.Phaser;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -28,10 +30,10 @@ public final class Driver {
 
     public static void main(String[] args) throws Exception {
         exitAfter(Long.parseLong(args[4]));
-        if (args[0].equals("produce")) {
-            produce(args[1], args[2], args[3]);
-        } else {
-            consume(args[1], args[2], args[3]);
+        switch (args[0]) {
+            case "produce": produce(args[1], args[2], args[3]); break;
+            case "query": query(args[1], args[3]); break;
+            default: consume(args[1], args[2], args[3]);
         }
         emit(event("left"));
         System.exit(0);
@@ -86,8 +88,9 @@ public final class Driver {
         }
         SendResult result = producer.send(messages);
         String[] ids = result.getMsgId().split(",");
+        String[] places = result.getOffsetMsgId().split(",");
         for (int i = 0; i < batch.size(); i++) {
-            emit(sentEvent(batch.get(i), result, ids[i], result.getQueueOffset() + i));
+            emit(sentEvent(batch.get(i), result, ids[i], result.getQueueOffset() + i).fluentPut("place", places[i]));
         }
     }
 
@@ -95,7 +98,9 @@ public final class Driver {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(namesrv);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(topic, "*");
+        for (String name : topic.split(",")) {
+            consumer.subscribe(name, "*");
+        }
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             messages.forEach(Driver::received);
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
@@ -104,6 +109,43 @@ public final class Driver {
         emit(event("started"));
         while (IN.readLine() != null) { }
         consumer.shutdown();
+    }
+
+    private static void query(String namesrv, String group) throws Exception {
+        DefaultMQProducer asker = new DefaultMQProducer(group);
+        asker.setNamesrvAddr(namesrv);
+        asker.start();
+        emit(event("started"));
+        for (String line = IN.readLine(); line != null; line = IN.readLine()) {
+            JSONObject question = JSON.parseObject(line);
+            JSONObject answer = event("answer").fluentPut("n", question.get("n"));
+            try {
+                answer.put("found", found(asker, question));
+            } catch (MQClientException | MQBrokerException error) {
+                answer.fluentPut("found", new ArrayList<>()).put("error", error.toString());
+            }
+            emit(answer);
+        }
+        asker.shutdown();
+    }
+
+    private static List<JSONObject> found(DefaultMQProducer asker, JSONObject question) throws Exception {
+        String topic = question.getString("topic");
+        String what = question.getString("what");
+        long tomorrow = System.currentTimeMillis() + 86_400_000;
+        List<MessageExt> messages = new ArrayList<>();
+        switch (question.getString("how")) {
+            case "key": messages.addAll(asker.queryMessage(topic, what, 64, 0, tomorrow).getMessageList()); break;
+            case "unique": messages.add(asker.getDefaultMQProducerImpl().queryMessageByUniqKey(topic, what)); break;
+            default: messages.add(asker.viewMessage(topic, what));
+        }
+        List<JSONObject> events = new ArrayList<>();
+        for (MessageExt message : messages) {
+            if (message != null) {
+                events.add(receivedEvent(message));
+            }
+        }
+        return events;
     }
 
     private static Message message(String topic, JSONObject order) {
@@ -120,16 +162,21 @@ public final class Driver {
 
     private static JSONObject sentEvent(JSONObject order, SendResult result, String id, long offset) {
         return event("sent").fluentPut("n", order.get("n")).fluentPut("status", result.getSendStatus().name())
-            .fluentPut("id", id).fluentPut("queue", result.getMessageQueue().getQueueId()).fluentPut("offset", offset);
+            .fluentPut("id", id).fluentPut("queue", result.getMessageQueue().getQueueId()).fluentPut("offset", offset)
+            .fluentPut("place", result.getOffsetMsgId());
     }
 
     private static void received(MessageExt message) {
+        emit(receivedEvent(message));
+    }
+
+    private static JSONObject receivedEvent(MessageExt message) {
         byte[] body = message.getBody() == null ? new byte[0] : message.getBody();
-        emit(event("received").fluentPut("topic", message.getTopic()).fluentPut("queue", message.getQueueId())
+        return event("received").fluentPut("topic", message.getTopic()).fluentPut("queue", message.getQueueId())
             .fluentPut("offset", message.getQueueOffset()).fluentPut("id", message.getMsgId())
             .fluentPut("tags", message.getTags()).fluentPut("keys", message.getKeys())
             .fluentPut("properties", message.getProperties())
-            .fluentPut("body", Base64.getEncoder().encodeToString(body)));
+            .fluentPut("body", Base64.getEncoder().encodeToString(body));
     }
 
     private static JSONObject event(String name) {
