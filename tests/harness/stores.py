@@ -19,6 +19,7 @@ from broker.store.recovery import Recovered
 from protocol.message import tags_code
 from protocol.message_id import encode_host
 from protocol.record import Record, iterate
+from tests.harness.sound import assert_sound
 
 GOLDEN: Final = Path(__file__).resolve().parent.parent / "golden" / "store"
 BORN_HOST: Final = encode_host("192.168.1.10", 34567)
@@ -48,9 +49,9 @@ class TestDisk(Disk):
         self.sync_started = threading.Event()
         self.writes: list[tuple[str, int, int]] = []  # path, at, bytes
 
-    def create(self, path: str, size: int) -> int:
+    def create(self, path: str, size: int, prepare: Callable[[int], None] | None = None) -> int:
         self.refuse("create", path)
-        return super().create(path, size)
+        return super().create(path, size, prepare)
 
     def create_sparse(self, path: str, size: int) -> int:
         self.refuse("create_sparse", path)
@@ -94,6 +95,7 @@ class Opened:
         **overrides: Any,
     ) -> None:
         self.root = root
+        self.must_be_sound = True
         self.clock = Clock()
         self.disk = disk or TestDisk()
         self.arrivals: list[tuple[str, int, int, tuple[int, ...]]] = []
@@ -128,19 +130,21 @@ class Opened:
 def abandon(store: MessageStore) -> None:
     """Give back what the test process would keep, without a clean stop."""
     store._durability.abandon()
-    store._allocator._made.clear()
+    store._allocator._requests.clear()
     store._close_files()
 
 
 @contextmanager
 def opened(root: Path, *, sync: bool = False, disk: TestDisk | None = None, **overrides: Any) -> Iterator[Opened]:
-    """A store that is stopped cleanly at the end."""
+    """A store that is stopped cleanly at the end and then verified, unless the test took it off `must_be_sound`."""
     it = Opened(root, sync=sync, disk=disk, **overrides)
     try:
         yield it
     finally:
         it.disk.syncs.set()
         it.store.close()
+    if it.must_be_sound:
+        assert_sound(root, config_of(root, sync=sync, **overrides))
 
 
 def message(body: bytes = b"hello", topic: str = "T", queue_id: int = 0, tag: str = "", **fields: Any) -> Append:

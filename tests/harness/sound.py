@@ -1,0 +1,27 @@
+"""Every store that a test touched is verified afterwards."""
+
+from pathlib import Path
+
+import msgspec
+
+from broker.store.config import StoreConfig, parse_delay_levels
+from broker.store.fsck import Finding, Severity, Sizes, check
+
+
+def findings_of(root: Path, config: StoreConfig | None = None) -> list[Finding]:
+    """What the check says of a store; with `config` its sizes need not be guessed."""
+    if config is None:
+        return list(check(root))
+    sizes = msgspec.structs.replace(
+        Sizes.of(root),
+        commit_log=config.mapped_file_size_commit_log,
+        consume_queue=config.mapped_file_size_consume_queue,
+    )
+    return list(check(root, sizes, delay_levels=parse_delay_levels(config.message_delay_level)))
+
+
+def assert_sound(root: Path, config: StoreConfig | None = None) -> None:
+    """AssertionError with every damage that the check finds."""
+    found = [finding for finding in findings_of(root, config) if finding.severity is Severity.DAMAGE]
+    damage = [finding for finding in found if "index" not in finding.file + finding.what]
+    assert damage == [], "\n".join(f"{finding.file}:{finding.offset}: {finding.what}" for finding in damage)
