@@ -148,6 +148,7 @@ class Broker:
         self.server.selector.on_close(self.arrivals.forget)
         self.server.selector.on_close(self.clients.connection_closed)
         self.topics.on_change(self.registrar.changed)
+        self.topics.on_change(lambda: self.pulls.fall_behind.keep_existing(self.topics.find))
 
     def _send_processor(self) -> SendProcessor:
         config, broker = self._config, self._config.broker
@@ -174,6 +175,8 @@ class Broker:
             lite_pull_message_enable=broker.lite_pull_message_enable,
             long_polling_enable=broker.long_polling_enable,
             short_polling_time_mills=broker.short_polling_time_mills,
+            slave_read_enable=broker.slave_read_enable,
+            disk_fall_recorded=self._config.store.disk_fall_recorded,
         )
         checks = PullChecks(pull_config, self.topics, self.groups, self.sessions)
         return PullProcessor(pull_config, checks, self.store, self.offsets, self.arrivals)

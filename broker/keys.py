@@ -71,6 +71,7 @@ BROKER: Final = section(
     ("longPollingEnable", "long_polling_enable", FLAG),
     ("shortPollingTimeMills", "short_polling_time_mills", MS),
     ("litePullMessageEnable", "lite_pull_message_enable", FLAG),
+    ("slaveReadEnable", "slave_read_enable", FLAG),
     ("realTimeNotifyConsumerChange", "real_time_notify_consumer_change", FLAG),
     ("registerNameServerPeriod", "register_name_server_period", MS),
     ("flushConsumerOffsetInterval", "flush_consumer_offset_interval", MS),
@@ -123,6 +124,9 @@ STORE: Final = section(
     ("maxTransferCountOnMessageInDisk", "max_transfer_count_on_message_in_disk", COUNT),
     ("accessMessageInMemoryMaxRatio", "access_message_in_memory_max_ratio", whole(0, 100, "percent")),
     ("maxFilterMessageSize", "max_filter_message_size", whole(QUEUE_UNIT_BYTES, INT_MAX, "bytes")),
+    ("diskFallRecorded", "disk_fall_recorded", FLAG),
+    ("travelCqFileNumWhenGetMessage", "travel_cq_file_num_when_get_message", COUNT),
+    ("coldReadThreads", "cold_read_threads", whole(1, 64)),  # ours
     ("messageDelayLevel", "message_delay_level", DELAY_LEVELS),
     ("checkCRCOnRecover", "check_crc_on_recover", FLAG),
     ("openQueueFiles", "open_queue_files", COUNT),  # ours

@@ -51,6 +51,10 @@ QUEUE_OFFSET_AT: Final = 20
 PHYSICAL_OFFSET_AT: Final = 28
 SYS_FLAG_AT: Final = 36
 
+SMALLEST_RECORD: Final = 91  # no body, topic nor properties, IPv4
+LONGEST_HEAD: Final = 112  # everything before the body, IPv6
+_MOST_AROUND_BODY: Final = LONGEST_HEAD + 4 + 32767 + MAX_PROPERTIES_BYTES  # with V2's longest topic
+
 BLANK: Final = Struct(">ii")
 _START: Final = Struct(">iiiiiqqiq")
 _INT32: Final = Struct(">i")
@@ -284,6 +288,22 @@ def store_timestamp_at(source: memoryview, at: int) -> int:
     sys_flag = _INT32.unpack_from(source, at + SYS_FLAG_AT)[0]
     timestamp: int = _INT64.unpack_from(source, at + (68 if sys_flag & SysFlag.BORN_HOST_V6 else 56))[0]
     return timestamp
+
+
+def queue_offset_at(source: memoryview, at: int) -> int:
+    """The queue offset of the record at `at`, as `store_timestamp_at`."""
+    queue_offset: int = _INT64.unpack_from(source, at + QUEUE_OFFSET_AT)[0]
+    return queue_offset
+
+
+def claimed_size(head: memoryview) -> int:
+    """The size that a record's first LONGEST_HEAD bytes claim, if its body's length allows that; else -1."""
+    size, magic = BLANK.unpack_from(head)
+    if magic not in {MAGIC_V1, MAGIC_V2}:
+        return -1
+    layout = _LAYOUT_BY_FLAGS[_INT32.unpack_from(head, SYS_FLAG_AT)[0] & HOST_FLAGS]
+    around_body = size - _INT32.unpack_from(head, layout.head.size - 4)[0]
+    return size if layout.fixed_size < around_body <= _MOST_AROUND_BODY else -1
 
 
 def to_message(record: Record) -> MessageExt:

@@ -13,6 +13,7 @@ from typing import Final
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import TopicTable
+from broker.processors.patience import patient
 from broker.remoting.dispatch import Processor
 from broker.remoting.selector import Connection
 from broker.store.message_store import MessageStore
@@ -44,7 +45,7 @@ class ConsumerOffsetProcessor:
     def handlers(self) -> dict[RequestCode, Processor]:
         """What this processor serves."""
         return {
-            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
+            RequestCode.QUERY_CONSUMER_OFFSET: patient(self._store, self.query),
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
         }
 

@@ -7,6 +7,8 @@ numbers. Only a pull that found its queue at the end (19), said that it would wa
 parked, in the step that found the queue so. When it is resumed everything is checked anew, offsets are not committed
 again, and it is answered whatever comes; if its client is gone, nothing happens.
 
+A pull of what is not in memory raises ColdRead before it has changed anything, and is run again once that was fetched.
+
 Source: docs/formats.md, "Pull", "Long polling".
 """
 
@@ -16,11 +18,14 @@ from typing import Final
 import msgspec
 
 from broker.delivery.arrivals import Arrivals, ParkedPull
+from broker.delivery.fall_behind import FallBehind
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from broker.processors.pull_answer import pull_answer_head
+from broker.processors.patience import patient
+from broker.processors.pull_answer import MASTER_ID, pull_answer_head
 from broker.processors.pull_checks import AdmittedPull, PullChecks, PullConfig, PullForbidden
 from broker.remoting.dispatch import Processor, error_response
 from broker.remoting.selector import Connection
+from broker.store.cold_reads import ColdRead
 from broker.store.message_store import MessageStore
 from broker.store.reading import GetResult, GetStatus
 from protocol.codes import PullSysFlag, RequestCode, ResponseCode
@@ -71,6 +76,9 @@ class PullProcessor:
         self._store = store
         self._offsets = offsets
         self._arrivals = arrivals
+        self._slave_may_be_read = config.slave_read_enable
+        self._is_fall_recorded = config.disk_fall_recorded
+        self.fall_behind = FallBehind()
         self._found = 0
         self._missed = 0
         self._messages = 0
@@ -85,10 +93,11 @@ class PullProcessor:
 
     def handlers(self) -> dict[RequestCode, Processor]:
         """What this processor serves."""
-        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+        pull = patient(self._store, self.pull)
+        return {RequestCode.PULL_MESSAGE: pull, RequestCode.LITE_PULL_MESSAGE: pull}
 
     def pull(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
-        """Requests 11 and 361."""
+        """Requests 11 and 361. ColdRead: to be run again."""
         return self._pull(connection, command, command.header(PullMessageHeader), is_first=True)
 
     def _pull(
@@ -111,6 +120,8 @@ class PullProcessor:
         if is_first and code is ResponseCode.PULL_NOT_FOUND and self._park(connection, command, header, admitted):
             return None
         self._offsets.note_pull(header.consumer_group, topic, queue_id, result.next_begin_offset)
+        if self._is_fall_recorded and result.fall_behind_bytes >= 0:
+            self.fall_behind.note(header.consumer_group, topic, queue_id, result.fall_behind_bytes)
         self._answer(connection, command, code, result, admitted)
         return None
 
@@ -131,6 +142,10 @@ class PullProcessor:
             return
         try:
             response = self._pull(connection, command, header, is_first=False)
+        except ColdRead as cold:
+            again = partial(self._resume, connection, command, header)
+            self._store.fetch(cold).add_done_callback(lambda _fetched: again())
+            return
         except Exception as error:  # noqa: BLE001 (answered, and logged there)
             response = error_response(command, connection.peer, error)
         if response is not None:
@@ -146,7 +161,11 @@ class PullProcessor:
     ) -> None:
         if command.is_oneway:
             return
-        connection.write(pull_answer_head(command, code, result, admitted.topic, admitted.group))
+        group = admitted.group
+        ask_next = MASTER_ID
+        if self._slave_may_be_read:
+            ask_next = group.which_broker_when_consume_slowly if result.behind_memory else group.broker_id
+        connection.write(pull_answer_head(command, code, result, admitted.topic, group, ask_next))
         for region in result.regions:
             connection.write(region.view)
         if result.status is GetStatus.FOUND:

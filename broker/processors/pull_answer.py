@@ -15,14 +15,13 @@ from protocol.frame import encode_prefix
 from protocol.headers.pull import PullMessageResponseHeader
 from protocol.serialize import encode_head
 
-BROKER_TO_ASK_NEXT: Final = 0
-"""suggestWhichBrokerId: the master, as long as no slave may be read."""
+MASTER_ID: Final = 0
 
 _JSON: Final = (
     b'{"code":%%d,"extFields":{"groupSysFlag":"%%d","maxOffset":"%%d","minOffset":"%%d","nextBeginOffset":"%%d",'
-    b'"suggestWhichBrokerId":"%d","topicSysFlag":"%%d"},"flag":%d,"language":"%s","opaque":%%d,"remark":"%%s",'
+    b'"suggestWhichBrokerId":"%%d","topicSysFlag":"%%d"},"flag":%d,"language":"%s","opaque":%%d,"remark":"%%s",'
     b'"serializeTypeCurrentRPC":"JSON","version":%d}'
-) % (BROKER_TO_ASK_NEXT, Flag.RESPONSE, LANGUAGE.encode(), VERSION)
+) % (Flag.RESPONSE, LANGUAGE.encode(), VERSION)
 
 
 def pull_answer_head(
@@ -31,16 +30,21 @@ def pull_answer_head(
     result: GetResult,
     topic: TopicConfig,
     group: SubscriptionGroupConfig,
+    ask_next: int = MASTER_ID,
 ) -> bytes:
-    """The answer's frame up to a body of `result.total_bytes`; the remark is the status."""
+    """The answer's frame up to a body of `result.total_bytes`; the remark is the status.
+
+    `ask_next` is suggestWhichBrokerId: the replica that the consumer should ask from now on.
+    """
     if request.dialect != JSON:
-        return _general_head(request, code, result, topic, group)
+        return _general_head(request, code, result, topic, group, ask_next)
     header = _JSON % (
         code,
         group.group_sys_flag,
         result.max_offset,
         result.min_offset,
         result.next_begin_offset,
+        ask_next,
         topic.topic_sys_flag,
         request.opaque,
         result.status.name.encode(),
@@ -54,9 +58,10 @@ def _general_head(
     result: GetResult,
     topic: TopicConfig,
     group: SubscriptionGroupConfig,
+    ask_next: int = MASTER_ID,
 ) -> bytes:
     header = PullMessageResponseHeader(
-        suggest_which_broker_id=BROKER_TO_ASK_NEXT,
+        suggest_which_broker_id=ask_next,
         next_begin_offset=result.next_begin_offset,
         min_offset=result.min_offset,
         max_offset=result.max_offset,

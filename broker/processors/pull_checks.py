@@ -35,6 +35,8 @@ class PullConfig(msgspec.Struct, frozen=True, kw_only=True):
     lite_pull_message_enable: bool = True  # 361 may be asked
     long_polling_enable: bool = True  # a parked pull waits as long as it said
     short_polling_time_mills: int = 1_000  # else this long
+    slave_read_enable: bool = False  # who lags behind what is in memory is told to ask another replica
+    disk_fall_recorded: bool = True  # note how far behind the log's end each group reads
 
 
 class ForbiddenType:

@@ -7,6 +7,7 @@ The first four always succeed: of a queue that does not exist, offsets are 0 and
 
 from typing import Final
 
+from broker.processors.patience import patient
 from broker.remoting.dispatch import Processor
 from broker.remoting.selector import Connection
 from broker.store.message_store import MessageStore
@@ -38,11 +39,11 @@ class QueryProcessor:
     def handlers(self) -> dict[RequestCode, Processor]:
         """What this processor serves."""
         return {
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.offset_by_time,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: patient(self._store, self.offset_by_time),
             RequestCode.GET_MAX_OFFSET: self.max_offset,
             RequestCode.GET_MIN_OFFSET: self.min_offset,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
-            RequestCode.VIEW_MESSAGE_BY_ID: self.view_message,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: patient(self._store, self.earliest_time),
+            RequestCode.VIEW_MESSAGE_BY_ID: patient(self._store, self.view_message),
         }
 
     def offset_by_time(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:

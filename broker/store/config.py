@@ -13,6 +13,7 @@ class FlushDiskType(Enum):
     SYNC_FLUSH = "SYNC_FLUSH"
 
 
+_WRITTEN_AT_ONCE = 256 << 10  # bytes that a sync of the log may have to wait for
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -47,12 +48,18 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     flush_consume_queue_thorough_interval: int = 60_000  # ms; also how often `logics` of the checkpoint moves
     sync_flush_timeout: int = 5_000  # ms a SYNC_FLUSH sender waits before FLUSH_DISK_TIMEOUT
 
+    warm_maped_file_enable: bool = False  # new log segments are written beforehand and locked in memory
+    flush_least_pages_when_warm_maped_file: int = 4_096  # 4 KiB pages written beforehand between two syncs
+
     max_transfer_bytes_on_message_in_memory: int = 262_144  # bytes of one get while the log is hot there
     max_transfer_count_on_message_in_memory: int = 32
     max_transfer_bytes_on_message_in_disk: int = 65_536  # bytes of one get that must come from disk
     max_transfer_count_on_message_in_disk: int = 8
     access_message_in_memory_max_ratio: int = 40  # percent of RAM behind the log's end that counts as memory
     max_filter_message_size: int = 16_000  # bytes of queue units inspected per get: 800 units
+    travel_cq_file_num_when_get_message: int = 1  # queue segments that a get may look through for its first message
+    disk_fall_recorded: bool = True  # keep how many bytes of the log each group is behind
+    cold_read_threads: int = 4  # reads under way of what is not in memory, each with 256 KiB (ours)
 
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     check_crc_on_recover: bool = True  # off: faster, and damaged bodies come back as messages
@@ -64,6 +71,13 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         if len(self.store_host) not in {8, 20}:
             raise ValueError("the store host is an address of 4 or 16 bytes and a port of 4")
         parse_delay_levels(self.message_delay_level)
+
+    @property
+    def written_beforehand_bytes(self) -> int:
+        """How much of a new log segment is filled with zeros between two syncs; 0: segments are only reserved."""
+        if self.warm_maped_file_enable:
+            return self.flush_least_pages_when_warm_maped_file * 4096
+        return _WRITTEN_AT_ONCE if self.is_sync_flush else 0
 
     @property
     def is_sync_flush(self) -> bool:

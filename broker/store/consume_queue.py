@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from broker.store.cold_reads import ColdReads
 from broker.store.disk import Disk
 from broker.store.errors import StoreError
 from broker.store.mapped_file_queue import gaps, segment_starts
@@ -74,6 +75,7 @@ class ConsumeQueue:
         "pending_next",
         "physical_end",
         "queue_id",
+        "sound_from",
         "topic",
         "topic_field",
     )
@@ -88,6 +90,7 @@ class ConsumeQueue:
         self.min_offset = 0
         self.end = 0
         self.physical_end = 0  # end of the last unit's record
+        self.sound_from = 0  # units from here on were written or compared since the start; older ones may be damaged
         self.pending: list[int] = []
         self.pending_next = 0  # the queue offset behind the last of them
         self.first_start = self.last_start = -1  # bytes where the first and last segment begin; -1: no files
@@ -113,7 +116,8 @@ class ConsumeQueue:
         first = last - len(fields) // 3
         units = pack_units(fields)
         if first < self.end:
-            self._reconcile(first, units)
+            is_sound = self._reconcile(first, units)
+            self.sound_from = min(self.sound_from, first) if is_sound else max(self.sound_from, last)
         else:
             if first > self.end:
                 self._skip_to(first)
@@ -163,15 +167,22 @@ class ConsumeQueue:
             begin += count
             self.end = begin
 
-    def _reconcile(self, first: int, units: bytes) -> None:
-        """Units from before `end` arrive again: keep those that agree, and those of later records; replace the rest."""
+    def _reconcile(self, first: int, units: bytes) -> bool:
+        """Units from before `end` arrive again: keep those that agree, and those of later records; replace the rest.
+
+        Returns whether all of them stand there now.
+        """
         there = self._read_through(first, len(units) // UNIT_SIZE)
+        is_all_there = True
         if there == units:
-            return
+            return is_all_there
         for at in range(0, len(units), UNIT_SIZE):
             unit, old = units[at : at + UNIT_SIZE], there[at : at + UNIT_SIZE]
-            if old != unit and not (len(old) == UNIT_SIZE and _is_later(old, unit)):
+            if len(old) == UNIT_SIZE and _is_later(old, unit):
+                is_all_there = False
+            elif old != unit:
                 self._write(first + at // UNIT_SIZE, unit)
+        return is_all_there
 
     def _read_through(self, offset: int, count: int) -> bytes:
         """As `read`, over the ends of segments."""
@@ -194,9 +205,24 @@ class ConsumeQueue:
         path = self._path if start == self._path_start else self._segment(start)
         return self._files.read(path, in_file, count) if count > 0 else b""
 
+    def read_nowait(self, offset: int, count: int, reads: ColdReads) -> bytes | bytearray:
+        """As `read`; ColdRead when the units are not in memory."""
+        at = offset * UNIT_SIZE
+        size = self._files.file_size
+        in_file = at % size
+        count = min(count * UNIT_SIZE, size - in_file, self.end * UNIT_SIZE - at)
+        start = at - in_file
+        path = self._path if start == self._path_start else self._segment(start)
+        return self._files.read_nowait(path, in_file, count, reads) if count > 0 else b""
+
     def unit(self, offset: int) -> tuple[int, int, int] | None:
         """`(physical offset, size, tags code)` of one unit."""
         data = self.read(offset, 1)
+        return UNIT.unpack(data) if len(data) == UNIT_SIZE else None
+
+    def unit_nowait(self, offset: int, reads: ColdReads) -> tuple[int, int, int] | None:
+        """As `unit`; ColdRead when it is not in memory."""
+        data = self.read_nowait(offset, 1, reads)
         return UNIT.unpack(data) if len(data) == UNIT_SIZE else None
 
     def next_segment_offset(self, offset: int) -> int:
@@ -208,7 +234,7 @@ class ConsumeQueue:
 
     def load(self, disk: Disk) -> None:
         """Find the segments and the end of the units. StoreError: a file of another length, or one missing."""
-        starts = segment_starts(self._directory, self._files.file_size, disk)
+        starts = segment_starts(self._directory, self._files.file_size, disk, is_rebuilt=True)
         if not starts:
             return
         for begin, _ in gaps(starts, self._files.file_size):
@@ -221,7 +247,7 @@ class ConsumeQueue:
             if count:
                 break
         self._find_physical_end()
-        self.next_offset = self.end
+        self.next_offset = self.sound_from = self.end
 
     def _count_units(self, start: int) -> int:
         """Valid units at the beginning of a segment; looks at four times as much while all of it is valid."""
@@ -243,13 +269,25 @@ class ConsumeQueue:
         if unit is not None and unit[1] != FILLER_RECORD_SIZE:
             self.physical_end = unit[0] + unit[1]
 
+    def distrust(self, offset: int) -> None:
+        """Units from `offset` on may be another process's, and not synced: the next flush covers them."""
+        size = self._files.file_size
+        if self.first_start >= 0:
+            begin = offset * UNIT_SIZE // size * size
+            for start in range(max(begin, self.first_start), self.last_start + 1, size):
+                self._files.distrust(self._segment(start))
+
     def truncate(self, log_end: int) -> int:
         """Take back units of records at or behind byte `log_end`, clearing what they occupied. Returns how many."""
-        if self.physical_end <= log_end:
-            return 0
-        kept = self.first_at_or_behind(log_end)
+        return 0 if self.physical_end <= log_end else self.cut(self.first_at_or_behind(log_end))
+
+    def cut(self, kept: int) -> int:
+        """Take back the units at `kept` and behind it, clearing what they occupied. Returns how many."""
         taken = self.end - kept
+        if taken <= 0:
+            return 0
         self.end = self.next_offset = kept
+        self.sound_from = min(self.sound_from, kept)
         self._drop_empty_segments()
         self.clear_tail()
         self._find_physical_end()

@@ -22,22 +22,24 @@ import msgspec
 from broker.store.allocate import Allocator
 from broker.store.append import Append, PutStatus
 from broker.store.checkpoint import CheckpointFile
+from broker.store.cold_reads import ColdRead
 from broker.store.commit_log import CommitLog, CommitLogStatistics
 from broker.store.config import StoreConfig, parse_delay_levels
 from broker.store.disk import Disk
 from broker.store.durability import Durability
 from broker.store.flush import FlusherStatistics
 from broker.store.mapped_file_queue import MappedFileQueue
-from broker.store.offset_by_time import Boundary, offset_by_time, store_time_of
+from broker.store.offset_by_time import Boundary
 from broker.store.queue_files import QueueFiles
 from broker.store.queue_table import QueueTable
-from broker.store.reading import GetResult, Matches, Reader
+from broker.store.reading import GetResult, Matches
 from broker.store.recovery import Recovered, Recovery
 from broker.store.reput import Arrival, Reput
 from broker.store.running_files import RunningFiles
+from broker.store.running_flags import RunningFlag
+from broker.store.store_reader import StoreReader, StoreReaderStatistics
 from broker.store.sync_queue import Settled
 from protocol.disk import COMMIT_LOG_DIRECTORY
-from protocol.record import Record, parse
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,7 @@ class MessageStoreStatistics(msgspec.Struct, frozen=True):
     flush_lag: int
     waiting_for_flush: int
     is_writable: bool
+    reader: StoreReaderStatistics
 
 
 class MessageStore:
@@ -71,7 +74,7 @@ class MessageStore:
         self._disk = disk = disk or Disk()
         root = Path(config.store_path_root_dir)
         self._running = RunningFiles(root, disk)
-        self._allocator = Allocator(disk)
+        self._allocator = Allocator(disk, config.written_beforehand_bytes, lambda: self._log.written)
         self._queue_files = QueueFiles(config.mapped_file_size_consume_queue, config.open_queue_files, disk)
         self._queues = QueueTable(root, self._queue_files, disk)
         segments = MappedFileQueue(
@@ -82,7 +85,7 @@ class MessageStore:
         """Add a message to this turn's batch; refused ones have their status at once. (The log's own method: the
         hottest call of all goes through no frame of ours.)"""
         self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival)
-        self._reader = Reader(config, self._log)
+        self._reader = StoreReader(config, self._log)
         self._is_started = False
         self._durability = Durability(config, self._log, self._reput, self._queue_files, CheckpointFile(root, disk))
 
@@ -95,8 +98,11 @@ class MessageStore:
             was_clean = not self._running.is_abort_present()
             self._log.files.load()
             self._queues.load()
-            recovery = Recovery(self._log, self._queues, self._reput, check_body=self._config.check_crc_on_recover)
-            return recovery.run(self._durability.load(), clean=was_clean)
+            is_checked = self._config.check_crc_on_recover
+            recovery = Recovery(self._log, self._queues, self._reput, check_body=is_checked)
+            recovered = recovery.run(self._durability.load(), clean=was_clean)
+            self._reader.begin(recovered.scanned_from if is_checked else recovered.end)
+            return recovered
         except BaseException:
             self._close_files()
             raise
@@ -105,8 +111,10 @@ class MessageStore:
         """Accept messages. With a loop the flusher's answers arrive by themselves, else at each `step`."""
         self._running.write_abort()
         self._durability.start(loop)
+        if loop is not None:
+            self._reader.start(loop)
         self._log.prepare()
-        self._log.refusal = None
+        self._log.flags.clear(RunningFlag.CLOSED)
         self._is_started = True
 
     def close(self) -> None:
@@ -114,7 +122,7 @@ class MessageStore:
         if self._is_started:
             self._is_started = False
             self.commit()
-            self._log.refusal = PutStatus.SERVICE_NOT_AVAILABLE
+            self._log.flags.set(RunningFlag.CLOSED)
             is_clean = self._durability.finish()
             if is_clean:
                 self._running.remove_abort()
@@ -122,6 +130,7 @@ class MessageStore:
         self._close_files()
 
     def _close_files(self) -> None:
+        self._reader.close()
         self._allocator.close()
         self._log.files.close()
         self._queue_files.close()
@@ -157,20 +166,22 @@ class MessageStore:
         matches: Matches | None = None,
         max_total_bytes: int = _UNLIMITED,
     ) -> GetResult:
-        """Messages of a queue from `offset`, with every status and correction of docs/formats.md, "getMessage"."""
+        """Messages of a queue from `offset`, with every status and correction of docs/formats.md, "getMessage".
+
+        This and the other lookups raise ColdRead, in a store with a loop, for what is not in memory: see `fetch`.
+        """
         self.commit()
         return self._reader.get(self._queues.get(topic, queue_id), offset, max_count, matches, max_total_bytes)
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The record that begins at that byte of the log; None when none does."""
         self.commit()
-        segment = self._log.files.find(physical_offset)
-        if segment is None or physical_offset >= self._log.written:
-            return None
-        found = parse(segment.view, physical_offset - segment.start)
-        if not isinstance(found, Record) or found.physical_offset != physical_offset:
-            return None
-        return bytes(segment.view[found.position : found.position + found.size])
+        record = self._reader.record_at(physical_offset)
+        return None if record is None else bytes(record)
+
+    def fetch(self, cold: ColdRead) -> asyncio.Future[None]:
+        """Done once what a lookup missed is in memory, so that it is worth asking again. Not to be cancelled."""
+        return self._reader.fetch(cold)
 
     def min_offset(self, topic: str, queue_id: int) -> int | None:
         """The first offset of a queue that still has its record; None when there is no such queue."""
@@ -187,13 +198,13 @@ class MessageStore:
         """The queue offset that belongs to a store timestamp (ms); 0 when there is no such queue."""
         self.commit()
         queue = self._queues.get(topic, queue_id)
-        return 0 if queue is None else offset_by_time(self._log, queue, timestamp, boundary)
+        return 0 if queue is None else self._reader.offset_by_time(queue, timestamp, boundary)
 
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int | None:
         """The store timestamp (ms) of a queue's message; None when it is not there."""
         self.commit()
         queue = self._queues.get(topic, queue_id)
-        return None if queue is None else store_time_of(self._log, queue, offset)
+        return None if queue is None else self._reader.store_time_at(queue, offset)
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int | None:
         """The store timestamp (ms) of a queue's first message; None when it has none."""
@@ -213,7 +224,7 @@ class MessageStore:
     @property
     def is_writable(self) -> bool:
         """Whether a put would be accepted."""
-        return self._log.refusal is None
+        return not self._log.flags.reasons()
 
     def disk_used_ratio(self) -> float:
         """How full the file system is that holds the store, from 0 to 1."""
@@ -232,6 +243,7 @@ class MessageStore:
     def step(self, now_ms: int) -> None:
         """What is due by now: answers of the flusher, overdue waiters, queues to flush or to try again."""
         self._durability.step(now_ms)
+        self._log.retry(now_ms)
 
     def statistics(self) -> MessageStoreStatistics:
         """A snapshot."""
@@ -245,6 +257,7 @@ class MessageStore:
             flush_lag=durability.lag,
             waiting_for_flush=durability.waiting,
             is_writable=self.is_writable,
+            reader=self._reader.statistics(),
         )
 
     def __repr__(self) -> str:

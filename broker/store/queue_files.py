@@ -13,9 +13,11 @@ from typing import Final
 
 import msgspec
 
+from broker.store.cold_reads import ColdReads
 from broker.store.disk import Data, Disk
 
 PAGE_BYTES: Final = 4096
+_DIRECTORIES: Final = 4  # above a segment: queue, topic, consumequeue, and the store's root
 
 
 class DirtyFile:
@@ -95,12 +97,26 @@ class QueueFiles:
         except FileNotFoundError:
             return b""
 
+    def read_nowait(self, path: str, at: int, count: int, reads: ColdReads) -> bytes | bytearray:
+        """`count` bytes from byte `at`, b"" when there is no such file. ColdRead when they are not in memory."""
+        try:
+            return reads.read(self._descriptor(path), path, at, count)
+        except FileNotFoundError:
+            return b""
+
     def clear(self, path: str, begin: int) -> int:
         """Zero what stands at and behind byte `begin`. Returns how many bytes were not zero."""
         cleared = self._disk.clear(self._descriptor(path), begin, self.file_size)
         if cleared:
             self._dirty[path] = self._dirty.get(path, 0) + cleared
         return cleared
+
+    def distrust(self, path: str) -> None:
+        """Someone else wrote it, or made it, and may not have synced it: it counts as written just now."""
+        self._dirty.setdefault(path, 0)
+        for _ in range(_DIRECTORIES):
+            path = os.path.dirname(path)
+            self._dirty_directories[path] = None
 
     def remove(self, path: str) -> None:
         """Unlink a segment."""

@@ -2,11 +2,13 @@
 
 `get` walks the units from an offset. A unit is tested by its tags code without touching the log; the record behind
 a chosen one becomes part of a region: adjacent records merge, so that a run of one queue leaves as one piece of the
-file.
+file. Units and records from before the start are checked before they go out (`RecordChecks`); what is not in memory is
+not waited for (`ColdReads`): a get changes nothing, and is simply run again.
 
 Limits, per unit, judged by where its record lies: within 40 % of RAM behind the log's end it counts as memory (32
 messages, 256 KiB), else as disk (8 messages, 64 KiB). The first message always fits. At most 800 units are
-inspected, and never those of two queue segments in one call.
+inspected. A get goes on to the next queue segment only while it has found nothing, and only with
+travelCqFileNumWhenGetMessage above 1: one get never brings messages of two queue segments.
 
 Source: docs/formats.md, "getMessage".
 """
@@ -17,10 +19,12 @@ from enum import Enum, auto
 
 import msgspec
 
+from broker.store.cold_reads import ColdReads
 from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.consume_queue import ConsumeQueue
-from broker.store.mapped_file import MappedFile
+from broker.store.log_reads import Chosen, Copy, LogReads, Region
+from broker.store.record_checks import RecordChecks
 from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
 
 MAX_PULL_BYTES = 128 << 20
@@ -41,29 +45,18 @@ class GetStatus(Enum):
     NO_MESSAGE_IN_QUEUE = auto()
 
 
-class Region(msgspec.Struct, frozen=True, gc=False):
-    """Whole records, one behind the other: `size` bytes of `file` from byte `position` of it."""
-
-    file: MappedFile
-    position: int
-    size: int
-
-    @property
-    def view(self) -> memoryview:
-        """The bytes, through the mapping; keep it no longer than the transfer takes."""
-        return self.file.view[self.position : self.position + self.size]
-
-
 class GetResult(msgspec.Struct):
-    """`regions` in queue order; offsets in units; `behind_memory`: the next messages are only on disk."""
+    """`regions` in queue order; offsets in units. `fall_behind_bytes`: what of the log lies behind the last unit looked
+    at, -1 if none was; `behind_memory`: that is more than counts as memory."""
 
     status: GetStatus
     next_begin_offset: int
     min_offset: int
     max_offset: int
-    regions: list[Region] = []
+    regions: list[Region] | list[Copy] = []
     message_count: int = 0
     total_bytes: int = 0
+    fall_behind_bytes: int = -1
     behind_memory: bool = False
 
 
@@ -82,10 +75,16 @@ def memory_window_bytes(ratio_percent: int) -> int:
 class Reader:
     """Gets from queues of one log."""
 
-    def __init__(self, config: StoreConfig, commit_log: CommitLog) -> None:
+    def __init__(
+        self, config: StoreConfig, commit_log: CommitLog, places: LogReads, checks: RecordChecks, reads: ColdReads
+    ) -> None:
         self._log = commit_log
+        self._places = places
+        self._checks = checks
+        self._reads = reads
         self._memory_bytes = memory_window_bytes(config.access_message_in_memory_max_ratio)
         self._inspected_bytes = config.max_filter_message_size
+        self._most_segments = config.travel_cq_file_num_when_get_message
         self._limits = (
             (config.max_transfer_count_on_message_in_memory, config.max_transfer_bytes_on_message_in_memory),
             (config.max_transfer_count_on_message_in_disk, config.max_transfer_bytes_on_message_in_disk),
@@ -94,7 +93,10 @@ class Reader:
     def get(
         self, queue: ConsumeQueue | None, offset: int, max_count: int, matches: Matches | None, max_total_bytes: int
     ) -> GetResult:
-        """Up to `max_count` messages from queue offset `offset`, those whose tags code `matches` accepts."""
+        """Up to `max_count` messages from queue offset `offset`, those whose tags code `matches` accepts.
+
+        ColdRead when what it needs is not in memory.
+        """
         if queue is None:  # RocketMQ makes a queue when it is first asked for, so it is there and empty
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         low, high = queue.min_offset, queue.end
@@ -111,84 +113,122 @@ class Reader:
     def _scan(
         self, queue: ConsumeQueue, offset: int, max_count: int, matches: Matches | None, max_total_bytes: int
     ) -> GetResult:
-        scan = _Scan(offset, self._log.files.min_offset)
-        wanted = max(max_count, 1)
+        scan = _Scan(offset, self._log.files.min_offset, offset >= queue.sound_from)
         limits = [(min(count, max_count), min(size, max_total_bytes, MAX_PULL_BYTES)) for count, size in self._limits]
         units_left = max(self._inspected_bytes, max_count * UNIT_SIZE) // UNIT_SIZE
-        chunk_units = max(1, min(max_count, units_left))
-        section_end = min(queue.next_segment_offset(offset), queue.end)
-        while units_left > 0 and scan.next_offset < section_end and not scan.is_full and len(scan.records) < wanted:
-            units = queue.read(scan.next_offset, chunk_units)
-            if not units:  # nothing where units should be
-                return GetResult(GetStatus.OFFSET_FOUND_NULL, section_end, queue.min_offset, queue.end)
-            self._inspect(units, scan, limits, matches)
-            units_left -= chunk_units
-            chunk_units = units_left
+        segments_left = self._most_segments
+        while segments_left > 0 and units_left > 0 and scan.next_offset < queue.end and not scan.records:
+            segments_left -= 1
+            section = scan.next_offset
+            self._scan_segment(queue, scan, limits, matches, max_count, units_left)
+            if scan.status is GetStatus.OFFSET_FOUND_NULL:
+                break
+            units_left -= scan.next_offset - section
+        records = scan.records
+        regions: list[Region] | list[Copy] = scan.copies
+        if records and not scan.copies:
+            regions = self._places.regions(records)
+            if records[0][0] < self._places.hot_from:
+                regions = self._places.copies(regions)
+        behind = self._log.written - scan.newest
         return GetResult(
-            GetStatus.FOUND if scan.records else scan.status,
+            GetStatus.FOUND if records else scan.status,
             scan.next_offset,
             queue.min_offset,
             queue.end,
-            self._regions(scan.records),
-            len(scan.records),
+            regions,
+            len(records),
             scan.total_bytes,
-            self._log.written - scan.newest > self._memory_bytes,
+            behind,
+            behind > self._memory_bytes,
         )
 
-    def _inspect(self, units: bytes, scan: "_Scan", limits: list[tuple[int, int]], matches: Matches | None) -> None:
+    def _scan_segment(
+        self,
+        queue: ConsumeQueue,
+        scan: "_Scan",
+        limits: list[tuple[int, int]],
+        matches: Matches | None,
+        max_count: int,
+        units_left: int,
+    ) -> None:
+        """Look at up to `units_left` units, those of one segment."""
+        wanted = max(max_count, 1)
+        chunk_units = max(1, min(max_count, units_left))
+        section_end = min(queue.next_segment_offset(scan.next_offset), queue.end)
+        while units_left > 0 and scan.next_offset < section_end and not scan.is_full and len(scan.records) < wanted:
+            first = scan.next_offset
+            units = queue.read_nowait(first, chunk_units, self._reads)
+            if not units:  # nothing where units should be
+                if not scan.records:
+                    scan.next_offset = queue.next_segment_offset(first)
+                    scan.status = GetStatus.OFFSET_FOUND_NULL
+                return
+            known = len(scan.records)
+            self._inspect(queue, units, scan, limits, matches)
+            if not scan.is_sound and len(scan.records) > known:
+                self._sift(queue, scan, known)
+            units_left -= chunk_units
+            chunk_units = units_left
+
+    def _sift(self, queue: ConsumeQueue, scan: "_Scan", known: int) -> None:
+        """Take back what was chosen since there were `known` records and is not what its unit says."""
+        chosen = scan.records[known:]
+        good = self._checks.sift(queue, chosen)
+        scan.copies += [copy for _, copy in good]
+        if len(good) < len(chosen):
+            scan.records[known:] = [record for record, _ in good]
+            scan.total_bytes = sum(size for _, size, _ in scan.records)
+            scan.status = GetStatus.MESSAGE_WAS_REMOVING
+            scan.is_full = False
+
+    def _inspect(
+        self,
+        queue: ConsumeQueue,
+        units: bytes | bytearray,
+        scan: "_Scan",
+        limits: list[tuple[int, int]],
+        matches: Matches | None,
+    ) -> None:
         """Choose among `units` until the limits are reached; the loop that every message read goes through."""
         written = self._log.written
         memory_from = written - self._memory_bytes
         in_memory, on_disk = limits
         records = scan.records
         total = scan.total_bytes
-        inspected = 0
+        offset = scan.next_offset
         for physical_offset, size, tags_code in UNIT.iter_unpack(units):
             if records:
                 most, most_bytes = in_memory if physical_offset >= memory_from else on_disk
                 if len(records) >= most or total + size > most_bytes:
                     scan.is_full = True
                     break
-            inspected += 1
             scan.newest = physical_offset
             if matches is not None and not matches(tags_code):
                 if physical_offset >= scan.skip_below:
                     scan.status = GetStatus.NO_MATCHED_MESSAGE
             elif scan.readable_from <= physical_offset <= written - size:
-                records.append((physical_offset, size))
+                records.append((physical_offset, size, offset))
                 total += size
             else:
-                self._note_gone(scan, physical_offset, size)
-        scan.next_offset += inspected
+                self._note_gone(queue, scan, offset, physical_offset, size)
+            offset += 1
+        scan.next_offset = offset
         scan.total_bytes = total
 
-    def _note_gone(self, scan: "_Scan", physical_offset: int, size: int) -> None:
-        """A unit without its record: the rest of that segment is passed over too, but not behind a unit of nobody."""
+    def _note_gone(self, queue: ConsumeQueue, scan: "_Scan", offset: int, physical_offset: int, size: int) -> None:
+        """A unit without its record. If the log has begun behind it, so it has behind the rest of that segment."""
         if physical_offset < scan.skip_below:
             return
         scan.status = GetStatus.MESSAGE_WAS_REMOVING
-        if size != FILLER_RECORD_SIZE and physical_offset < self._log.written:
+        if size == FILLER_RECORD_SIZE:
+            return
+        if physical_offset < scan.readable_from:
             scan.skip_below = self._log.next_segment_start(physical_offset)
             scan.readable_from = max(scan.readable_from, scan.skip_below)
-
-    def _regions(self, records: list[tuple[int, int]]) -> list[Region]:
-        """The records' places in their files; neighbours become one."""
-        regions: list[Region] = []
-        file: MappedFile | None = None
-        file_end = begin = end = 0
-        for physical_offset, size in records:
-            if physical_offset == end < file_end:
-                end += size
-                continue
-            if file is not None:
-                regions.append(Region(file, begin - file.start, end - begin))
-            if physical_offset >= file_end:
-                file = self._log.files.find(physical_offset)
-                file_end = file.end if file is not None else 0
-            begin, end = physical_offset, physical_offset + size
-        if file is not None:
-            regions.append(Region(file, begin - file.start, end - begin))
-        return regions
+        else:
+            fault = f"its queue unit says {size} bytes, beyond the log's end"
+            self._checks.note_damaged(queue, physical_offset, offset, fault)
 
 
 class _Scan(msgspec.Struct, gc=False):
@@ -196,8 +236,10 @@ class _Scan(msgspec.Struct, gc=False):
 
     next_offset: int
     readable_from: int
+    is_sound: bool  # units and records need no checks
     status: GetStatus = GetStatus.NO_MATCHED_MESSAGE  # as long as there is no record
-    records: list[tuple[int, int]] = []  # physical offset and size
+    records: list[Chosen] = []
+    copies: list[Copy] = []  # their bytes, if they were checked
     total_bytes: int = 0
     newest: int = 0
     is_full: bool = False

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from broker.delivery.traffic import Traffic
+from broker.processors.patience import patient
 from broker.remoting.dispatch import PoolStatistics, Processor
 from broker.remoting.selector import Connection
 from broker.store.message_store import MessageStore
@@ -66,7 +67,7 @@ class RuntimeProcessor:
 
     def handlers(self) -> dict[RequestCode, Processor]:
         """What this processor serves."""
-        return {RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info}
+        return {RequestCode.GET_BROKER_RUNTIME_INFO: patient(self._store, self.runtime_info)}
 
     def runtime_info(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
         """Request 28."""

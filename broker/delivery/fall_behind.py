@@ -1,0 +1,47 @@
+"""How many bytes of the log lie behind what each group was last given: what it will have to read from disk.
+
+One figure per topic, group and queue, that of the group's last pull which looked at messages; RocketMQ's
+GROUP_GET_FALL_SIZE (`diskFallRecorded`). Figures go with their topic. Source: docs/formats.md, "Pull".
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+
+class FallBehindStatistics(msgspec.Struct, frozen=True):
+    """`queues`: figures kept; `worst_bytes`: the largest of them."""
+
+    queues: int
+    worst_bytes: int
+
+
+class FallBehind:
+    """Figures by topic, then by group and queue id."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, dict[tuple[str, int], int]] = {}
+
+    def note(self, group: str, topic: str, queue_id: int, size: int) -> None:
+        """A pull of `group` ended `size` bytes before the end of the log."""
+        figures = self._topics.get(topic)
+        if figures is None:
+            figures = self._topics[topic] = {}
+        figures[group, queue_id] = size
+
+    def of(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Bytes; None if the group has not pulled that queue."""
+        return self._topics.get(topic, {}).get((group, queue_id))
+
+    def keep_existing(self, exists: Callable[[str], object]) -> None:
+        """Forget topics that do not exist any more."""
+        for topic in [topic for topic in self._topics if not exists(topic)]:
+            del self._topics[topic]
+
+    def statistics(self) -> FallBehindStatistics:
+        """The figures now."""
+        sizes = [size for figures in self._topics.values() for size in figures.values()]
+        return FallBehindStatistics(len(sizes), max(sizes, default=0))
+
+    def __repr__(self) -> str:
+        return f"<FallBehind topics={len(self._topics)}>"

@@ -1,0 +1,131 @@
+"""How bytes of the log are had: the hot tail through the mapping, everything else by reads that do not wait.
+
+What was written last is in memory, and a view of the mapping costs nothing. Further back nobody knows, and looking at a
+cold page through the mapping would stop the loop: there the bytes are copied by `ColdReads`, which raises ColdRead
+instead. Records that lie close together are copied by one call.
+
+Source: docs/architecture.md, "Hot and cold".
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from broker.store.cold_reads import ColdReads
+from broker.store.commit_log import CommitLog
+from broker.store.mapped_file import MappedFile
+from broker.store.verified import VerifiedRanges
+from protocol.record import LONGEST_HEAD, SMALLEST_RECORD, claimed_size
+
+HOT_TAIL_BYTES: Final = 64 << 20
+"""Written so recently that it is in memory, unless it is from before the start."""
+
+_WORTH_COPYING_BYTES: Final = 16 << 10  # copying what is between two records costs less than another system call
+_LARGE: Final = 1 << 20
+
+Chosen = tuple[int, int, int]
+"""A record that a get wants: physical offset, size, queue offset."""
+
+
+class Region(msgspec.Struct, frozen=True, gc=False):
+    """Whole records, one behind the other: `size` bytes of `file` from byte `position` of it."""
+
+    file: MappedFile
+    position: int
+    size: int
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes, through the mapping; keep it no longer than the transfer takes."""
+        return self.file.view[self.position : self.position + self.size]
+
+
+class Copy(msgspec.Struct, frozen=True, gc=False):
+    """Whole records, one behind the other, as they were read: `size` bytes."""
+
+    view: memoryview
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.view)
+
+
+class LogReads:
+    """Bytes of one log."""
+
+    def __init__(
+        self, commit_log: CommitLog, reads: ColdReads, verified: VerifiedRanges, hot_tail_bytes: int = HOT_TAIL_BYTES
+    ) -> None:
+        self._log = commit_log
+        self._files = commit_log.files
+        self._reads = reads
+        self._verified = verified
+        self._hot_tail_bytes = hot_tail_bytes
+
+    @property
+    def hot_from(self) -> int:
+        """From that byte of the log on everything is in memory."""
+        return max(self._log.written - self._hot_tail_bytes, self._verified.tail)
+
+    def bytes_at(self, offset: int, size: int) -> memoryview | None:
+        """[offset, offset + size) if that lies in one segment and is written. ColdRead when it is not in memory."""
+        segment = self._files.find(offset)
+        if segment is None or size <= 0 or offset + size > min(segment.end, self._log.written):
+            return None
+        at = offset - segment.start
+        if offset >= self.hot_from:
+            return segment.view[at : at + size]
+        return memoryview(self._reads.read(segment.fd, segment.path, at, size))
+
+    def may_hold_record(self, offset: int, size: int) -> bool:
+        """Whether a record of that size fits there; one of a MiB and more has to claim so much itself."""
+        segment = self._files.find(offset)
+        if segment is None or not SMALLEST_RECORD <= size <= segment.end - offset:
+            return False
+        if size < _LARGE:
+            return True
+        head = self.bytes_at(offset, LONGEST_HEAD)
+        return head is not None and claimed_size(head) == size
+
+    def regions(self, records: Sequence[Chosen]) -> list[Region]:
+        """The records' places in their files, which must exist; neighbours become one."""
+        regions: list[Region] = []
+        file: MappedFile | None = None
+        file_start = file_end = begin = end = 0
+        for physical_offset, size, _ in records:
+            if physical_offset == end < file_end:
+                end += size
+                continue
+            if file is not None:
+                regions.append(Region(file, begin - file_start, end - begin))
+            if not file_start <= physical_offset < file_end:
+                file = self._files.find(physical_offset)
+                file_start, file_end = (file.start, file.end) if file is not None else (0, 0)
+            begin, end = physical_offset, physical_offset + size
+        if file is not None:
+            regions.append(Region(file, begin - file_start, end - begin))
+        return regions
+
+    def copies(self, regions: Sequence[Region]) -> list[Copy]:
+        """The bytes of each region. ColdRead when any of them is not in memory."""
+        copies: list[Copy] = []
+        at = 0
+        while at < len(regions):
+            first = regions[at]
+            begin, end = first.position, first.position + first.size
+            behind = at + 1
+            while behind < len(regions) and regions[behind].file is first.file:
+                region = regions[behind]
+                if not 0 <= region.position - end <= _WORTH_COPYING_BYTES:
+                    break
+                end = region.position + region.size
+                behind += 1
+            data = memoryview(self._reads.read(first.file.fd, first.file.path, begin, end - begin))
+            copies += [Copy(data[it.position - begin : it.position - begin + it.size]) for it in regions[at:behind]]
+            at = behind
+        return copies
+
+    def __repr__(self) -> str:
+        return f"<LogReads hot_from={self.hot_from}>"

@@ -1,0 +1,91 @@
+"""Everything that is looked up in a store, and what the lookups share.
+
+    Reader          gets: which records, where the next one begins
+    RecordChecks    what is from before the start is checked before it goes out
+    LogReads        bytes of the log, hot or cold
+    ColdReads       reads that do not wait
+
+Every method may raise ColdRead once the store has a loop: fetch what it names, then ask again.
+
+Source: docs/formats.md, "getMessage", "Offset by time", "Queries".
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from broker.store.cold_reads import ColdRead, ColdReads, ColdReadStatistics
+from broker.store.commit_log import CommitLog
+from broker.store.config import StoreConfig
+from broker.store.consume_queue import ConsumeQueue
+from broker.store.log_reads import LogReads
+from broker.store.offset_by_time import Boundary, OffsetByTime
+from broker.store.reading import GetResult, Matches, Reader
+from broker.store.record_checks import RecordChecks, RecordChecksStatistics
+from broker.store.verified import VerifiedRanges
+from protocol.record import BLANK, BLANK_SIZE, Record, parse
+
+Get = Callable[[ConsumeQueue | None, int, int, Matches | None, int], GetResult]
+
+
+class StoreReaderStatistics(msgspec.Struct, frozen=True):
+    """What was checked, and what was not in memory."""
+
+    checks: RecordChecksStatistics
+    cold: ColdReadStatistics
+
+
+class StoreReader:
+    """Lookups in one log and its queues."""
+
+    def __init__(self, config: StoreConfig, commit_log: CommitLog) -> None:
+        self._log = commit_log
+        self._reads = ColdReads(config.cold_read_threads)
+        self._verified = VerifiedRanges()
+        self._places = LogReads(commit_log, self._reads, self._verified)
+        self._checks = RecordChecks(commit_log, self._places, self._reads, self._verified)
+        self._by_time = OffsetByTime(commit_log, self._places, self._reads)
+        self.get: Get = Reader(config, commit_log, self._places, self._checks, self._reads).get
+        """As Reader.get; no frame of ours between, since every pull comes through here."""
+
+    def begin(self, verified_from: int) -> None:
+        """After the recovery: from that byte on the log was checked."""
+        self._verified.tail = verified_from
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on nothing here waits for a disk."""
+        self._reads.start(loop)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._reads.close()
+
+    def fetch(self, cold: ColdRead) -> asyncio.Future[None]:
+        """Done once it is worth asking again. Not to be cancelled: others may wait for the same."""
+        return self._reads.fetch(cold)
+
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """The record that begins at that byte of the log; None when no sound one does."""
+        head = self._places.bytes_at(physical_offset, BLANK_SIZE)
+        size = BLANK.unpack(head)[0] if head is not None else 0
+        if not self._places.may_hold_record(physical_offset, size):
+            return None
+        source = self._places.bytes_at(physical_offset, size)
+        found = parse(source) if source is not None else None
+        return source if isinstance(found, Record) and found.physical_offset == physical_offset else None
+
+    def offset_by_time(self, queue: ConsumeQueue, timestamp: int, boundary: Boundary) -> int:
+        """The queue offset that belongs to a store timestamp (ms)."""
+        return self._by_time.find(queue, timestamp, boundary)
+
+    def store_time_at(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """The store timestamp (ms) of a queue's message; None when it is not there."""
+        return self._by_time.store_time_at(queue, offset)
+
+    def statistics(self) -> StoreReaderStatistics:
+        """The figures now."""
+        return StoreReaderStatistics(self._checks.statistics(), self._reads.statistics())
+
+    def __repr__(self) -> str:
+        return f"<StoreReader {self._checks!r} {self._reads!r}>"
