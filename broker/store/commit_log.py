@@ -27,6 +27,7 @@ from broker.store.consume_queue import ConsumeQueue
 from broker.store.mapped_file import MappedFile
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.queue_table import QueueTable
+from broker.store.running_flags import RunningFlag, RunningFlags
 from protocol.codes import RETRY_PREFIX, SysFlag
 from protocol.record import (
     BLANK,
@@ -48,6 +49,8 @@ MAX_RETRY_TOPIC_BYTES: Final = 255
 _CLIENT_FLAGS: Final = ~HOST_FLAGS
 _TRANSACTION: Final = SysFlag.TRANSACTION_MASK
 _COMMIT: Final = SysFlag.TRANSACTION_COMMIT
+_PROBE_BYTES: Final = 4_096
+_RETRY_MS: Final = 1_000
 _FULL_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
@@ -80,8 +83,8 @@ class CommitLog:
             for born in (8, 20)
             for layout in (LAYOUTS[born, len(store_host)],)
         }
-        self._has_given_up = False
-        self._refusal: PutStatus | None = PutStatus.SERVICE_NOT_AVAILABLE
+        self.flags = RunningFlags(self._on_flags)
+        self._refusal = self.flags.refusal
         self._unchecked_size = -1  # up to that size a record needs no checks; -1 while all are refused
         self.written = 0
         self.end = 0
@@ -97,22 +100,12 @@ class CommitLog:
         self._messages = 0
         self._written_bytes = 0
         self._failed_batches = 0
+        self._next_retry_ms = 0
 
-    @property
-    def refusal(self) -> PutStatus | None:
-        """What every put is answered; None: puts are accepted."""
-        return self._refusal
-
-    @refusal.setter
-    def refusal(self, status: PutStatus | None) -> None:
-        self._refusal = status = PutStatus.SERVICE_NOT_AVAILABLE if self._has_given_up else status
+    def _on_flags(self) -> None:
+        self._refusal = self.flags.refusal
         limits = MAX_PROPERTIES_BYTES, self._config.max_message_size, self._size - BLANK_SIZE
-        self._unchecked_size = min(limits) if status is None else -1
-
-    def give_up(self) -> None:
-        """Refuse every put from now on, whatever else happens: only a recovery knows what is on disk."""
-        self._has_given_up = True
-        self.refusal = PutStatus.SERVICE_NOT_AVAILABLE
+        self._unchecked_size = min(limits) if self._refusal is None else -1
 
     # the open batch
 
@@ -232,11 +225,14 @@ class CommitLog:
 
     def _roll(self) -> bool:
         """Turn to the next segment, closing this one with a blank. False: there is no next segment."""
-        start = self._segment_end if self._segment is not None else self.end - self.end % self._size
+        if RunningFlag.NO_SEGMENT in self.flags:
+            return False  # until `retry` has seen one
+        start = self._next_start()
         try:
             segment = self.files.segment_at(start)
         except OSError as problem:
             log.error("no segment to append to offset=%d error=%s", start, problem)
+            self.flags.set(RunningFlag.NO_SEGMENT, problem)
             return False
         if self._segment is not None:
             self._parts.append(BLANK.pack(self._segment_end - self.end, MAGIC_BLANK))
@@ -290,6 +286,8 @@ class CommitLog:
         full = problem.errno in _FULL_DISK
         log.error("append failed offset=%d messages=%d error=%s", self.written, len(self.batch), problem)
         status = PutStatus.SERVICE_NOT_AVAILABLE if full else PutStatus.UNKNOWN_ERROR
+        if full:
+            self.flags.set(RunningFlag.LOG_ERROR, problem)
         self._failed_batches += 1
         for append in reversed(self.batch):
             append.status = status
@@ -305,12 +303,36 @@ class CommitLog:
         except OSError as second:
             # What is left there could come back as messages that were refused: only a recovery may decide.
             log.critical("taken back batch not cleared, store is read-only offset=%d error=%s", begin, second)
-            self.give_up()
+            self.flags.set(RunningFlag.SYNC_FAILED, second)
 
     def _clear(self, begin: int, end: int) -> None:
         for segment in self.files.segments:
             if segment.start < end and segment.end > begin:
                 segment.zero(max(begin - segment.start, 0), min(end - segment.start, segment.size))
+
+    def retry(self, now_ms: int) -> None:
+        """Once a second, see whether what failed works again: a write where the next record goes, the next segment."""
+        if not self.flags.reasons() or now_ms < self._next_retry_ms:
+            return
+        self._next_retry_ms = now_ms + _RETRY_MS
+        if RunningFlag.LOG_ERROR in self.flags:
+            try:
+                self._write_nothing()
+            except OSError as problem:
+                log.debug("log still not writable error=%s", problem)
+            else:
+                self.flags.clear(RunningFlag.LOG_ERROR)
+        if RunningFlag.NO_SEGMENT in self.flags and self.files.is_made(self._next_start()):
+            self.flags.clear(RunningFlag.NO_SEGMENT)
+
+    def _write_nothing(self) -> None:
+        """Zeros behind the end, where there are zeros: a full or read-only disk refuses them like a record."""
+        if self._segment is not None:
+            at = self.end - self._segment.start
+            self._segment.write(bytes(min(_PROBE_BYTES, self._segment.size - at)), at)
+
+    def _next_start(self) -> int:
+        return self._segment_end if self._segment is not None else self.end - self.end % self._size
 
     # positions
 

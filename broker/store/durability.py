@@ -23,8 +23,11 @@ from broker.store.checkpoint import CheckpointFile, CheckpointWrite
 from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.flush import Flusher, FlusherStatistics, Pace, Syncable, Target
+from broker.store.index_feed import IndexFeed
+from broker.store.index_file import IndexFile
 from broker.store.queue_files import QueueFiles
 from broker.store.reput import Reput
+from broker.store.running_flags import RunningFlag
 from broker.store.sync_queue import Settled, SyncQueue
 from protocol.disk import Checkpoint
 
@@ -70,6 +73,19 @@ class Durability:
         """What the checkpoint vouches for."""
         self._vouched = self._checkpoint.load()
         return self._vouched
+
+    def open_index(self, feed: IndexFeed, *, clean: bool) -> None:
+        """Bring the index up to what is dispatched; from then on dispatch goes to it too. StoreError: the disk refuses.
+
+        Before files are made again that the checkpoint vouches for, it has to stop doing so.
+        """
+        feed.open(trusted_to=None if clean else self._vouched.index_timestamp)
+        known = feed.index.full_timestamp
+        if known < self._vouched.index_timestamp:
+            self._vouched = msgspec.structs.replace(self._vouched, index_timestamp=known)
+            self._checkpoint.write(self._vouched)
+        feed.catch_up()
+        self._reput.index = feed
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Start the threads. With a loop their answers arrive by themselves, else at each `step`."""
@@ -133,7 +149,7 @@ class Durability:
         """Let appends be seen. While a queue cannot be written, new messages are refused."""
         self._reput.dispatch(appends)
         if self._reput.failed:
-            self._log.refusal = PutStatus.SERVICE_NOT_AVAILABLE
+            self._log.flags.set(RunningFlag.QUEUE_ERROR)
 
     def when_settled(self, callback: Settled) -> None:
         """Call back once every append committed so far is decided; at once if it is."""
@@ -146,7 +162,7 @@ class Durability:
         if self._reput.failed:
             self._reput.retry()
             if not self._reput.failed:
-                self._log.refusal = None
+                self._log.flags.clear(RunningFlag.QUEUE_ERROR)
         self._flush_queues(now_ms)
 
     def _submit_log(self) -> None:
@@ -160,7 +176,7 @@ class Durability:
             return
         flusher.acknowledge()
         if flusher.failure is not None:
-            self._log.give_up()
+            self._log.flags.set(RunningFlag.SYNC_FAILED, flusher.failure)
             self._sync_queue.fail()
         elif self._is_sync:
             self._sync_queue.flushed(flusher.done.end)
@@ -170,7 +186,7 @@ class Durability:
     def _flush_queues(self, now_ms: int) -> None:
         flusher = self._queue_flusher
         if flusher is not None and flusher.failure is not None:
-            self._log.give_up()
+            self._log.flags.set(RunningFlag.SYNC_FAILED, flusher.failure)
         if flusher is None or now_ms < self._next_queue_flush_ms or not flusher.is_idle:
             return
         config = self._config

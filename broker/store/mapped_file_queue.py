@@ -34,10 +34,11 @@ def gaps(starts: Sequence[int], size: int) -> Iterator[tuple[int, int]]:
     return ((before + size, start) for before, start in pairwise(starts) if start - before != size)
 
 
-def segment_starts(directory: str, size: int, disk: Disk) -> list[int]:
+def segment_starts(directory: str, size: int, disk: Disk, *, is_rebuilt: bool = False) -> list[int]:
     """First offsets of the segments in `directory`, ascending, after the checks that every family of files shares.
 
-    Left-over temporary files and an empty last file are removed. StoreError: wrong length.
+    Left-over temporary files and an empty last file are removed. StoreError: wrong length. Files that are `rebuilt`
+    from others are made without a sync, so a cut can leave an empty one in the middle too: it becomes one of zeros.
     """
     names = os.listdir(directory) if os.path.isdir(directory) else []
     for name in names:
@@ -50,7 +51,10 @@ def segment_starts(directory: str, size: int, disk: Disk) -> list[int]:
     for start in starts:
         path = f"{directory}/{offset_file_name(start)}"
         length = os.path.getsize(path)
-        if length != size:
+        if is_rebuilt and length == 0:
+            log.warning("empty segment filled with zeros path=%s", path)
+            os.close(disk.create_sparse(path, size))
+        elif length != size:
             raise StoreError(f"{path} has {length} bytes, the configured size is {size}")
     return starts
 
@@ -125,9 +129,14 @@ class MappedFileQueue:
         return segment
 
     def prepare(self, start: int) -> None:
-        """Have the segment that begins at `start` made in the background."""
-        if self.find(start) is None:
-            self._allocator.request(self._path(start), self._size)
+        """Have the segment that begins at `start`, and the one behind it, made in the background."""
+        for ahead in (start, start + self._size):
+            if self.find(ahead) is None:
+                self._allocator.request(self._path(ahead), self._size)
+
+    def is_made(self, start: int) -> bool:
+        """Whether the segment that begins at `start` is there or ready to be; asks for it again if it failed."""
+        return self.find(start) is not None or self._allocator.is_made(self._path(start), self._size)
 
     def from_offset(self, offset: int) -> list[MappedFile]:
         """The segments that hold byte `offset` and later ones: what a flush from there must sync."""
@@ -162,6 +171,14 @@ class MappedFileQueue:
         if cleared:
             last.sync()
         return cleared
+
+    def sync_from(self, offset: int) -> None:
+        """What stands at byte `offset` and behind it is on disk, whoever wrote it, and so are the files' names."""
+        if self.segments:
+            for segment in self.from_offset(offset):
+                segment.sync()
+            self._disk.sync_directory(self._directory)
+            self._disk.sync_directory(os.path.dirname(self._directory))
 
     def close(self) -> None:
         """Close every segment."""

@@ -199,6 +199,7 @@ def test_failed_write_takes_the_batch_back(tmp_path: Path, error: int, status: P
         failed = it.put(message(b"gone"), message(b"gone", queue_id=1), message(b"gone"))
         assert {append.status for append in failed} == {status}
         assert it.store.max_physical_offset == end
+        it.store.step(it.clock.now_ms)
         (again,) = it.put(message(b"second"))
         assert (again.status, again.queue_offset, again.physical_offset) == (PutStatus.PUT_OK, 1, end)
         assert it.bodies() == [b"first", b"second"]
@@ -233,6 +234,7 @@ def test_torn_write_over_a_roll_is_cleared(tmp_path: Path) -> None:
         assert {append.status for append in failed} == {PutStatus.SERVICE_NOT_AVAILABLE}
         assert len([found for found in iterate(log_bytes(tmp_path)) if isinstance(found, Record)]) == 1
         assert log_bytes(tmp_path).rstrip(b"\0") == it.store.record_at(0).rstrip(b"\0")  # type: ignore[union-attr]  # it is there
+        it.store.step(it.clock.now_ms)
         appends = it.put(*(message(b"y" * 9000) for _ in range(10)))
         assert {append.status for append in appends} == {PutStatus.PUT_OK}
         assert it.bodies() == [b"first"] + [b"y" * 9000] * 10
@@ -256,18 +258,25 @@ def test_batch_that_cannot_be_cleared_ends_writing(tmp_path: Path) -> None:
 
 def test_no_segment_no_message(tmp_path: Path) -> None:
     """Without room for another segment a message is refused as such, and accepted when there is room again."""
-    with opened(tmp_path) as it:
+    disk = TestDisk()
+
+    def refuse(call: str, path: str) -> None:
+        if call == "create" and "/commitlog/" in path and not path.endswith("/" + "0" * 20):
+            raise OSError(errno.ENOSPC, "told to")
+
+    disk.refuse = refuse
+    with opened(tmp_path, disk=disk) as it:
         it.put(message(b"first" * 200))
-
-        def refuse(call: str, path: str) -> None:
-            if call == "create" and "/commitlog/" in path:
-                raise OSError(errno.ENOSPC, "told to")
-
-        it.disk.refuse = refuse
         (append,) = it.put(message(b"x" * 65_000))
         (small,) = it.put(message(b"small"))
         assert (append.status, small.status) == (PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.PUT_OK)
+        assert not it.store.is_writable
         it.disk.refuse = lambda call, path: None
+        (append,) = it.put(message(b"x" * 65_000))
+        assert append.status is PutStatus.CREATE_MAPPED_FILE_FAILED  # nobody has looked yet
+        while not it.store.is_writable:
+            it.clock.now_ms += 1_000
+            it.store.step(it.clock.now_ms)
         (append,) = it.put(message(b"x" * 65_000))
         assert append.status is PutStatus.PUT_OK
         assert it.bodies() == [b"first" * 200, b"small", b"x" * 65_000]

@@ -1,0 +1,72 @@
+"""Why new messages are refused, if they are: every reason that holds at present, set and cleared by whoever knows.
+
+A reason goes when its cause does; those of two causes never clear each other. Only a failed sync stays until a restart:
+nobody but a recovery knows what is on the disk then. Reading goes on under all of them.
+
+Source: docs/formats.md, "Failures", "Retention".
+"""
+
+import logging
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from broker.store.append import PutStatus
+
+log = logging.getLogger(__name__)
+
+
+class RunningFlag(Enum):
+    """A reason to refuse; the value is what operators read."""
+
+    CLOSED = "the store is not open"
+    SYNC_FAILED = "a sync failed, only a restart knows what is on the disk"
+    DISK_FULL = "the disk is too full"
+    LOG_ERROR = "the log cannot be written"
+    NO_SEGMENT = "the log's next segment cannot be made"
+    QUEUE_ERROR = "queue units cannot be written"
+    INDEX_ERROR = "the index cannot be written"
+
+
+_PARTIAL: Final = frozenset((RunningFlag.NO_SEGMENT,))  # the current segment may still have room
+_LASTING: Final = frozenset((RunningFlag.SYNC_FAILED,))
+
+
+class RunningFlags:
+    """The flags of one store. `changed` is called behind each change."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._set: dict[RunningFlag, str] = {RunningFlag.CLOSED: ""}
+
+    def __contains__(self, flag: RunningFlag) -> bool:
+        return flag in self._set
+
+    def set(self, flag: RunningFlag, detail: object = "") -> None:
+        """Refuse from now on. `detail` is for operators: the error, the measured value."""
+        is_new = flag not in self._set
+        self._set[flag] = str(detail)
+        if is_new:
+            if flag is not RunningFlag.CLOSED:
+                log.warning("new messages are refused reason=%s detail=%s", flag.value, detail)
+            self._changed()
+
+    def clear(self, flag: RunningFlag) -> None:
+        """This reason holds no longer."""
+        if flag in self._set and flag not in _LASTING:
+            del self._set[flag]
+            if flag is not RunningFlag.CLOSED:
+                log.info("reason to refuse messages is gone reason=%s left=%d", flag.value, len(self._set))
+            self._changed()
+
+    @property
+    def refusal(self) -> PutStatus | None:
+        """What every put is answered; None: it is accepted, if there is room for it."""
+        return PutStatus.SERVICE_NOT_AVAILABLE if self._set.keys() - _PARTIAL else None
+
+    def reasons(self) -> str:
+        """Every reason with its detail, for /readyz; "" when there is none."""
+        return "; ".join(f"{flag.value} ({detail})" if detail else flag.value for flag, detail in self._set.items())
+
+    def __repr__(self) -> str:
+        return f"<RunningFlags {[flag.name for flag in self._set]}>"
