@@ -1,13 +1,23 @@
 """Segments made ahead of need, by a thread of its own.
 
 Reserving a gigabyte and syncing a directory take milliseconds that no send should wait for. The log asks for its next
-segment early; `take` then finds it ready, waits for it if it is being made, or makes it on the spot if nobody asked.
-The thread only makes system calls, through the same `Disk` as everyone.
+two segments early; `take` then finds one ready, or waits for it if it is being made, or makes it on the spot if nobody
+asked. The thread only makes system calls, through the same `Disk` as everyone.
+
+A segment is reserved (fallocated), so that a full disk shows here. Under SYNC_FLUSH it is also *written beforehand*,
+zeros from end to end: syncing bytes that were on disk before is cheaper than turning reserved blocks into written ones.
+But the disk is the same for both, and a log that writes as fast as it can loses more by the zeros than it gains by
+them (tests/bench/bench_sync.py). So zeros are written in pieces, each synced at once, and give way: full speed while
+nobody appends, a piece every 20 ms beside a log that moves, nothing beside one in a hurry. A segment that is needed
+before it is done is handed out as far as it has come; the rest of it is reserved only.
+
+Source: docs/formats.md, "Mapped files".
 """
 
 import logging
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Final
@@ -17,65 +27,125 @@ from broker.store.disk import Disk
 log = logging.getLogger(__name__)
 
 WAIT_S: Final = 5.0  # the longest that a roll waits for a segment under way; RocketMQ's figure
+_ZEROS: Final = bytes(256 << 10)
+_GIVE_WAY_S: Final = 0.02
+_HURRY_BYTES: Final = 320 << 10  # appended within that time: 16 MiB/s
+
+
+class _Request:
+    """A file to be made; `wanted` once somebody waits for it."""
+
+    __slots__ = ("made", "path", "size", "wanted")
+
+    def __init__(self, path: str, size: int) -> None:
+        self.path = path
+        self.size = size
+        self.made: Future[int] = Future()
+        self.wanted = threading.Event()
 
 
 class Allocator:
-    """Makes files on request; `path` is the key of a request."""
+    """Makes files on request; `path` is the key of a request.
 
-    def __init__(self, disk: Disk) -> None:
+    `piece_bytes`: how much is written beforehand between two syncs, 0: nothing is. `appended`: where the log ends.
+    """
+
+    def __init__(self, disk: Disk, piece_bytes: int = 0, appended: Callable[[], int] = lambda: 0) -> None:
+        self.piece_bytes = piece_bytes
+        self.appended = appended
         self._disk = disk
-        self._requests: SimpleQueue[tuple[str, int, Future[int]] | None] = SimpleQueue()
-        self._made: dict[str, Future[int]] = {}
+        self._waiting: SimpleQueue[_Request | None] = SimpleQueue()
+        self._requests: dict[str, _Request] = {}  # not taken yet
         self._thread: threading.Thread | None = None
 
     def request(self, path: str, size: int) -> None:
         """Have `path` made in the background; asking twice is asking once."""
-        if path in self._made:
+        if path in self._requests:
             return
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="skylark-allocator", daemon=True)
             self._thread.start()
-        future: Future[int] = Future()
-        self._made[path] = future
-        self._requests.put((path, size, future))
+        request = _Request(path, size)
+        self._requests[path] = request
+        self._waiting.put(request)
 
     def take(self, path: str, size: int) -> int:
         """The descriptor of `path`; the caller owns it. OSError (TimeoutError after 5 s) when there is none."""
-        future = self._made.pop(path, None)
-        if future is not None:
+        request = self._requests.pop(path, None)
+        if request is not None:
+            request.wanted.set()
             try:
-                return future.result(timeout=WAIT_S)
+                return request.made.result(timeout=WAIT_S)
             except TimeoutError:
-                self._made[path] = future  # it may still arrive: the next roll takes it then
+                self._requests[path] = request  # it may still arrive: the next roll takes it then
                 raise
             except OSError as problem:
                 log.info("segment tried again path=%s error=%s", path, problem)
-        return self._create(path, size)
+        request = _Request(path, size)
+        request.wanted.set()
+        return self._create(request)
+
+    def is_made(self, path: str, size: int) -> bool:
+        """Whether `path` may be taken without waiting; if it could not be made, it is asked for again."""
+        request = self._requests.get(path)
+        if request is not None and request.made.done() and request.made.exception() is not None:
+            del self._requests[path]
+            request = None
+        if request is None:
+            self.request(path, size)
+            return False
+        return request.made.done()
 
     def close(self) -> None:
         """Stop the thread; what was made and never taken is removed."""
+        for request in self._requests.values():
+            request.wanted.set()  # not worth writing any more
         if self._thread is not None:
-            self._requests.put(None)
+            self._waiting.put(None)
             self._thread.join()
             self._thread = None
-        for path, future in self._made.items():
-            if future.done() and future.exception() is None:
-                os.close(future.result())
-                self._disk.unlink(path)
-        self._made.clear()
+        for request in reversed(self._requests.values()):  # the last first: a cut in between must leave no gap
+            if request.made.done() and request.made.exception() is None:
+                os.close(request.made.result())
+                self._disk.unlink(request.path)
+        self._requests.clear()
 
     def _run(self) -> None:
-        while (request := self._requests.get()) is not None:
-            path, size, future = request
+        while (request := self._waiting.get()) is not None:
             try:
-                future.set_result(self._create(path, size))
+                request.made.set_result(self._create(request))
             except OSError as problem:
-                log.warning("segment not made path=%s error=%s", path, problem)
-                future.set_exception(problem)
+                log.warning("segment not made path=%s error=%s", request.path, problem)
+                request.made.set_exception(problem)
 
-    def _create(self, path: str, size: int) -> int:
-        self._disk.make_directory(os.path.dirname(path))
-        return self._disk.create(path, size)
+    def _create(self, request: _Request) -> int:
+        self._disk.make_directory(os.path.dirname(request.path))
+        if not self.piece_bytes:
+            return self._disk.create(request.path, request.size)
+        return self._disk.create(request.path, request.size, lambda fd: self._write(fd, request))
+
+    # written beforehand
+
+    def _write(self, fd: int, request: _Request) -> None:
+        """Zeros from the beginning, until somebody waits for the file."""
+        appended = self.appended()
+        for at in range(0, request.size, len(_ZEROS)):
+            if at and at % self.piece_bytes < len(_ZEROS):
+                self._disk.fdatasync(fd)
+                appended = self._give_way(request, appended)
+            if request.wanted.is_set():
+                log.info("segment needed before it was written path=%s bytes=%d", request.path, at)
+                return
+            self._disk.pwrite(fd, _ZEROS[: request.size - at], at)
+
+    def _give_way(self, request: _Request, before: int) -> int:
+        """Wait while the log, which was at `before` a piece ago, is in a hurry; returns where it is now."""
+        now = self.appended()
+        while now != before and not request.wanted.wait(_GIVE_WAY_S):
+            before, now = now, self.appended()
+            if now - before < _HURRY_BYTES:
+                break
+        return now
 
     def __repr__(self) -> str:
-        return f"<Allocator ready={len(self._made)}>"
+        return f"<Allocator ready={len(self._requests)}>"

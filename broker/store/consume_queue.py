@@ -34,6 +34,7 @@ from protocol.record import topic_field
 log = logging.getLogger(__name__)
 
 UNIT_DTYPE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+_FILLERS_AT_ONCE: Final = 4_096
 _FIRST_SCAN_BYTES: Final = 4_000
 
 # One Struct for each number of units written at once, so that a turn's units are packed by one call.
@@ -59,6 +60,7 @@ class ConsumeQueue:
     """Positions and offsets are counted in units; `physical_end` in bytes of the log."""
 
     __slots__ = (
+        "_corrected_for",
         "_directory",
         "_files",
         "_path",
@@ -94,6 +96,7 @@ class ConsumeQueue:
         self.pending: list[int] = []
         self.pending_next = 0  # the queue offset behind the last of them
         self.first_start = self.last_start = -1  # bytes where the first and last segment begin; -1: no files
+        self._corrected_for = -1  # the log's start that `min_offset` belongs to
         self._directory = directory
         self._files = files
         self._path = ""
@@ -116,8 +119,8 @@ class ConsumeQueue:
         first = last - len(fields) // 3
         units = pack_units(fields)
         if first < self.end:
-            is_sound = self._reconcile(first, units)
-            self.sound_from = min(self.sound_from, first) if is_sound else max(self.sound_from, last)
+            self._reconcile(first, units)
+            self.sound_from = min(self.sound_from, first)
         else:
             if first > self.end:
                 self._skip_to(first)
@@ -167,22 +170,15 @@ class ConsumeQueue:
             begin += count
             self.end = begin
 
-    def _reconcile(self, first: int, units: bytes) -> bool:
-        """Units from before `end` arrive again: keep those that agree, and those of later records; replace the rest.
-
-        Returns whether all of them stand there now.
-        """
+    def _reconcile(self, first: int, units: bytes) -> None:
+        """Units from before `end` arrive again: keep those that agree, replace the others."""
         there = self._read_through(first, len(units) // UNIT_SIZE)
-        is_all_there = True
         if there == units:
-            return is_all_there
+            return
         for at in range(0, len(units), UNIT_SIZE):
-            unit, old = units[at : at + UNIT_SIZE], there[at : at + UNIT_SIZE]
-            if len(old) == UNIT_SIZE and _is_later(old, unit):
-                is_all_there = False
-            elif old != unit:
+            unit = units[at : at + UNIT_SIZE]
+            if there[at : at + UNIT_SIZE] != unit:
                 self._write(first + at // UNIT_SIZE, unit)
-        return is_all_there
 
     def _read_through(self, offset: int, count: int) -> bytes:
         """As `read`, over the ends of segments."""
@@ -311,26 +307,77 @@ class ConsumeQueue:
             if self.last_start < self.first_start:
                 self.first_start = self.last_start = -1
 
-    def first_at_or_behind(self, physical_offset: int) -> int:
-        """The first unit whose record begins at or behind that byte of the log; `end` if none does."""
+    def first_at_or_behind(self, physical_offset: int, reads: ColdReads | None = None) -> int:
+        """The first unit whose record begins at or behind that byte of the log; `end` if none does.
+
+        Units of nobody, in front of the queue or in a hole, never count; those of a hole are judged by the next record.
+        With `reads`: ColdRead when a unit is not in memory.
+        """
         low, high = self.first_start // UNIT_SIZE if self.first_start >= 0 else 0, self.end
         while low < high:
             middle = (low + high) // 2
-            unit = self.unit(middle)
-            if unit is None or unit[0] < physical_offset or unit[1] == FILLER_RECORD_SIZE:
-                low = middle + 1
+            at = self._somebodys(middle, high, reads)
+            unit = self._unit(at, reads) if at < high else None
+            if unit is None:
+                high = middle
+            elif unit[0] < physical_offset:
+                low = at + 1
             else:
                 high = middle
-        return low
+        return self._somebodys(low, self.end, reads)
 
-    def correct_min_offset(self, log_start: int) -> None:
-        """Units of records that the log no longer has do not count; a queue without any other is empty but numbered."""
+    def _unit(self, offset: int, reads: ColdReads | None) -> tuple[int, int, int] | None:
+        return self.unit(offset) if reads is None else self.unit_nowait(offset, reads)
+
+    def _somebodys(self, offset: int, end: int, reads: ColdReads | None) -> int:
+        """The first unit in [offset, end) that is not one of nobody; `end` if there is none."""
+        while offset < end:
+            unit = self._unit(offset, reads)
+            if unit is None:
+                return end
+            if unit[1] != FILLER_RECORD_SIZE:
+                return offset
+            offset += self._fillers(offset, min(end - offset, _FILLERS_AT_ONCE), reads)
+        return end
+
+    def _fillers(self, offset: int, count: int, reads: ColdReads | None) -> int:
+        """How many units of nobody there are from `offset` on, of up to `count`."""
+        data = self.read(offset, count) if reads is None else self.read_nowait(offset, count, reads)
+        sizes = np.frombuffer(data, UNIT_DTYPE, len(data) // UNIT_SIZE)["size"]
+        others = np.flatnonzero(sizes != FILLER_RECORD_SIZE)
+        return int(others[0]) if len(others) else len(sizes)
+
+    def correct_min_offset(self, log_start: int, reads: ColdReads | None = None) -> None:
+        """Units of records that the log no longer has do not count; a queue without any other is empty but numbered.
+
+        A look at one number unless the log's start has moved. With `reads`: ColdRead, and nothing is changed.
+        """
+        if log_start == self._corrected_for:
+            return
         if self.first_start >= 0:
-            self.min_offset = self.first_at_or_behind(log_start)
+            self.min_offset = self.first_at_or_behind(log_start, reads)
+        self._corrected_for = log_start
+
+    # the end
+
+    @property
+    def has_several_segments(self) -> bool:
+        """Whether it has a segment that it could give up."""
+        return 0 <= self.first_start < self.last_start
+
+    def take_expired(self) -> list[str]:
+        """Give up the leading segments that hold nothing from `min_offset` on, never the last. Their paths."""
+        taken = []
+        size = self._files.file_size
+        while self.has_several_segments and self.first_start + size <= self.min_offset * UNIT_SIZE:
+            taken.append(self._segment(self.first_start))
+            self.first_start += size
+        return taken
 
     def remove(self) -> None:
         """Unlink the segments and the directory."""
         self.is_removed = True
+        self._files.finish_expiry()
         if self.first_start < 0:
             return
         for name in sorted(os.listdir(self._directory)):
@@ -347,8 +394,3 @@ class ConsumeQueue:
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.topic}/{self.queue_id} [{self.min_offset}, {self.end})>"
-
-
-def _is_later(there: bytes, unit: bytes) -> bool:
-    """Whether the unit on disk belongs to a later record: then this one was taken back, or its topic made again."""
-    return there[:8] > unit[:8] and there[8:12] not in {b"\0\0\0\0", FILLER_UNIT[8:12]}

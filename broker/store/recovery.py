@@ -21,11 +21,12 @@ import msgspec
 
 from broker.store.append import Append
 from broker.store.commit_log import CommitLog
+from broker.store.consume_queue import ConsumeQueue
 from broker.store.errors import StoreError
 from broker.store.mapped_file import MappedFile
 from broker.store.queue_table import QueueTable
 from broker.store.reput import Reput, has_unit
-from protocol.disk import Checkpoint
+from protocol.disk import FILLER_RECORD_SIZE, Checkpoint
 from protocol.record import Blank, Damaged, Record, parse
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,15 @@ class Recovered(msgspec.Struct, frozen=True):
     reason: str
 
 
+class _Scanned(msgspec.Struct, gc=False):
+    """The queue offsets of one queue's scanned records: [first, end); `first_unit`: where the unit of `first`, as the
+    scan found it, said that its record is."""
+
+    first: int
+    end: int
+    first_unit: int
+
+
 class _QueueEndsEarlier(Exception):
     """A scanned record's queue lacks units of records before the scan."""
 
@@ -63,6 +73,7 @@ class Recovery:
         self._records = 0
         self._last: Record | None = None
         self._reason = ""
+        self._scanned: dict[tuple[str, int], _Scanned] = {}
 
     def run(self, checkpoint: Checkpoint, *, clean: bool) -> Recovered:
         """Bring log and queues into agreement. StoreError when the disk refuses."""
@@ -74,8 +85,10 @@ class Recovery:
             start, dispatch_from = self._crash_start(checkpoint), 0
         try:
             end, start = self._scan_back_from(start, dispatch_from) if segments else (0, 0)
-            removed = self._truncate_queues(end, clean=clean)
+            removed = self._truncate_queues(end) if clean else self._cut_queues(end)
             cleared = self._log.files.truncate(end)
+            if not clean:
+                self._log.files.sync_from(start)
         except OSError as problem:
             raise StoreError(f"recovery cannot write: {problem}") from problem
         if self._reput.failed:
@@ -141,10 +154,13 @@ class Recovery:
         """Check every record from `start`, dispatch those from `dispatch_from`; returns the last good one's end."""
         self._records = 0
         self._last = None
+        self._scanned.clear()
         end = progress = start
         may_go_back = start > self._log.files.min_offset
         pending: list[Append] = []
         for record in self._records_from(start):
+            if has_unit(record.sys_flag) and not self._follows(record):
+                break
             end = record.physical_offset + record.size
             self._records += 1
             self._last = record
@@ -158,6 +174,43 @@ class Recovery:
                 log.info("recovering offset=%d records=%d", end, self._records)
         self._reput.dispatch(pending)
         return end
+
+    def _follows(self, record: Record) -> bool:
+        """Whether a record's queue offset is the next of its queue: a head that a cut tore has no checksum to tell."""
+        offset = record.queue_offset
+        key = record.topic, record.queue_id
+        scanned = self._scanned.get(key)
+        if scanned is not None and offset == scanned.end:
+            scanned.end = offset + 1
+        elif scanned is None and not self._is_taken(record):
+            queue = self._queues.get(*key)
+            unit = queue.unit(offset) if queue is not None else None
+            self._scanned[key] = _Scanned(offset, offset + 1, unit[0] if unit is not None else -1)
+        elif offset == 0 and self._begins_again(record, scanned):
+            self._scanned[key] = _Scanned(0, 1, record.physical_offset)
+        else:
+            self._reason = f"queue offset {offset} is not the next of {record.topic}/{record.queue_id}"
+            return False
+        return True
+
+    def _is_taken(self, record: Record) -> bool:
+        """Whether another, older record has the queue offset."""
+        queue = self._queues.get(record.topic, record.queue_id)
+        unit = queue.unit(record.queue_offset) if queue is not None else None
+        if unit is None or not self._log.files.min_offset <= unit[0] < record.physical_offset:
+            return False
+        segment = self._log.files.find(unit[0])
+        found = parse(segment.view, unit[0] - segment.start, check_body=False) if segment is not None else None
+        return isinstance(found, Record) and _place(found) == _place(record)
+
+    def _begins_again(self, record: Record, scanned: _Scanned | None) -> bool:
+        """Whether the topic was deleted and made again: then its unit was there already, or a next record follows."""
+        if scanned is not None and scanned.first == 0 and scanned.first_unit >= record.physical_offset:
+            return True
+        for later in self._records_from(record.physical_offset + record.size):
+            if _place(later)[:2] == _place(record)[:2] and has_unit(later.sys_flag):
+                return later.queue_offset == 1
+        return False
 
     def _append_of(self, record: Record, may_go_back: bool) -> Append:
         is_ours = has_unit(record.sys_flag) and record.topic not in self._queues.batch_topics
@@ -195,15 +248,42 @@ class Recovery:
 
     # afterwards
 
-    def _truncate_queues(self, end: int, *, clean: bool) -> int:
+    def _truncate_queues(self, end: int) -> int:
+        return sum(queue.truncate(end) for queue in self._queues.truncatable())
+
+    def _cut_queues(self, end: int) -> int:
+        """After a crash any unit that was not synced may be missing, stale or torn, so positions alone say nothing:
+        a queue ends behind the last of its scanned records, or, if there is none, with a unit that has its record."""
         removed = 0
         for queue in self._queues.truncatable():
-            removed += queue.truncate(end)
-            if not clean:
-                queue.clear_tail()
+            scanned = self._scanned.get((queue.topic, queue.queue_id))
+            removed += queue.cut(self._end_by_records(queue, end) if scanned is None else scanned.end)
+            queue.clear_tail()
+            queue.distrust(queue.end if scanned is None else scanned.first)
         return removed
+
+    def _end_by_records(self, queue: ConsumeQueue, log_end: int) -> int:
+        kept = queue.end
+        while kept > queue.min_offset and not self._has_record(queue, kept - 1, log_end):
+            kept -= 1
+        return kept
+
+    def _has_record(self, queue: ConsumeQueue, offset: int, log_end: int) -> bool:
+        """Whether a unit is that of a record in the log, or older than the log."""
+        unit = queue.unit(offset)
+        if unit is None or unit[1] == FILLER_RECORD_SIZE or unit[0] < self._log.files.min_offset:
+            return unit is not None
+        if unit[0] + unit[1] > log_end:
+            return False
+        segment = self._log.files.find(unit[0])
+        found = parse(segment.view, unit[0] - segment.start, check_body=False) if segment is not None else None
+        return isinstance(found, Record) and (found.topic, found.queue_id) == (queue.topic, queue.queue_id)
 
     def _finish_queues(self) -> None:
         for queue in self._queues.by_key.values():
             queue.next_offset = queue.end
             queue.correct_min_offset(self._log.files.min_offset)
+
+
+def _place(record: Record) -> tuple[str, int, int]:
+    return record.topic, record.queue_id, record.queue_offset

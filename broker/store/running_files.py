@@ -33,7 +33,7 @@ class RunningFiles:
         """Make the root directory and take the lock. StoreLockedError: another process has it."""
         path = f"{self._root}/{LOCK_FILE}"
         try:
-            self._disk.make_directory(os.path.abspath(self._root))
+            self._make_root(os.path.abspath(self._root))
             fd = self._disk.open_or_make(path)
         except OSError as problem:
             raise StoreError(f"the store directory {self._root} cannot be used: {problem.strerror}") from problem
@@ -47,6 +47,11 @@ class RunningFiles:
             os.close(fd)
             raise
         self._lock_fd = fd
+
+    def _make_root(self, root: str) -> None:
+        self._disk.make_directory(root)
+        if not os.listdir(root):  # perhaps made by a process that ended before it could sync it
+            self._disk.sync_directory(os.path.dirname(root))
 
     def unlock(self) -> None:
         """Give the lock up."""
