@@ -56,20 +56,22 @@ class IndexOnDisk:
         header = self.header
         if header.next_item > self.layout.items:
             what = f"the header counts {header.next_item - 1} items, the file has room for {self.layout.items - 1}"
-            self._add(found, severity, 36, what, "queries by key may find nothing in this file")
+            self._add(found, "count", severity, 36, what, "queries by key may find nothing in this file")
         newest = self._check_chains(found, severity)
         wrong = np.flatnonzero(np.asarray(self._slots) != newest)
         for slot in wrong.tolist():
             what = f"slot {slot} says {self._slots[slot]}, the newest item of its chain is {newest[slot]}"
-            self._add(found, severity, self.layout.slot_at(slot), what, "queries by key miss messages")
+            self._add(found, "slot", severity, self.layout.slot_at(slot), what, "queries by key miss messages")
         used = int(np.count_nonzero(newest))
         if header.used_slots != used:
             what = f"the header counts {header.used_slots} slots in use, there are {used}"
-            self._add(found, Severity.WARNING, 32, what, "nobody reads that number")
+            self._add(found, "used", Severity.WARNING, 32, what, "nobody reads that number")
         rest = written(str(self._path), self.place_of(self.count + 1), self.layout.size)
         if rest is not None:
             what = f"{rest[1]} bytes behind the last item, number {self.count}, are not zero"
-            self._add(found, severity, rest[0], what, "items are missing from the count, or were taken back by halves")
+            self._add(
+                found, "rest", severity, rest[0], what, "items are missing from the count, or were taken back by halves"
+            )
 
     def _check_chains(self, found: Findings, severity: Severity) -> npt.NDArray[np.int32]:
         """Returns the newest item of each slot."""
@@ -103,7 +105,7 @@ class IndexOnDisk:
             goes_on = f"goes on at {items['previous'][number]}, not {previous[number]}"
             what = f"item {begin + number} of hash {hashes[number]} {goes_on}"
             follows = "queries by key miss messages, or never end"
-            self._add(found, severity, self.place_of(begin + number), what, follows)
+            self._add(found, "chain", severity, self.place_of(begin + number), what, follows)
 
     def _pieces(self) -> Iterator[tuple[int, Items]]:
         for begin in range(1, self.count + 1, _AT_ONCE):
@@ -132,8 +134,8 @@ class IndexOnDisk:
     def _numbers(self, begin: int, end: int) -> Numbers:
         return np.arange(begin, end) if self._order is None else self._order[begin - 1 : end - 1]
 
-    def _add(self, found: Findings, severity: Severity, offset: int, what: str, follows: str) -> None:
-        found.add("index", Finding(severity, self.name, offset, what, follows))
+    def _add(self, found: Findings, kind: str, severity: Severity, offset: int, what: str, follows: str) -> None:
+        found.add(kind, Finding(severity, self.name, offset, what, follows))
 
     def __repr__(self) -> str:
         return f"<IndexOnDisk {self.name} items={self.count}>"

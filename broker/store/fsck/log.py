@@ -189,10 +189,13 @@ def _whole_crc_agrees(record: Record) -> bool:
     """True as well for a record without one. docs/formats.md, "CommitLog record"."""
     end = record.position + record.size
     tail = bytes(record.source[end - _CRC_SIZE : end])
-    digits = tail[len(_CRC_START) : -1]
-    if not (tail.startswith(_CRC_START) and tail.endswith(b"\x02") and digits.isdigit()):
+    name, digits = tail[: len(_CRC_START)], tail[len(_CRC_START) : -1]
+    agrees = digits.isdigit() and (
+        int(digits[::-1]) == crc32(record.source[record.position : end - _CRC_SIZE]) & CRC_MASK
+    )
+    if name != _CRC_START and not agrees:  # a number that agrees is a checksum whose name has suffered
         return True
-    return int(digits[::-1]) == crc32(record.source[record.position : end - _CRC_SIZE]) & CRC_MASK
+    return agrees and name == _CRC_START and tail.endswith(b"\x02")
 
 
 def _next_sound(whole: mmap.mmap, view: memoryview, start: int, at: int) -> Record | None:

@@ -63,13 +63,10 @@ def _queues(root: Path) -> list[list[SegmentFile]]:
 
 
 def _segment_size(families: list[list[SegmentFile]]) -> int:
-    """The distance that most neighbours have; among single files, the most frequent length. 0 without files."""
-    distances = Counter(later.start - earlier.start for segments in families for earlier, later in pairwise(segments))
-    lengths = Counter(segment.length for segments in families for segment in segments if segment.length)
-    for votes in (distances, lengths):
-        if votes:
-            return votes.most_common(1)[0][0]
-    return 0
+    """What most files have for a length, and most neighbours for a distance. 0 without files."""
+    votes = Counter(later.start - earlier.start for segments in families for earlier, later in pairwise(segments))
+    votes.update(segment.length for segments in families for segment in segments if segment.length)
+    return votes.most_common(1)[0][0] if votes else 0
 
 
 def _index_layout(root: Path) -> IndexLayout:

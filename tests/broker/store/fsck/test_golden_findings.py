@@ -19,7 +19,7 @@ FOUND = {
     "torn": [
         CRASHED,
         "warning commitlog/00000000000000262144:25988 no sound record: fields end at 10391, size is 10496",
-        "warning consumequeue/FixtureBulk/1/00000000000000000000:200 FixtureBulk-1@10 points at 288132: no sound record",
+        "warning consumequeue/FixtureBulk/1/00000000000000000000:200 FixtureBulk-1@10 points at 288132: no sound",
         "warning index/20261121010852341:3300 item 143 points at 288132: no sound record",
         "warning index/20261121010852341:3320 item 144 points at 288132: no sound record",
     ],
