@@ -31,6 +31,14 @@ def _delay_levels(text: str) -> str:
     return text
 
 
+def percent(least: int, most: int) -> Kind:
+    """A percentage that RocketMQ keeps between two limits, whatever is asked for."""
+    kind = whole(0, 100)
+    return Kind(
+        f"a percentage, kept between {least} and {most}", lambda text: min(max(int(kind.parse(text)), least), most)
+    )
+
+
 COUNT: Final = whole(1, INT_MAX)
 BYTES: Final = whole(1, LONG_MAX, "bytes")
 MS: Final = whole(1, INT_MAX, "ms")
@@ -46,6 +54,7 @@ PERMISSION: Final = word({"2": 2, "4": 4, "6": 6, "0": 0})
 LEAST_PAGES: Final = whole(0, INT_MAX, "pages of 4096 bytes")
 QUEUE_SEGMENT: Final = Kind("a number of bytes, rounded up to a multiple of 20", _queue_segment_bytes)
 DELAY_LEVELS: Final = Kind("delays with a unit, such as 1s 5s 10s 1m 2h 1d", _delay_levels)
+HOURS: Final = several(whole(0, 23, "an hour of the day"), ";")
 FLUSH_TYPE: Final = word({kind.value: kind for kind in FlushDiskType})
 FRAME_LIMIT: Final = whole(1_024, 0xFFFFFF + 1, "bytes")
 
@@ -114,10 +123,24 @@ STORE: Final = section(
     ("flushIntervalCommitLog", "flush_interval_commit_log", MS),
     ("flushCommitLogLeastPages", "flush_commit_log_least_pages", LEAST_PAGES),
     ("flushCommitLogThoroughInterval", "flush_commit_log_thorough_interval", MS),
+    ("flushCommitLogTimed", "flush_commit_log_timed", FLAG),
+    ("wakeFlushWhenPutMessage", "wake_flush_when_put_message", FLAG),
+    ("flushLagLimit", "flush_lag_limit", BYTES),  # ours
     ("flushIntervalConsumeQueue", "flush_interval_consume_queue", MS),
     ("flushConsumeQueueLeastPages", "flush_consume_queue_least_pages", LEAST_PAGES),
     ("flushConsumeQueueThoroughInterval", "flush_consume_queue_thorough_interval", MS),
     ("syncFlushTimeout", "sync_flush_timeout", MS),
+    ("warmMapedFileEnable", "warm_maped_file_enable", FLAG),
+    ("flushLeastPagesWhenWarmMapedFile", "flush_least_pages_when_warm_maped_file", COUNT),
+    ("transientStorePoolEnable", "transient_store_pool_enable", FLAG),
+    ("transientStorePoolSize", "transient_store_pool_size", COUNT),
+    ("fastFailIfNoBufferInStorePool", "fast_fail_if_no_buffer_in_store_pool", FLAG),
+    ("commitIntervalCommitLog", "commit_interval_commit_log", MS),
+    ("commitCommitLogLeastPages", "commit_commit_log_least_pages", LEAST_PAGES),
+    ("commitCommitLogThoroughInterval", "commit_commit_log_thorough_interval", MS),
+    ("wakeCommitWhenPutMessage", "wake_commit_when_put_message", FLAG),
+    ("enabledAppendPropCRC", "enabled_append_prop_crc", FLAG),
+    ("forceVerifyPropCRC", "force_verify_prop_crc", FLAG),
     ("maxTransferBytesOnMessageInMemory", "max_transfer_bytes_on_message_in_memory", BYTES),
     ("maxTransferCountOnMessageInMemory", "max_transfer_count_on_message_in_memory", COUNT),
     ("maxTransferBytesOnMessageInDisk", "max_transfer_bytes_on_message_in_disk", BYTES),
@@ -127,9 +150,28 @@ STORE: Final = section(
     ("diskFallRecorded", "disk_fall_recorded", FLAG),
     ("travelCqFileNumWhenGetMessage", "travel_cq_file_num_when_get_message", COUNT),
     ("coldReadThreads", "cold_read_threads", whole(1, 64)),  # ours
+    ("messageIndexEnable", "message_index_enable", FLAG),
+    ("messageIndexSafe", "message_index_safe", FLAG),
+    ("maxHashSlotNum", "max_hash_slot_num", COUNT),
+    ("maxIndexNum", "max_index_num", whole(2, INT_MAX)),
+    ("maxMsgsNumBatch", "max_msgs_num_batch", COUNT),
+    ("defaultQueryMaxNum", "default_query_max_num", COUNT),
     ("messageDelayLevel", "message_delay_level", DELAY_LEVELS),
     ("checkCRCOnRecover", "check_crc_on_recover", FLAG),
     ("openQueueFiles", "open_queue_files", COUNT),  # ours
+    ("fileReservedTime", "file_reserved_time", whole(0, INT_MAX, "hours")),
+    ("deleteWhen", "delete_when", HOURS),
+    ("diskMaxUsedSpaceRatio", "disk_max_used_space_ratio", percent(10, 95)),
+    ("diskSpaceCleanForciblyRatio", "disk_space_clean_forcibly_ratio", percent(30, 85)),
+    ("diskSpaceWarningLevelRatio", "disk_space_warning_level_ratio", percent(35, 90)),
+    ("cleanFileForciblyEnable", "clean_file_forcibly_enable", FLAG),
+    ("cleanResourceInterval", "clean_resource_interval", MS),
+    ("deleteFileBatchMax", "delete_file_batch_max", COUNT),
+    ("deleteCommitLogFilesInterval", "delete_commit_log_files_interval", whole(0, INT_MAX, "ms")),
+    ("deleteConsumeQueueFilesInterval", "delete_consume_queue_files_interval", whole(0, INT_MAX, "ms")),
+    ("destroyMapedFileIntervalForcibly", "destroy_maped_file_interval_forcibly", MS),
+    ("redeleteHangedFileInterval", "redelete_hanged_file_interval", MS),
+    ("forceGap", "force_gap", FLAG),  # ours; --force-gap
 )
 
 OPS: Final = section(
@@ -168,8 +210,6 @@ ONLY_VALUES: Final = {
     "brokerRole": Only("ASYNC_MASTER", NO_REPLICATION.why),
     "enableControllerMode": NO_REPLICATION,
     "enableDLegerCommitLog": NO_REPLICATION,
-    "enabledAppendPropCRC": Only("false", "checksums over whole records are not part of this version"),
-    "forceVerifyPropCRC": Only("false", "checksums over whole records are not part of this version"),
     "readOnlyCommitLogStorePaths": Only("", "a log in more than one directory is not part of this version"),
     "storeType": Only("default", "RocksDB queues are not part of this version"),
     "useTLS": Only("false", "TLS is not part of this version"),

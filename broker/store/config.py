@@ -43,6 +43,9 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     flush_interval_commit_log: int = 500  # ms between rounds under ASYNC_FLUSH: what a power cut may take
     flush_commit_log_least_pages: int = 4  # 4 KiB pages below which a round is skipped
     flush_commit_log_thorough_interval: int = 10_000  # ms after which a round is never skipped
+    flush_commit_log_timed: bool = True  # rounds keep their interval; off: a put may end it early
+    wake_flush_when_put_message: bool = False  # ... which it does if this is on too
+    flush_lag_limit: int = 256 << 20  # bytes written and not flushed, beyond which producers are not read from (ours)
     flush_interval_consume_queue: int = 1_000  # ms between rounds over the queues
     flush_consume_queue_least_pages: int = 2  # 4 KiB pages below which a queue is left for the thorough round
     flush_consume_queue_thorough_interval: int = 60_000  # ms; also how often `logics` of the checkpoint moves
@@ -50,6 +53,17 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     warm_maped_file_enable: bool = False  # new log segments are written beforehand and locked in memory
     flush_least_pages_when_warm_maped_file: int = 4_096  # 4 KiB pages written beforehand between two syncs
+
+    transient_store_pool_enable: bool = False  # appends go to a locked buffer first, a thread writes them
+    transient_store_pool_size: int = 5  # buffers, each as large as a log segment
+    fast_fail_if_no_buffer_in_store_pool: bool = False  # refuse sends as busy while every buffer waits for the disk
+    commit_interval_commit_log: int = 200  # ms between rounds from the buffer to the file: what a kill -9 may take
+    commit_commit_log_least_pages: int = 4  # 4 KiB pages below which a round is skipped
+    commit_commit_log_thorough_interval: int = 200  # ms after which a round is never skipped
+    wake_commit_when_put_message: bool = True  # a put ends the interval early
+
+    enabled_append_prop_crc: bool = False  # a checksum over the whole record as its last property, 20 bytes
+    force_verify_prop_crc: bool = False  # recovery checks it, and takes a record without it for none
 
     max_transfer_bytes_on_message_in_memory: int = 262_144  # bytes of one get while the log is hot there
     max_transfer_count_on_message_in_memory: int = 32
@@ -61,9 +75,30 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     disk_fall_recorded: bool = True  # keep how many bytes of the log each group is behind
     cold_read_threads: int = 4  # reads under way of what is not in memory, each with 256 KiB (ours)
 
+    message_index_enable: bool = True  # off: nothing is found by key, and a send is a microsecond cheaper
+    message_index_safe: bool = False  # a start waits until the whole index is rebuilt, not just a gigabyte of it
+    max_hash_slot_num: int = 5_000_000  # of an index file; fixed for the life of a store, else all are rebuilt
+    max_index_num: int = 20_000_000  # keys of an index file, which has 420 MB then; the same
+    max_msgs_num_batch: int = 64  # messages that a query by key answers at most
+    default_query_max_num: int = 32  # those that a query by unique key answers
+
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     check_crc_on_recover: bool = True  # off: faster, and damaged bodies come back as messages
     open_queue_files: int = 1_024  # descriptors of queue segments kept open at once (ours)
+
+    file_reserved_time: int = 72  # hours that a segment is kept after its last change
+    delete_when: tuple[int, ...] = (4,)  # local hours in which what is older is deleted
+    disk_max_used_space_ratio: int = 75  # percent used above which it is deleted at any hour
+    disk_space_clean_forcibly_ratio: int = 85  # percent above which the oldest segments go, due or not
+    disk_space_warning_level_ratio: int = 90  # percent above which new messages are refused, too
+    clean_file_forcibly_enable: bool = True  # off: nothing goes before its time, however full the disk is
+    clean_resource_interval: int = 10_000  # ms between two looks at disk and segments
+    delete_file_batch_max: int = 10  # segments of one look
+    delete_commit_log_files_interval: int = 100  # ms between two of them
+    delete_consume_queue_files_interval: int = 100  # ms behind a queue that lost segments
+    destroy_maped_file_interval_forcibly: int = 120_000  # ms after which transfers of a deleted segment are cut off
+    redelete_hanged_file_interval: int = 120_000  # ms between two tries to unlink a file
+    force_gap: bool = False  # start although segments of the log are missing in the middle (ours)
 
     def __post_init__(self) -> None:
         if self.mapped_file_size_consume_queue % 20:
@@ -76,7 +111,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     def written_beforehand_bytes(self) -> int:
         """How much of a new log segment is filled with zeros between two syncs; 0: segments are only reserved."""
         if self.warm_maped_file_enable:
-            return self.flush_least_pages_when_warm_maped_file * 4096
+            return max(self.flush_least_pages_when_warm_maped_file * 4096, _WRITTEN_AT_ONCE)
         return _WRITTEN_AT_ONCE if self.is_sync_flush else 0
 
     @property

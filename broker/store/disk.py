@@ -12,7 +12,9 @@ All calls release the GIL while they wait; none of them may be made on a table's
 """
 
 import errno
+import mmap
 import os
+from collections.abc import Callable
 from typing import Final
 
 TEMPORARY_SUFFIX: Final = ".tmp"
@@ -34,15 +36,18 @@ class Disk:
             raise
         return fd
 
-    def create(self, path: str, size: int) -> int:
+    def create(self, path: str, size: int, prepare: Callable[[int], None] | None = None) -> int:
         """A new file of `size` zero bytes, safe against a cut; an old one of that name is replaced.
 
-        Its blocks are taken now, so that a full disk shows here and not at a later write.
+        Its blocks are taken now, so that a full disk shows here and not at a later write. `prepare` may do something
+        with the descriptor before anybody knows the file.
         """
         temporary = path + TEMPORARY_SUFFIX
         fd = self.make(temporary)
         try:
             self.reserve(fd, size)
+            if prepare is not None:
+                prepare(fd)
             self.fsync(fd)
             self.rename(temporary, path)
             self.sync_directory(os.path.dirname(path))
@@ -107,6 +112,13 @@ class Disk:
         except FileNotFoundError:
             pass
 
+    def used_percent(self, path: str) -> int:
+        """How full the file system of `path` is, of what we may use; rounded up. Here only so that tests can fill it."""
+        space = os.statvfs(path)
+        used = space.f_blocks - space.f_bfree
+        usable = used + space.f_bavail
+        return -(-100 * used // usable) if usable else 100
+
     # system calls
 
     def open(self, path: str) -> int:
@@ -128,6 +140,13 @@ class Disk:
     def reserve(self, fd: int, size: int) -> None:
         """The first `size` bytes have blocks; new ones are zero."""
         os.posix_fallocate(fd, 0, size)
+
+    def map(self, fd: int, size: int) -> mmap.mmap:
+        """A mapping that is stored through: what changes in it between two syncs of `fd` is written by the second.
+
+        Only where blocks are reserved: a store into a hole of a full disk would end the process.
+        """
+        return mmap.mmap(fd, size)
 
     def write_some(self, fd: int, data: Data, at: int) -> int:
         """Write at byte `at`; returns how many bytes were taken."""

@@ -22,8 +22,9 @@ from broker.store.append import Append, PutStatus
 from broker.store.checkpoint import CheckpointFile, CheckpointWrite
 from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
+from broker.store.errors import StoreError
 from broker.store.flush import Flusher, FlusherStatistics, Pace, Syncable, Target
-from broker.store.index_feed import IndexFeed
+from broker.store.index_feed import UNSAFE_CATCH_UP_BYTES, IndexFeed
 from broker.store.index_file import IndexFile
 from broker.store.queue_files import QueueFiles
 from broker.store.reput import Reput
@@ -79,12 +80,15 @@ class Durability:
 
         Before files are made again that the checkpoint vouches for, it has to stop doing so.
         """
-        feed.open(trusted_to=None if clean else self._vouched.index_timestamp)
-        known = feed.index.full_timestamp
-        if known < self._vouched.index_timestamp:
-            self._vouched = msgspec.structs.replace(self._vouched, index_timestamp=known)
-            self._checkpoint.write(self._vouched)
-        feed.catch_up()
+        try:
+            feed.open(trusted_to=None if clean else self._vouched.index_timestamp)
+            known = feed.index.full_timestamp
+            if known < self._vouched.index_timestamp:
+                self._vouched = msgspec.structs.replace(self._vouched, index_timestamp=known)
+                self._checkpoint.write(self._vouched)
+        except OSError as problem:
+            raise StoreError(f"the index cannot be opened: {problem}") from problem
+        feed.catch_up(None if self._config.message_index_safe else UNSAFE_CATCH_UP_BYTES)
         self._reput.index = feed
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -102,6 +106,8 @@ class Durability:
         self._flusher.start()
         self._queue_flusher.start()
         self._loop = loop
+        if self._reput.index is not None:
+            self._reput.index.start(loop)
         if loop is not None:
             loop.add_reader(self._flusher.event_fd, self._on_flushed)
 
@@ -117,7 +123,8 @@ class Durability:
         is_good = flusher.failure is None and not self._reput.failed and self._reput.offset >= self._log.written
         queue_flusher.wait_idle()
         confirm = self._log.last_record if is_good else self._vouched.confirm_offset
-        self._submit_queues(0, msgspec.structs.replace(self._vouched, confirm_offset=confirm))
+        index_files = self._reput.index.index.take_all() if self._reput.index is not None else []
+        self._submit_queues(0, msgspec.structs.replace(self._vouched, confirm_offset=confirm), index_files)
         queue_flusher.stop()
         is_good = is_good and queue_flusher.failure is None
         self.abandon()
@@ -151,6 +158,13 @@ class Durability:
         if self._reput.failed:
             self._log.flags.set(RunningFlag.QUEUE_ERROR)
 
+    @property
+    def settled(self) -> int:
+        """Everything below that byte of the log is flushed and dispatched: nobody needs its segment any more."""
+        if self._flusher is None or self._reput.failed:
+            return 0
+        return min(self._flusher.done.end, self._reput.offset)
+
     def when_settled(self, callback: Settled) -> None:
         """Call back once every append committed so far is decided; at once if it is."""
         self._sync_queue.when_settled(callback)
@@ -163,6 +177,8 @@ class Durability:
             self._reput.retry()
             if not self._reput.failed:
                 self._log.flags.clear(RunningFlag.QUEUE_ERROR)
+        if self._reput.index is not None:
+            self._reput.index.step()
         self._flush_queues(now_ms)
 
     def _submit_log(self) -> None:
@@ -191,23 +207,30 @@ class Durability:
             return
         config = self._config
         self._next_queue_flush_ms = now_ms + config.flush_interval_consume_queue
+        index_files = self._reput.index.index.take_full() if self._reput.index is not None else []
         if now_ms < self._next_thorough_ms:
-            self._submit_queues(config.flush_consume_queue_least_pages, None)
+            self._submit_queues(config.flush_consume_queue_least_pages, None, index_files)
             return
         self._next_thorough_ms = now_ms + config.flush_consume_queue_thorough_interval
-        self._submit_queues(0, self._vouched)
+        self._submit_queues(0, self._vouched, index_files)
 
-    def _submit_queues(self, least_pages: int, checkpoint: Checkpoint | None) -> None:
-        """Sync the queue files; with a checkpoint all of them, and then the checkpoint that speaks of them."""
+    def _submit_queues(self, least_pages: int, checkpoint: Checkpoint | None, index_files: Sequence[IndexFile]) -> None:
+        """Sync queue and index files; with a checkpoint all of the queues; then the checkpoint that speaks of them."""
         if self._flusher is None or self._queue_flusher is None:
             return
-        files: list[Syncable] = [*self._queue_files.take_dirty(least_pages)]
+        files: list[Syncable] = [*self._queue_files.take_dirty(least_pages), *index_files]
+        before = self._vouched
         if checkpoint is not None:
             self._vouched = msgspec.structs.replace(
                 checkpoint,
                 physic_timestamp=max(checkpoint.physic_timestamp, self._flusher.done.timestamp),
                 logics_timestamp=max(checkpoint.logics_timestamp, self._reput.last_store_timestamp),
             )
+        for index_file in index_files:
+            if index_file.is_full:
+                end = index_file.header.end_timestamp
+                self._vouched = msgspec.structs.replace(self._vouched, index_timestamp=end)
+        if checkpoint is not None or self._vouched is not before:
             files.append(CheckpointWrite(self._checkpoint, self._vouched))
         if files:
             self._queue_flusher.submit(Target(self._reput.offset, self._reput.last_store_timestamp, files))

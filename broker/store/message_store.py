@@ -13,7 +13,6 @@ Only the event loop's thread comes in here. Source: docs/formats.md, "Store dire
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,19 +21,27 @@ import msgspec
 from broker.store.allocate import Allocator
 from broker.store.append import Append, PutStatus
 from broker.store.checkpoint import CheckpointFile
+from broker.store.cleaner import Cleaner, CleanerStatistics
 from broker.store.cold_reads import ColdRead
 from broker.store.commit_log import CommitLog, CommitLogStatistics
 from broker.store.config import StoreConfig, parse_delay_levels
+from broker.store.consume_queue import ConsumeQueue
 from broker.store.disk import Disk
 from broker.store.durability import Durability
 from broker.store.flush import FlusherStatistics
+from broker.store.helper import helper_thread
+from broker.store.index_feed import IndexFeed
+from broker.store.key_query import Found, KeyQuery
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.offset_by_time import Boundary
+from broker.store.queue_cleaner import QueueCleaner
 from broker.store.queue_files import QueueFiles
 from broker.store.queue_table import QueueTable
 from broker.store.reading import GetResult, Matches
 from broker.store.recovery import Recovered, Recovery
+from broker.store.removal import Removal
 from broker.store.reput import Arrival, Reput
+from broker.store.retention import DiskUsage, measure
 from broker.store.running_files import RunningFiles
 from broker.store.running_flags import RunningFlag
 from broker.store.store_reader import StoreReader, StoreReaderStatistics
@@ -58,6 +65,7 @@ class MessageStoreStatistics(msgspec.Struct, frozen=True):
     waiting_for_flush: int
     is_writable: bool
     reader: StoreReaderStatistics
+    cleaner: CleanerStatistics
 
 
 class MessageStore:
@@ -78,7 +86,11 @@ class MessageStore:
         self._queue_files = QueueFiles(config.mapped_file_size_consume_queue, config.open_queue_files, disk)
         self._queues = QueueTable(root, self._queue_files, disk)
         segments = MappedFileQueue(
-            root / COMMIT_LOG_DIRECTORY, config.mapped_file_size_commit_log, disk, self._allocator
+            root / COMMIT_LOG_DIRECTORY,
+            config.mapped_file_size_commit_log,
+            disk,
+            self._allocator,
+            force_gap=config.force_gap,
         )
         self._log = CommitLog(config, segments, self._queues, now_ms)
         self.put: Callable[[Append], None] = self._log.put
@@ -86,6 +98,13 @@ class MessageStore:
         hottest call of all goes through no frame of ours.)"""
         self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival)
         self._reader = StoreReader(config, self._log)
+        self._index = IndexFeed.of(config, self._log, disk, now_ms) if config.message_index_enable else None
+        self._key_query = KeyQuery(self._index, self._reader, config.max_msgs_num_batch)
+        self._helper = helper_thread()
+        self._removal = Removal(config, self._helper)
+        queue_cleaner = QueueCleaner(config, self._queues, self._queue_files, self._helper, self._reader)
+        followers = (queue_cleaner, self._index) if self._index is not None else (queue_cleaner,)
+        self._cleaner = Cleaner(config, segments, self._log.flags, self._removal, followers)
         self._is_started = False
         self._durability = Durability(config, self._log, self._reput, self._queue_files, CheckpointFile(root, disk))
 
@@ -101,6 +120,8 @@ class MessageStore:
             is_checked = self._config.check_crc_on_recover
             recovery = Recovery(self._log, self._queues, self._reput, check_body=is_checked)
             recovered = recovery.run(self._durability.load(), clean=was_clean)
+            if self._index is not None:
+                self._durability.open_index(self._index, clean=was_clean)
             self._reader.begin(recovered.scanned_from if is_checked else recovered.end)
             return recovered
         except BaseException:
@@ -131,6 +152,10 @@ class MessageStore:
 
     def _close_files(self) -> None:
         self._reader.close()
+        if self._index is not None:
+            self._index.close()
+        self._helper.shutdown()
+        self._removal.close()
         self._allocator.close()
         self._log.files.close()
         self._queue_files.close()
@@ -171,7 +196,12 @@ class MessageStore:
         This and the other lookups raise ColdRead, in a store with a loop, for what is not in memory: see `fetch`.
         """
         self.commit()
-        return self._reader.get(self._queues.get(topic, queue_id), offset, max_count, matches, max_total_bytes)
+        return self._reader.get(self._queue(topic, queue_id), offset, max_count, matches, max_total_bytes)
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if it ever had a message, with its smallest offset as the log's start has it now."""
+        queue = self._queues.get(topic, queue_id)
+        return None if queue is None else self._reader.corrected(queue)
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The record that begins at that byte of the log; None when none does."""
@@ -185,7 +215,7 @@ class MessageStore:
 
     def min_offset(self, topic: str, queue_id: int) -> int | None:
         """The first offset of a queue that still has its record; None when there is no such queue."""
-        queue = self._queues.get(topic, queue_id)
+        queue = self._queue(topic, queue_id)
         return None if queue is None else queue.min_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int | None:
@@ -194,10 +224,15 @@ class MessageStore:
         queue = self._queues.get(topic, queue_id)
         return None if queue is None else queue.end
 
+    async def query_by_key(self, topic: str, key: str, max_num: int, begin: int, end: int) -> Found:
+        """The newest messages of a topic with that key (or unique key) that were stored in [begin, end] (ms)."""
+        self.commit()
+        return await self._key_query.run(topic, key, max_num, begin, end)
+
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
         """The queue offset that belongs to a store timestamp (ms); 0 when there is no such queue."""
         self.commit()
-        queue = self._queues.get(topic, queue_id)
+        queue = self._queue(topic, queue_id)
         return 0 if queue is None else self._reader.offset_by_time(queue, timestamp, boundary)
 
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int | None:
@@ -226,10 +261,13 @@ class MessageStore:
         """Whether a put would be accepted."""
         return not self._log.flags.reasons()
 
-    def disk_used_ratio(self) -> float:
-        """How full the file system is that holds the store, from 0 to 1."""
-        space = os.statvfs(self._config.store_path_root_dir)
-        return 1 - space.f_bavail / space.f_blocks
+    def refusal_reasons(self) -> str:
+        """Why puts are refused, for operators; "" when they are accepted."""
+        return self._log.flags.reasons()
+
+    def disk_usage(self) -> DiskUsage:
+        """How full the file systems are that hold the store. OSError."""
+        return measure(self._config.store_path_root_dir, self._disk)
 
     def delete_topic(self, topic: str) -> int:
         """Remove a topic's queues and their offsets; the log keeps its records. Returns how many queues there were."""
@@ -244,6 +282,7 @@ class MessageStore:
         """What is due by now: answers of the flusher, overdue waiters, queues to flush or to try again."""
         self._durability.step(now_ms)
         self._log.retry(now_ms)
+        self._cleaner.step(now_ms, self.disk_usage, lambda: self._durability.settled)
 
     def statistics(self) -> MessageStoreStatistics:
         """A snapshot."""
@@ -258,6 +297,7 @@ class MessageStore:
             waiting_for_flush=durability.waiting,
             is_writable=self.is_writable,
             reader=self._reader.statistics(),
+            cleaner=self._cleaner.statistics(),
         )
 
     def __repr__(self) -> str:

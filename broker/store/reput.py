@@ -1,4 +1,4 @@
-"""From the log to what is read by consumers: queue units, then arrivals. The same code live and in recovery.
+"""From the log to what is read by consumers: queue units, arrivals, index. The same code live and in recovery.
 
 `dispatch` takes appends in log order. Live they are the very objects that were put; recovery makes them from parsed
 records. Units gather per queue and leave in one write per queue; then each queue's arrival is told once, with the
@@ -18,6 +18,7 @@ import msgspec
 
 from broker.store.append import Append
 from broker.store.consume_queue import ConsumeQueue
+from broker.store.index_feed import IndexFeed
 from protocol.codes import SysFlag
 from protocol.message import PropertyName, property_value, tags_code
 from protocol.record import Record
@@ -45,6 +46,7 @@ class Reput:
     def __init__(self, delay_levels: Sequence[int], on_arrival: Arrival | None = None) -> None:
         self._delay_levels = delay_levels
         self.on_arrival = on_arrival
+        self.index: IndexFeed | None = None  # once it has what was dispatched before
         self.offset = 0
         self.failed: set[ConsumeQueue] = set()
         self.last_store_timestamp = 0
@@ -74,6 +76,8 @@ class Reput:
             self.offset = last.physical_offset + last.size
             self.last_store_timestamp = last.store_timestamp
             self._dispatched += len(appends)
+            if self.index is not None:
+                self.index.add(appends, self.offset)
 
     def _write(self, queue: ConsumeQueue) -> None:
         tags_codes = queue.pending[2::3]

@@ -41,7 +41,7 @@ class StoreReader:
 
     def __init__(self, config: StoreConfig, commit_log: CommitLog) -> None:
         self._log = commit_log
-        self._reads = ColdReads(config.cold_read_threads)
+        self._reads = self.reads = ColdReads(config.cold_read_threads)
         self._verified = VerifiedRanges()
         self._places = LogReads(commit_log, self._reads, self._verified)
         self._checks = RecordChecks(commit_log, self._places, self._reads, self._verified)
@@ -64,6 +64,11 @@ class StoreReader:
     def fetch(self, cold: ColdRead) -> asyncio.Future[None]:
         """Done once it is worth asking again. Not to be cancelled: others may wait for the same."""
         return self._reads.fetch(cold)
+
+    def corrected(self, queue: ConsumeQueue) -> ConsumeQueue:
+        """The same queue, its smallest offset as the log's start has it now."""
+        queue.correct_min_offset(self._log.files.min_offset, self._reads)
+        return queue
 
     def record_at(self, physical_offset: int) -> memoryview | None:
         """The record that begins at that byte of the log; None when no sound one does."""

@@ -25,6 +25,8 @@ GOLDEN: Final = Path(__file__).resolve().parent.parent / "golden" / "store"
 BORN_HOST: Final = encode_host("192.168.1.10", 34567)
 SEGMENT_BYTES: Final = 65_536
 QUEUE_SEGMENT_BYTES: Final = 400
+INDEX_SLOTS: Final = 100
+INDEX_ITEMS: Final = 200
 
 
 class Clock:
@@ -77,6 +79,8 @@ def config_of(root: Path, *, sync: bool = False, **overrides: Any) -> StoreConfi
     settings: dict[str, Any] = {
         "mapped_file_size_commit_log": SEGMENT_BYTES,
         "mapped_file_size_consume_queue": QUEUE_SEGMENT_BYTES,
+        "max_hash_slot_num": INDEX_SLOTS,
+        "max_index_num": INDEX_ITEMS,
         "flush_disk_type": FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH,
     } | overrides
     return StoreConfig(store_path_root_dir=root, **settings)

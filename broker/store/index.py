@@ -1,0 +1,347 @@
+"""The index: which messages have a key, in a row of index files, oldest first; only the newest is written to.
+
+Keys gather in memory, UNIQ_KEY of a message first, then the pieces of its KEYS, and are put when there are 512, after
+5 ms, or when somebody asks. A key never waits for a disk that the log would not have to wait for: files are reserved
+before they are stored into. The rest of a message's keys goes to the next file when one is full.
+
+A message comes once: what lies before the newest message that is in (`_newest`), or is that message, adds only the
+keys that are not in yet. So dispatching twice changes nothing, and a recovery goes on exactly where the files end.
+
+Full files are handed to the flusher (`take_full`); once they are synced the checkpoint may name the end of the newest.
+Which files a start trusts: after a clean stop all, else those the checkpoint speaks of, since of the others any sector
+may be missing. What they lack comes from the log again (broker.store.index_feed).
+
+A file that cannot be made, or has no room on the disk, is tried again every second; after three failures in a row the
+store refuses messages until one attempt succeeds. Nothing is lost meanwhile: keys wait in memory, and what goes beyond
+that is in the log.
+
+Source: docs/formats.md, "IndexFile", "Dispatch".
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from broker.store.disk import Disk
+from broker.store.index_file import IndexFile
+from broker.store.index_search import Read, Steps, Wanted, search
+from broker.store.running_flags import RunningFlag, RunningFlags
+from protocol.disk import INDEX_DIRECTORY, IndexLayout, index_keys, is_indexed, parse_index_file_name
+
+log = logging.getLogger(__name__)
+
+BATCH_KEYS: Final = 512
+GATHER_S: Final = 0.005
+_PUT_AT_ONCE: Final = 8_192
+_RETRY_MS: Final = 1_000
+_FAILURES_TO_REFUSE: Final = 3
+_ALL: Final = 1 << 30
+
+
+class Indexed(Protocol):
+    """What the index wants to know of a message: appends and records are such."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def properties(self) -> bytes: ...
+    @property
+    def sys_flag(self) -> int: ...
+    @property
+    def physical_offset(self) -> int: ...
+    @property
+    def store_timestamp(self) -> int: ...
+
+
+class IndexStatistics(msgspec.Struct, frozen=True):
+    """`keys` put since the start, `waiting` in memory; `end_offset`: of the newest message; `failures` in a row."""
+
+    files: int
+    keys: int
+    waiting: int
+    end_offset: int
+    failures: int
+
+
+class Index:
+    """All index files of a store. Only the event loop's thread comes in here."""
+
+    def __init__(
+        self, root: Path, layout: IndexLayout, disk: Disk, now_ms: Callable[[], int], flags: RunningFlags
+    ) -> None:
+        self._directory = str(root / INDEX_DIRECTORY)
+        self._layout = layout
+        self._disk = disk
+        self._now_ms = now_ms
+        self._flags = flags
+        self.files: list[IndexFile] = []
+        self._full: list[IndexFile] = []  # that no flusher has taken yet
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._keys: list[bytes] = []
+        self._offsets: list[int] = []
+        self._timestamps: list[int] = []
+        self._newest = -1
+        self._newest_keys = 0  # how many keys of that message are in
+        self._failures = 0
+        self._next_attempt_ms = 0
+        self._put = 0
+
+    # life
+
+    def load(self, *, trusted_to: int | None) -> None:
+        """Open the files of a clean stop, or (`trusted_to`, ms) those that the checkpoint's index time covers.
+
+        The first file that is not to be trusted goes, with all behind it: items must stay in the order of the log.
+        """
+        names = sorted(name for name in _names_in(self._directory) if parse_index_file_name(name) is not None)
+        for position, name in enumerate(names):
+            path = f"{self._directory}/{name}"
+            reason = self._open(path, trusted_to)
+            if reason:
+                for other in reversed(names[position:]):
+                    self._disk.unlink(f"{self._directory}/{other}")
+                log.warning(
+                    "index files removed, to be rebuilt from=%s files=%d: %s", path, len(names[position:]), reason
+                )
+                break
+        self._find_newest()
+
+    def _open(self, path: str, trusted_to: int | None) -> str:
+        """Open one more file; why it cannot be used, or an empty text."""
+        length = os.path.getsize(path)
+        if length != self._layout.size:
+            return f"{length} bytes, the settings say {self._layout.size}"
+        file = IndexFile.open(path, self._layout, self._disk)
+        before = self.files[-1] if self.files else None
+        end = file.header.end_timestamp
+        reason = ""
+        if not file.is_sound or file.header.next_item <= 1:
+            reason = "damaged or empty"
+        elif before is not None and file.header.begin_offset < before.header.end_offset:
+            reason = "begins before the one before it ends"
+        elif trusted_to is not None and not (file.is_full and end <= trusted_to):
+            reason = "not known to be on disk whole"
+        elif trusted_to is not None and before is not None and before.header.end_timestamp == trusted_to:
+            reason = "ends in the same millisecond as one that is known to be on disk"
+        if reason:
+            file.close()
+        else:
+            self.files.append(file)
+        return reason
+
+    def _find_newest(self) -> None:
+        """The newest message of the files, and how many of its keys they have."""
+        self._newest, self._newest_keys = -1, 0
+        if self.files:
+            self._newest = self.files[-1].header.end_offset
+        for file in reversed(self.files):
+            number = file.header.next_item - 1
+            while number and file.item(number)[1] == self._newest:
+                self._newest_keys += 1
+                number -= 1
+            if number:
+                return
+
+    @property
+    def newest(self) -> int:
+        """Where the newest message begins that is in the files; -1 for none. It may lack some of its keys."""
+        return self._newest
+
+    def last_hash(self) -> int:
+        """The hash of the last key in the files."""
+        file = self.files[-1]
+        return file.item(file.header.next_item - 1)[0]
+
+    def drop_newest(self) -> None:
+        """Remove the newest file: it does not agree with the log."""
+        file = self.files.pop()
+        log.warning("index file removed, to be rebuilt path=%s end_offset=%d", file.path, file.header.end_offset)
+        file.remove()
+        self._find_newest()
+
+    def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Put keys after 5 ms at the latest; without a loop at every `step`."""
+        self._loop = loop
+
+    def close(self) -> None:
+        """Close every file; keys that were not put are lost to the files, not to the log."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop = None
+        for file in self.files:
+            file.close()
+        self.files.clear()
+        self._full.clear()
+
+    # adding
+
+    def add(self, messages: Sequence[Indexed]) -> None:
+        """Take the keys of messages, given in log order."""
+        if not messages:
+            return
+        if messages[0].physical_offset <= self._newest:
+            messages = [message for message in messages if message.physical_offset >= self._newest]
+        keys, offsets, timestamps = self._keys, self._offsets, self._timestamps
+        for message in messages:
+            if not is_indexed(message.sys_flag):
+                continue
+            offset = message.physical_offset
+            found = index_keys(message.properties)
+            if offset == self._newest:
+                found = found[self._newest_keys :]
+            prefix = _prefix(message.topic)
+            timestamp = message.store_timestamp
+            for key in found:
+                keys.append(prefix + key)
+                offsets.append(offset)
+                timestamps.append(timestamp)
+        if messages:
+            self._newest, self._newest_keys = messages[-1].physical_offset, _ALL
+        if len(keys) >= BATCH_KEYS:
+            self.put_waiting()
+        elif self._timer is None and self._loop is not None and keys:
+            self._timer = self._loop.call_later(GATHER_S, self._put_when_due, self._put)
+
+    def _put_when_due(self, put_before: int) -> None:
+        self._timer = None
+        if self._put == put_before:
+            self.put_waiting()
+        elif self._keys and self._loop is not None:  # a full batch left meanwhile: these are younger than 5 ms
+            self._timer = self._loop.call_later(GATHER_S, self._put_when_due, self._put)
+
+    def put_waiting(self) -> None:
+        """Put what has gathered into the files, or find out that this is impossible at present."""
+        if self._failures and self._now_ms() < self._next_attempt_ms:
+            return
+        try:
+            if self._failures:
+                self._file_with_room().make_room()
+            while self._keys:
+                self._put_some()
+        except OSError as problem:
+            self._failures += 1
+            self._next_attempt_ms = self._now_ms() + _RETRY_MS
+            log.error("index not written failures=%d waiting=%d error=%s", self._failures, len(self._keys), problem)
+            if self._failures >= _FAILURES_TO_REFUSE:
+                self._flags.set(RunningFlag.INDEX_ERROR, problem)
+        else:
+            self._failures = 0
+            self._flags.clear(RunningFlag.INDEX_ERROR)
+
+    def _put_some(self) -> None:
+        file = self._file_with_room()
+        some = slice(0, _PUT_AT_ONCE)
+        count = file.put(self._keys[some], self._offsets[some], self._timestamps[some])
+        del self._keys[:count], self._offsets[:count], self._timestamps[:count]
+        self._put += count
+        if file.is_full:
+            file.stop_writing()
+            self._full.append(file)
+
+    def _file_with_room(self) -> IndexFile:
+        last = self.files[-1] if self.files else None
+        if last is not None and not last.is_full:
+            return last
+        self._disk.make_directory_unsynced(self._directory)
+        before = last.header if last is not None else None
+        file = IndexFile.create(f"{self._directory}/{self._next_name()}", self._layout, before, self._disk)
+        self.files.append(file)
+        log.info("index file made path=%s", file.path)
+        return file
+
+    def _next_name(self) -> str:
+        """The local time, and behind the name before, whatever the clock did."""
+        now_ms = self._now_ms()
+        name = time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms // 1000)) + f"{now_ms % 1000:03d}"
+        if not self.files:
+            return name
+        return max(name, f"{int(os.path.basename(self.files[-1].path)) + 1:017d}")
+
+    def step(self) -> None:
+        """Put what waits: after a failure, and where no loop does it in time."""
+        if self._failures or self._loop is None:
+            self.put_waiting()
+
+    # durability
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last attempt to put was in vain."""
+        return self._failures > 0
+
+    @property
+    def waiting(self) -> int:
+        """Keys that are not in the files yet."""
+        return len(self._keys)
+
+    def forget_waiting(self) -> None:
+        """Take back what was added since the files were written to: it will be added again."""
+        for waiting in (self._keys, self._offsets, self._timestamps):
+            waiting.clear()
+        self._find_newest()
+
+    @property
+    def full_timestamp(self) -> int:
+        """End (ms) of the newest full file, 0 without one: what a checkpoint may say when all of them are synced."""
+        return max((file.header.end_timestamp for file in self.files if file.is_full), default=0)
+
+    def take_full(self) -> list[IndexFile]:
+        """The full files that nobody has taken to be synced yet, oldest first."""
+        full, self._full = self._full, []
+        return full
+
+    def take_all(self) -> list[IndexFile]:
+        """What a stop must sync: the files that this process wrote to."""
+        self.put_waiting()
+        current = [file for file in self.files[-1:] if not file.is_full]
+        return [*self.take_full(), *current]
+
+    def delete_before(self, physical_offset: int) -> int:
+        """Remove files of which the log has no message any more, but never the last. Returns how many went."""
+        count = 0
+        while len(self.files) > 1 and self.files[0].header.end_offset < physical_offset:
+            file = self.files.pop(0)
+            log.info("index file removed path=%s end_offset=%d", file.path, file.header.end_offset)
+            file.remove()
+            count += 1
+        return count
+
+    # asking
+
+    def search(self, wanted: Wanted, read: Read) -> Steps[list[int]]:
+        """Physical offsets of what is wanted, newest first."""
+        self.put_waiting()
+        return search(list(self.files), wanted, read)
+
+    @property
+    def last_update(self) -> tuple[int, int]:
+        """Store time (ms) and physical offset of the newest message that has a key; zeros without one."""
+        header = self.files[-1].header if self.files else None
+        return (0, 0) if header is None else (header.end_timestamp, header.end_offset)
+
+    def statistics(self) -> IndexStatistics:
+        """Counts since the start."""
+        return IndexStatistics(len(self.files), self._put, len(self._keys), self._newest, self._failures)
+
+    def __repr__(self) -> str:
+        return f"<Index files={len(self.files)} waiting={len(self._keys)}>"
+
+
+@lru_cache(maxsize=4096)
+def _prefix(topic: str) -> bytes:
+    return f"{topic}#".encode()
+
+
+def _names_in(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []

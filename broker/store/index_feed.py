@@ -1,0 +1,188 @@
+"""What goes into the index: messages as they are dispatched, and from the log what it lacks.
+
+The index lacks messages after a crash (files that nobody can vouch for are removed), after a loss of its files, after
+a time in which `messageIndexEnable` was off, and when so many keys wait for a disk without room that they are dropped.
+Then it is behind: messages that are dispatched pass by, and the log is read from where the files really end to where
+dispatch is. At a start that happens before anybody is served, but for what is beyond a gigabyte and `messageIndexSafe`
+is off; else in slices of about a millisecond.
+
+Nothing is removed from the log here. Where a record is damaged the rest of its segment is passed over.
+
+The newest file is kept only if it speaks of this log: the message that it ends with is there and has that key. A log
+without index whose first and last messages have no keys is taken for one that has none at all.
+
+Source: docs/formats.md, "IndexFile", "Recovery".
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Self
+
+from broker.store.commit_log import CommitLog
+from broker.store.config import StoreConfig
+from broker.store.disk import Disk
+from broker.store.index import Index, Indexed
+from protocol.disk import IndexLayout, index_hash, index_keys, is_indexed
+from protocol.record import Blank, Record, parse
+
+log = logging.getLogger(__name__)
+
+UNSAFE_CATCH_UP_BYTES: Final = 1 << 30
+"""How much of the log a start reads for the index, at most, if `messageIndexSafe` is off."""
+
+_SLICE_RECORDS: Final = 256
+_SLICE_PAUSE_S: Final = 0.004
+_READ_AHEAD_BYTES: Final = 4 << 20
+_MOST_WAITING: Final = 1 << 18  # keys, about 40 MB
+_PROGRESS_BYTES: Final = 1 << 28  # a line for an operator every 256 MiB
+
+
+class IndexFeed:
+    """Between log and index. `offset` is how far the log is dispatched."""
+
+    def __init__(self, index: Index, commit_log: CommitLog) -> None:
+        self.index = index
+        self._log = commit_log
+        self._end = 0  # what lies below that byte of the log is dispatched
+        self._steps: Iterator[None] | None = None  # while the index is behind
+        self._at = 0  # how far they have come
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def of(cls, config: StoreConfig, commit_log: CommitLog, disk: Disk, now_ms: Callable[[], int]) -> Self:
+        """The feed of a store's index."""
+        layout = IndexLayout(config.max_hash_slot_num, config.max_index_num)
+        return cls(Index(config.store_path_root_dir, layout, disk, now_ms, commit_log.flags), commit_log)
+
+    # life
+
+    def open(self, *, trusted_to: int | None) -> None:
+        """Open the files that can be trusted (`Index.load`) and speak of this log. OSError: the disk refuses."""
+        self.index.load(trusted_to=trusted_to)
+        while self.index.files and not self._agrees():
+            self.index.drop_newest()
+        self._end = self._log.written
+        if self.index.files or trusted_to is not None or self._has_keys():
+            self._begin_to_catch_up()
+
+    def catch_up(self, most_bytes: int | None) -> None:
+        """Give the index what it lacks, as far as the disk lets it; beyond `most_bytes` of log the rest comes later."""
+        begin = self._at
+        for _ in self._steps or ():
+            if most_bytes is not None and self._at - begin >= most_bytes:
+                log.warning("index is rebuilt while serving, queries by key miss messages from=%d", self._at)
+                return
+
+    def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Messages come."""
+        self._loop = loop
+        self.index.start(loop)
+
+    def _agrees(self) -> bool:
+        record = self._record_at(self.index.newest)
+        if record is None:
+            return self.index.newest < self._log.files.min_offset
+        keys = (f"{record.topic}#{key.decode('utf-8', 'replace')}" for key in index_keys(record.properties))
+        return self.index.last_hash() in map(index_hash, keys)
+
+    def _has_keys(self) -> bool:
+        ends = map(self._record_at, (self._log.files.min_offset, self._log.last_record))
+        return any(record is not None and index_keys(record.properties) for record in ends)
+
+    def _record_at(self, offset: int) -> Record | None:
+        segment = self._log.files.find(offset)
+        if segment is None or offset >= self._log.written:
+            return None
+        found = parse(segment.view, offset - segment.start, check_body=False)
+        return found if isinstance(found, Record) and found.physical_offset == offset else None
+
+    # adding
+
+    def add(self, messages: Sequence[Indexed], end: int) -> None:
+        """Messages were dispatched, and now everything below byte `end` of the log is."""
+        self._end = end
+        if self._steps is not None:
+            return
+        self.index.add(messages)
+        if self.index.waiting > _MOST_WAITING and self.index.is_failing:
+            log.error("index falls behind waiting=%d", self.index.waiting)
+            self._fall_behind()
+
+    def _fall_behind(self) -> None:
+        self.index.forget_waiting()
+        self._begin_to_catch_up()
+
+    def _begin_to_catch_up(self) -> None:
+        self._at = max(self.index.newest, self._log.files.min_offset)
+        self._steps = self._catch_up()
+
+    def step(self) -> None:
+        """Put what waits, and go on reading the log if the index is behind."""
+        self.index.step()
+        if self._timer is None:
+            self._advance()
+
+    def _advance(self) -> None:
+        self._timer = None
+        if self._steps is None or self.index.is_failing:
+            return
+        next(self._steps, None)
+        if self._loop is not None:
+            self._timer = self._loop.call_later(_SLICE_PAUSE_S, self._advance)
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop = None
+        self.index.close()
+
+    def follow(self, log_start: int, _now_ms: int) -> None:
+        """The log begins at byte `log_start`: files that only speak of what was before it go."""
+        self.index.delete_before(log_start)
+
+    def _catch_up(self) -> Iterator[None]:
+        """Add records from where the index ends to where dispatch is, a slice at a time."""
+        start = progress = self._at
+        count = 0
+        while self._at < self._end and not self.index.is_failing:
+            records = self._next_records()
+            self.index.add(records)
+            count += len(records)
+            if self._at - progress >= _PROGRESS_BYTES:
+                progress = self._at
+                log.info("rebuilding index offset=%d records=%d", self._at, count)
+            yield
+        self.index.put_waiting()
+        self._steps = None
+        if self.index.is_failing:
+            self._fall_behind()
+        elif count > 1:
+            log.info("index rebuilt from=%d to=%d records=%d", start, self._at, count)
+
+    def _next_records(self) -> list[Record]:
+        """Up to a slice of records from `_at`, which moves behind them."""
+        records: list[Record] = []
+        segment = self._log.files.find(self._at)
+        if segment is not None and self._loop is not None:
+            os.posix_fadvise(segment.fd, self._at - segment.start, _READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+        while segment is not None and len(records) < _SLICE_RECORDS and self._at < self._end:
+            found = parse(segment.view, self._at - segment.start, check_body=False)
+            if isinstance(found, Record) and found.physical_offset == self._at:
+                if is_indexed(found.sys_flag):
+                    records.append(found)
+                self._at += found.size
+                continue
+            if not isinstance(found, Blank):
+                log.warning("index passes over what is no record from=%d to=%d", self._at, segment.end)
+            self._at = segment.end
+            segment = self._log.files.find(self._at)
+        if segment is None:
+            self._at = self._end
+        return records
+
+    def __repr__(self) -> str:
+        return f"<IndexFeed {self.index!r} behind={self._steps is not None}>"
