@@ -270,6 +270,38 @@ async def test_the_answer_comes_in_the_requests_dialect(parts: BrokerParts, dial
     assert (answer.dialect, bodies(answer), offsets(answer)) == (dialect, [b"one"], (1, 0, 1))
 
 
+@pytest.mark.parametrize(
+    ("slave_read_enable", "ratio", "suggested"), [(False, 40, "0"), (False, 0, "0"), (True, 40, "3"), (True, 0, "2")]
+)
+@pytest.mark.parametrize("dialect", [JSON, ROCKETMQ])
+async def test_who_reads_from_disk_is_sent_elsewhere(
+    tmp_path: Path, dialect: int, slave_read_enable: bool, ratio: int, suggested: str
+) -> None:
+    """With slaveReadEnable a group is told its brokerId, or whichBrokerWhenConsumeSlowly when it lags behind memory."""
+    settings = {"slave_read_enable": slave_read_enable, "access_message_in_memory_max_ratio": ratio}
+    with broker_parts(tmp_path, **settings) as parts:
+        group = SubscriptionGroupConfig(GROUP, broker_id=3, which_broker_when_consume_slowly=2)
+        parts.groups.load(SubscriptionGroupWrapper(subscription_group_table={GROUP: group}).encode())
+        parts.put(b"one", b"two")
+        request = pull(max_msg_nums=1)
+        request.dialect = dialect
+        assert parts.peer().ask(request).ext_fields()["suggestWhichBrokerId"] == suggested
+
+
+@pytest.mark.parametrize(("disk_fall_recorded", "expected"), [(True, [None, 2 * 93, 93, 93]), (False, [None] * 4)])
+async def test_how_far_behind_a_group_reads(
+    tmp_path: Path, disk_fall_recorded: bool, expected: list[int | None]
+) -> None:
+    """Each pull that looks at messages notes how much log lies behind them, for its group and queue."""
+    with broker_parts(tmp_path, disk_fall_recorded=disk_fall_recorded) as parts:
+        parts.put(b"a", b"b")
+        figures = [parts.pulls.fall_behind.of(GROUP, TOPIC, 0)]
+        for offset in (0, 1, 2):
+            parts.peer().ask(pull(queue_offset=offset, max_msg_nums=1))
+            figures.append(parts.pulls.fall_behind.of(GROUP, TOPIC, 0))
+        assert figures == expected
+
+
 def test_the_template_says_what_the_general_encoder_says() -> None:
     """JSON heads from the template and heads of the other dialect decode to the same answer."""
     result = GetResult(GetStatus.OFFSET_OVERFLOW_ONE, 2**62, 1, 2**62)
@@ -277,7 +309,7 @@ def test_the_template_says_what_the_general_encoder_says() -> None:
     answers = []
     for dialect in (JSON, ROCKETMQ):
         request = RemotingCommand(11, opaque=-7, dialect=dialect)
-        head = pull_answer_head(request, ResponseCode.PULL_NOT_FOUND, result, topic, group)
+        head = pull_answer_head(request, ResponseCode.PULL_NOT_FOUND, result, topic, group, ask_next=5)
         [frame] = FrameDecoder().feed(memoryview(head))
         answer = decode_command(frame)
         assert answer is not None

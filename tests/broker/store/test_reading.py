@@ -1,11 +1,13 @@
 """getMessage: every status with its corrections, every limit, and regions that hold exactly the records promised."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.store.reading import GetStatus
+from broker.store import reading
+from broker.store.reading import GetResult, GetStatus
 from tests.harness.stores import Opened, message, opened, records_of
 
 COUNT = 50  # messages of the queue under test: 20 + 20 + 10 units
@@ -37,6 +39,8 @@ def bodies(it: Opened, *args: Any, **kwargs: Any) -> list[int]:
         ("T", 0, COUNT - 1, GetStatus.FOUND, COUNT),
         ("T", 0, COUNT, GetStatus.OFFSET_OVERFLOW_ONE, COUNT),
         ("T", 0, COUNT + 1, GetStatus.OFFSET_OVERFLOW_BADLY, COUNT),
+        ("T", 0, 1 << 62, GetStatus.OFFSET_OVERFLOW_BADLY, COUNT),
+        ("T", 0, -(1 << 62), GetStatus.OFFSET_TOO_SMALL, 0),
     ],
 )
 def test_status_by_offset(
@@ -57,6 +61,114 @@ def test_missing_queue_segment(store: Opened, tmp_path: Path) -> None:
     store.store._queue_files.close()
     result = store.store.get("T", 0, 25, 32)
     assert (result.status, result.next_begin_offset) == (GetStatus.OFFSET_FOUND_NULL, 40)
+
+
+def test_missing_last_queue_segment(store: Opened, tmp_path: Path) -> None:
+    """The offset behind a missing segment is where the next one begins, though that is not there yet."""
+    (tmp_path / "consumequeue" / "T" / "0" / f"{800:020d}").unlink()
+    store.must_be_sound = False
+    store.store._queue_files.close()
+    result = store.store.get("T", 0, 45, 32)
+    assert (result.status, result.next_begin_offset) == (GetStatus.OFFSET_FOUND_NULL, 60)
+    assert store.store.get("T", 0, 60, 32).status is GetStatus.OFFSET_OVERFLOW_BADLY
+
+
+FIRST = 7  # where the queue of the next test begins
+
+
+@pytest.mark.parametrize(
+    ("offset", "status", "next_offset"),
+    [
+        (0, GetStatus.OFFSET_TOO_SMALL, FIRST),
+        (FIRST - 1, GetStatus.OFFSET_TOO_SMALL, FIRST),
+        (FIRST, GetStatus.FOUND, FIRST + 3),
+        (FIRST + 2, GetStatus.FOUND, FIRST + 3),
+        (FIRST + 3, GetStatus.OFFSET_OVERFLOW_ONE, FIRST + 3),
+        (FIRST + 4, GetStatus.OFFSET_OVERFLOW_BADLY, FIRST + 3),
+    ],
+)
+def test_status_in_a_queue_that_begins_later(tmp_path: Path, offset: int, status: GetStatus, next_offset: int) -> None:
+    """Units of nobody fill the queue's first segment up to its minimum: they are never reached."""
+    with opened(tmp_path) as it:
+        it.must_be_sound = False
+        it.store._queues.make("T", 0).next_offset = FIRST
+        it.put(*(message() for _ in range(3)))
+        result = it.store.get("T", 0, offset, 32)
+        assert (result.status, result.next_begin_offset) == (status, next_offset)
+        assert (result.min_offset, result.max_offset) == (FIRST, FIRST + 3)
+
+
+def test_units_of_nobody_are_passed_over(tmp_path: Path) -> None:
+    """A hole in a queue ends a get, and the next one passes over it without skipping the messages behind it."""
+    with opened(tmp_path) as it:
+        it.must_be_sound = False
+        it.put(message(b"before"))
+        it.store._queues.make("T", 0).next_offset = 4
+        it.put(message(b"behind"))
+        result = it.store.get("T", 0, 0, 32)
+        assert ([bytes(record.body) for record in records_of(result)], result.next_begin_offset) == ([b"before"], 1)
+        result = it.store.get("T", 0, 1, 32)
+        assert ([bytes(record.body) for record in records_of(result)], result.next_begin_offset) == ([b"behind"], 5)
+
+
+def test_empty_but_numbered_queue(tmp_path: Path) -> None:
+    """A queue whose records are all gone still has its numbers: it is at its end, or asked outside of it."""
+    with opened(tmp_path) as it:
+        it.must_be_sound = False
+        it.put(*(message() for _ in range(3)))
+        queue = it.store._queues.make("T", 0)
+        queue.correct_min_offset(it.store.max_physical_offset)
+        asked = [it.store.get("T", 0, offset, 32) for offset in (0, 2, 3, 4)]
+        assert [(result.status, result.next_begin_offset) for result in asked] == [
+            (GetStatus.OFFSET_TOO_SMALL, 3),
+            (GetStatus.OFFSET_TOO_SMALL, 3),
+            (GetStatus.OFFSET_OVERFLOW_ONE, 3),
+            (GetStatus.OFFSET_OVERFLOW_BADLY, 3),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("segments", "offset", "status", "next_offset", "found"),
+    [
+        (1, 0, GetStatus.NO_MATCHED_MESSAGE, 20, []),
+        (2, 0, GetStatus.FOUND, 40, [30]),
+        (2, 31, GetStatus.FOUND, 50, [45]),
+        (9, 46, GetStatus.NO_MATCHED_MESSAGE, 50, []),
+        (9, 30, GetStatus.FOUND, 40, [30]),
+    ],
+)
+def test_travel_over_queue_segments(
+    tmp_path: Path, segments: int, offset: int, status: GetStatus, next_offset: int, found: list[int]
+) -> None:
+    """travelCqFileNumWhenGetMessage: how many segments a get looks through for its first message, and no further."""
+    with opened(tmp_path, travel_cq_file_num_when_get_message=segments) as it:
+        it.put(*(message(b"%d" % number, tag="x" if number in {30, 45} else "y") for number in range(COUNT)))
+        wanted = message(tag="x").tags_code
+        result = it.store.get("T", 0, offset, 32, lambda code: code == wanted)
+        assert (result.status, result.next_begin_offset) == (status, next_offset)
+        assert [int(bytes(record.body)) for record in records_of(result)] == found
+
+
+@pytest.mark.parametrize(
+    ("in_memory", "counts"), [(18, {0: 20, 17: 3}), (10, {0: 3, 7: 13, 8: 12, 10: 10}), (0, {0: 3, 17: 3, 18: 2})]
+)
+def test_limits_are_judged_per_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: int, counts: dict[int, int]
+) -> None:
+    """A get that begins on disk and comes into memory keeps to the limits of the place it has come to."""
+    monkeypatch.setattr(reading, "memory_window_bytes", lambda ratio_percent: in_memory * 192)
+    with opened(tmp_path, max_transfer_count_on_message_in_disk=3) as it:
+        it.put(*(message(b"x" * 100) for _ in range(20)))
+        assert {offset: it.store.get("T", 0, offset, 32).message_count for offset in counts} == counts
+        assert it.store.get("T", 0, 0, 2).message_count == 2
+
+
+def test_fall_behind(tmp_path: Path) -> None:
+    """How much log lies behind the last unit looked at; nothing when none was."""
+    with opened(tmp_path) as it:
+        it.put(*(message(b"x" * 100) for _ in range(20)))
+        assert it.store.get("T", 0, 0, 5).fall_behind_bytes == 16 * 192
+        assert it.store.get("T", 0, 20, 5).fall_behind_bytes == -1
 
 
 @pytest.mark.parametrize(("asked", "given"), [(0, 1), (1, 1), (7, 7), (20, 20)])
@@ -128,15 +240,21 @@ def test_removed_records_are_skipped(tmp_path: Path) -> None:
     with opened(tmp_path) as it:
         it.put(*(message(b"x" * 9000) for _ in range(30)))  # seven to a log segment, twenty to a queue segment
         segments = it.store._log.files.segments
+        queue = it.store._queues.get("T", 0)
+
+        def get(offset: int, count: int, matches: Callable[[int], bool] | None = None) -> GetResult:
+            """Without the store's correction of the smallest offset, which would come first."""
+            return it.store._reader.get(queue, offset, count, matches, 1 << 30)
+
         gone = [segments.pop(0)]
-        result = it.store.get("T", 0, 0, 32)
+        result = get(0, 32)
         assert (result.status, result.message_count, result.next_begin_offset) == (GetStatus.FOUND, 13, 20)
         gone += [segments.pop(0), segments.pop(0)]
-        result = it.store.get("T", 0, 0, 32)
+        result = get(0, 32)
         assert (result.status, result.next_begin_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 20)
-        result = it.store.get("T", 0, 0, 1, lambda code: False)
+        result = get(0, 1, lambda code: False)
         assert (result.status, result.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 20)
-        result = it.store.get("T", 0, 20, 1)
+        result = get(20, 1)
         assert (result.status, result.message_count) == (GetStatus.FOUND, 1)
         segments[:0] = gone
 

@@ -1,0 +1,17 @@
+"""How far behind groups read: one figure per queue and group, as long as the topic exists."""
+
+from broker.delivery.fall_behind import FallBehind
+
+
+def test_figures_go_with_their_topic() -> None:
+    """The last figure counts; a topic that is gone takes its figures along."""
+    figures = FallBehind()
+    for group, topic, queue_id, size in (("g", "t", 0, 5), ("g", "t", 0, 3), ("h", "t", 0, 9), ("g", "u", 1, 4)):
+        figures.note(group, topic, queue_id, size)
+    assert (figures.of("g", "t", 0), figures.of("h", "t", 0), figures.of("g", "t", 1)) == (3, 9, None)
+    assert (figures.statistics().queues, figures.statistics().worst_bytes) == (3, 9)
+    figures.keep_existing({"u": 1}.get)
+    assert (figures.of("g", "t", 0), figures.of("g", "u", 1)) == (None, 4)
+    assert repr(figures) == "<FallBehind topics=1>"
+    figures.keep_existing({}.get)
+    assert figures.statistics().worst_bytes == 0

@@ -1,0 +1,152 @@
+"""Requests for what is not in memory: they wait, nobody else does, and each is answered as if it had been there."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from protocol.codes import PullSysFlag, RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.consumer import QueryConsumerOffsetHeader
+from protocol.headers.queue import QueueHeader, SearchOffsetHeader, ViewMessageHeader
+from protocol.record import Record, iterate
+from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, pull
+from tests.harness.cold_files import ColdFiles
+from tests.harness.peer import Peer
+from tests.harness.waiting import until
+
+COUNT = 8
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
+    """A broker over a store from before its start: nothing of it is known to be in memory."""
+    with broker_parts(tmp_path) as before:
+        for number in range(COUNT):
+            before.put(b"%03d" % number)
+    with broker_parts(tmp_path) as it:
+        it.store._reader.start(asyncio.get_running_loop())
+        yield it
+
+
+def freeze(cold: ColdFiles, parts: BrokerParts) -> None:
+    root = parts.store._config.store_path_root_dir
+    cold.freeze(*(path for path in root.glob("co*/**/*") if path.is_file()))
+
+
+def bodies(answer: RemotingCommand) -> list[bytes]:
+    return [bytes(record.body) for record in iterate(memoryview(answer.body)) if isinstance(record, Record)]
+
+
+async def answer_to(peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    peer.send(request)
+    await until(lambda: peer.take() or peer.received)
+    return peer.received.pop()
+
+
+async def test_a_cold_pull_waits_and_others_do_not(parts: BrokerParts) -> None:
+    """While a pull waits for the disk it holds its place, and another connection is served; then it gets everything."""
+    parts.put(b"hot", queue_id=1)
+    with ColdFiles() as cold:
+        freeze(cold, parts)
+        cold.gate.clear()
+        slow, quick = parts.peer(1), parts.peer(2)
+        slow.send(pull(max_msg_nums=COUNT))
+        assert (slow.received, parts.pool.held) == ([], 1)
+        await until(lambda: parts.store.statistics().reader.cold.under_way == 1)
+        root = parts.store._config.store_path_root_dir
+        cold._frozen.discard(str(root / "consumequeue" / TOPIC / "1" / f"{0:020d}"))
+        assert bodies(quick.ask(pull(queue_id=1))) == [b"hot"]
+        cold.gate.set()
+        await until(slow.take)
+        assert bodies(slow.received[0]) == [b"%03d" % number for number in range(COUNT)]
+        assert [in_loop for _, in_loop in cold.waits] == [False, False]  # units, then records
+    assert parts.pool.held == 0
+    assert parts.pulls.statistics().messages == COUNT + 1
+
+
+async def test_what_is_verified_and_cold_waits_too(parts: BrokerParts) -> None:
+    """A record that was checked before may have left memory meanwhile."""
+    peer = parts.peer()
+    parts.put(b"new")
+    parts.store._reader._places._hot_tail_bytes = 0
+    assert len(bodies(peer.ask(pull()))) == COUNT + 1
+    assert bodies(peer.ask(pull(queue_offset=COUNT))) == [b"new"]
+    with ColdFiles() as cold:
+        freeze(cold, parts)
+        peer.received.clear()
+        assert bodies(await answer_to(peer, pull(queue_offset=COUNT))) == [b"new"]
+        freeze(cold, parts)
+        assert len(bodies(await answer_to(peer, pull()))) == COUNT + 1
+
+
+async def test_a_cold_pull_commits_once(parts: BrokerParts) -> None:
+    """The offset that a pull commits is committed when it is answered, once."""
+    with ColdFiles() as cold:
+        freeze(cold, parts)
+        flags = PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET
+        await answer_to(parts.peer(), pull(sys_flag=flags, commit_offset=3))
+    assert parts.offsets.committed(GROUP, TOPIC, 0) == 3
+    assert parts.offsets.statistics().commits == 1
+
+
+async def test_a_woken_pull_may_be_cold(parts: BrokerParts) -> None:
+    """A pull that was parked and meets a cold place when it is woken is answered all the same."""
+    parts.store._reader._places._hot_tail_bytes = 0
+    peer = parts.peer()
+    peer.send(pull(queue_offset=COUNT, suspend_ms=1_000))
+    assert parts.pool.held == 1
+    with ColdFiles() as cold:
+        freeze(cold, parts)
+        parts.put(b"woken")
+        await until(peer.take)
+        assert bodies(peer.received[0]) == [b"woken"]
+
+
+async def test_a_client_that_goes_meanwhile(parts: BrokerParts) -> None:
+    """A cold pull whose client is gone ends quietly."""
+    peer = parts.peer()
+    with ColdFiles() as cold:
+        freeze(cold, parts)
+        cold.gate.clear()
+        peer.send(pull())
+        peer.lose()
+        cold.gate.set()
+        await until(lambda: not parts.pool.held)
+
+
+async def test_a_disk_that_fails(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be read at all is answered with the error."""
+    with ColdFiles() as cold:
+        freeze(cold, parts)
+        log = parts.store._log.files.segments[0]
+        monkeypatch.setattr(log, "fd", parts.store._queue_files._descriptor(_queue_path(parts)))
+        answer = await answer_to(parts.peer(), pull())
+        assert answer.code == 1
+        assert "OSError" in (answer.remark or "")
+
+
+def _queue_path(parts: BrokerParts) -> str:
+    return str(parts.store._config.store_path_root_dir / "consumequeue" / TOPIC / "0" / f"{0:020d}")
+
+
+@pytest.mark.parametrize(
+    ("code", "header", "answered"),
+    [
+        (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetHeader(TOPIC, 0, 1 << 60), {"offset": str(COUNT)}),
+        (RequestCode.GET_EARLIEST_MSG_STORETIME, QueueHeader(TOPIC, 0), {"timestamp": "1700000000000"}),
+        (RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(0), {}),
+        (RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetHeader(GROUP, TOPIC, 0), {"offset": "0"}),
+    ],
+)
+async def test_lookups_wait_too(
+    parts: BrokerParts, code: RequestCode, header: object, answered: dict[str, str]
+) -> None:
+    """Offset by time, earliest time, view by id and a group's first offset are answered from cold files as well."""
+    with ColdFiles() as cold:
+        freeze(cold, parts)
+        answer = await answer_to(parts.peer(), RemotingCommand.request(code, header))
+        assert (answer.code, answer.ext_fields()) == (0, answered)
+        assert all(not in_loop for _, in_loop in cold.waits)
+        assert cold.waits
