@@ -136,7 +136,7 @@ class Broker:
         for pool, processor in (
             ("send", sends),
             ("pull", self.pulls),
-            ("query", QueryProcessor(self.store)),
+            ("query", QueryProcessor(self.store, self._config.store.default_query_max_num)),
             ("client_manage", self.clients),
             ("consumer_manage", offsets),
             ("admin", topics),
@@ -293,7 +293,7 @@ class Broker:
         """What has to hold for the broker to do its work; each says what is wrong, or nothing."""
         return {
             "recovered": lambda: None if self.topics.version.counter else "the store is being opened",
-            "store": lambda: None if self.store.is_writable else "the store takes no messages",
+            "store": lambda: self.store.refusal_reasons() or None,
             "registered": lambda: None if self.registrar.registered else "no name server has this broker's topics",
         }
 

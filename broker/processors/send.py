@@ -29,7 +29,7 @@ Waiting: TypeAlias = tuple[Connection, RemotingCommand, Append, str, list[Append
 
 UNAVAILABLE: Final = (
     "service not available now. It may be caused by one of the following reasons: the broker's disk is full "
-    "[CL: {ratio:5.2f} CQ: {ratio:5.2f} INDEX: {ratio:5.2f}], messages are put to the slave, message store has been "
+    "[CL: {log:5.2f} CQ: {queues:5.2f} INDEX: {index:5.2f}], messages are put to the slave, message store has been "
     "shut down, etc."
 )
 RESULTS: Final[dict[PutStatus, tuple[ResponseCode, str | None]]] = {
@@ -147,5 +147,6 @@ class SendProcessor:
         if code is ResponseCode.MESSAGE_ILLEGAL:
             remark = self._messages.illegal
         elif remark is UNAVAILABLE:
-            remark = UNAVAILABLE.format(ratio=self._store.disk_used_ratio())
+            usage = self._store.disk_usage()
+            remark = UNAVAILABLE.format(log=usage.log / 100, queues=usage.queues / 100, index=usage.index / 100)
         return RemotingCommand.response(code, remark, self._answers.ext)

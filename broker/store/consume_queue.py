@@ -16,6 +16,7 @@ Source: docs/formats.md, "ConsumeQueue".
 
 import logging
 import os
+from functools import partial
 from struct import Struct
 from typing import Final
 
@@ -27,14 +28,13 @@ from broker.store.disk import Disk
 from broker.store.errors import StoreError
 from broker.store.mapped_file_queue import gaps, segment_starts
 from broker.store.queue_files import QueueFiles
+from broker.store.unit_search import UNIT_DTYPE, first_at_or_behind
 from protocol.codes import SystemTopic
 from protocol.disk import FILLER_RECORD_SIZE, FILLER_UNIT, UNIT, UNIT_SIZE, offset_file_name
 from protocol.record import topic_field
 
 log = logging.getLogger(__name__)
 
-UNIT_DTYPE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-_FILLERS_AT_ONCE: Final = 4_096
 _FIRST_SCAN_BYTES: Final = 4_000
 
 # One Struct for each number of units written at once, so that a turn's units are packed by one call.
@@ -307,45 +307,9 @@ class ConsumeQueue:
             if self.last_start < self.first_start:
                 self.first_start = self.last_start = -1
 
-    def first_at_or_behind(self, physical_offset: int, reads: ColdReads | None = None) -> int:
-        """The first unit whose record begins at or behind that byte of the log; `end` if none does.
-
-        Units of nobody, in front of the queue or in a hole, never count; those of a hole are judged by the next record.
-        With `reads`: ColdRead when a unit is not in memory.
-        """
-        low, high = self.first_start // UNIT_SIZE if self.first_start >= 0 else 0, self.end
-        while low < high:
-            middle = (low + high) // 2
-            at = self._somebodys(middle, high, reads)
-            unit = self._unit(at, reads) if at < high else None
-            if unit is None:
-                high = middle
-            elif unit[0] < physical_offset:
-                low = at + 1
-            else:
-                high = middle
-        return self._somebodys(low, self.end, reads)
-
-    def _unit(self, offset: int, reads: ColdReads | None) -> tuple[int, int, int] | None:
-        return self.unit(offset) if reads is None else self.unit_nowait(offset, reads)
-
-    def _somebodys(self, offset: int, end: int, reads: ColdReads | None) -> int:
-        """The first unit in [offset, end) that is not one of nobody; `end` if there is none."""
-        while offset < end:
-            unit = self._unit(offset, reads)
-            if unit is None:
-                return end
-            if unit[1] != FILLER_RECORD_SIZE:
-                return offset
-            offset += self._fillers(offset, min(end - offset, _FILLERS_AT_ONCE), reads)
-        return end
-
-    def _fillers(self, offset: int, count: int, reads: ColdReads | None) -> int:
-        """How many units of nobody there are from `offset` on, of up to `count`."""
-        data = self.read(offset, count) if reads is None else self.read_nowait(offset, count, reads)
-        sizes = np.frombuffer(data, UNIT_DTYPE, len(data) // UNIT_SIZE)["size"]
-        others = np.flatnonzero(sizes != FILLER_RECORD_SIZE)
-        return int(others[0]) if len(others) else len(sizes)
+    def first_at_or_behind(self, physical_offset: int) -> int:
+        """The first unit whose record begins at or behind that byte of the log; `end` if none does."""
+        return first_at_or_behind(self.read, max(self.first_start, 0) // UNIT_SIZE, self.end, physical_offset)
 
     def correct_min_offset(self, log_start: int, reads: ColdReads | None = None) -> None:
         """Units of records that the log no longer has do not count; a queue without any other is empty but numbered.
@@ -355,7 +319,9 @@ class ConsumeQueue:
         if log_start == self._corrected_for:
             return
         if self.first_start >= 0:
-            self.min_offset = self.first_at_or_behind(log_start, reads)
+            first = max(self.first_start // UNIT_SIZE, min(self.min_offset, self.end))
+            read = self.read if reads is None else partial(self.read_nowait, reads=reads)
+            self.min_offset = first_at_or_behind(read, first, self.end, log_start)
         self._corrected_for = log_start
 
     # the end

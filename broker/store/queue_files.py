@@ -9,12 +9,14 @@ checkpoint, which says from where, is written only behind everything that `take_
 """
 
 import os
+from concurrent.futures import Future, wait
 from typing import Final
 
 import msgspec
 
 from broker.store.cold_reads import ColdReads
 from broker.store.disk import Data, Disk
+from broker.store.helper import Helper
 
 PAGE_BYTES: Final = 4096
 _DIRECTORIES: Final = 4  # above a segment: queue, topic, consumequeue, and the store's root
@@ -75,6 +77,7 @@ class QueueFiles:
         self._descriptors: dict[str, int] = {}  # in the order of last use
         self._dirty: dict[str, int] = {}  # path -> bytes written since its last sync
         self._dirty_directories: dict[str, None] = {}  # with new entries, outer ones first
+        self._expiry: Future[None] | None = None
 
     def create(self, path: str) -> None:
         """A new segment, sparse: 100,000 queues must not reserve 600 GB."""
@@ -118,11 +121,24 @@ class QueueFiles:
             path = os.path.dirname(path)
             self._dirty_directories[path] = None
 
+    def expire(self, paths: list[str], helper: Helper) -> "Future[None]":
+        """Have segments of one queue unlinked by a helper thread, in order, each lasting before the next."""
+        for path in paths:
+            self._forget(path)
+            self._dirty.pop(path, None)
+        self._expiry = helper.submit(lambda: _unlink_all(paths, self._disk))
+        return self._expiry
+
+    def finish_expiry(self) -> None:
+        """Wait until what `expire` was asked for is over, well or not: its paths may be used again then."""
+        wait([self._expiry] if self._expiry is not None else [])
+
     def remove(self, path: str) -> None:
-        """Unlink a segment."""
+        """Unlink a segment; lasting after the next flush."""
         self._forget(path)
         self._dirty.pop(path, None)
         self._disk.unlink(path)
+        self._dirty_directories[os.path.dirname(path)] = None
 
     def remove_directory(self, path: str) -> None:
         """Remove a directory without files, and sync its parent."""
@@ -166,3 +182,12 @@ class QueueFiles:
 
     def __repr__(self) -> str:
         return f"<QueueFiles open={len(self._descriptors)} dirty={len(self._dirty)}>"
+
+
+def _unlink_all(paths: list[str], disk: Disk) -> None:
+    for path in paths:
+        try:
+            disk.unlink(path)
+        except FileNotFoundError:
+            continue  # tried before
+        disk.sync_directory(os.path.dirname(path))

@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from broker.store.consume_queue import UNIT_DTYPE
 from broker.store.fsck.findings import Finding, Findings, Severity
 from broker.store.fsck.segments import SegmentFile, check_segments, check_strangers, segment_files, written
 from broker.store.queue_table import LIGHT_QUEUE_PREFIX
+from broker.store.unit_search import UNIT_DTYPE
 from protocol.disk import CONSUME_QUEUE_DIRECTORY, FILLER_RECORD_SIZE, UNIT_SIZE, offset_file_name
 
 _FIRST_UNITS: Final = 200
@@ -72,16 +72,15 @@ class QueueOnDisk:
         if not segments:
             return
         self.begin = self.end = segments[0].start // UNIT_SIZE
-        is_open = True
         for segment in segments:
-            count = self._count(segment, found) if is_open else 0
-            if is_open:
-                self.end = segment.start // UNIT_SIZE + count
-            is_open = is_open and count * UNIT_SIZE == self._size
+            follows = self.end * UNIT_SIZE == segment.start
+            count = self._count(segment, found) if follows else 0
+            self.end += count
             self._check_rest(segment, count * UNIT_SIZE, found, rest)
-        if self.end * UNIT_SIZE == segments[-1].start and len(segments) > 1 and segments[-1].length:
-            what, follows = "the last file holds no unit", "RocketMQ would take it for one unit of nothing"
-            found.add("empty", Finding(Severity.WARNING, segments[-1].name, 0, what, follows))
+        last = segments[-1]
+        if self.end * UNIT_SIZE == last.start and len(segments) > 1 and last.length:
+            what, follows_from_it = "the last file holds no unit", "RocketMQ would take it for one unit of nothing"
+            found.add("empty", Finding(Severity.WARNING, last.name, 0, what, follows_from_it))
 
     def _count(self, segment: SegmentFile, found: Findings) -> int:
         """Units at the beginning of a file."""
