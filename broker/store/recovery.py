@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT_MARGIN_MS: Final = 3_000
 _DISPATCH_AT_ONCE: Final = 4_096  # records gathered before their units are written
+_NO_TOPICS: Final = {"", ".", ".."}  # these would not make a directory of queues
 _PROGRESS_BYTES: Final = 1 << 28  # a line for an operator every 256 MiB
 
 
@@ -73,6 +74,7 @@ class Recovery:
         self._records = 0
         self._last: Record | None = None
         self._reason = ""
+        self._start = 0
         self._scanned: dict[tuple[str, int], _Scanned] = {}
 
     def run(self, checkpoint: Checkpoint, *, clean: bool) -> Recovered:
@@ -155,6 +157,7 @@ class Recovery:
         self._records = 0
         self._last = None
         self._scanned.clear()
+        self._start = start
         end = progress = start
         may_go_back = start > self._log.files.min_offset
         pending: list[Append] = []
@@ -182,7 +185,7 @@ class Recovery:
         scanned = self._scanned.get(key)
         if scanned is not None and offset == scanned.end:
             scanned.end = offset + 1
-        elif scanned is None and not self._is_taken(record):
+        elif scanned is None and self._may_be_first(record):
             queue = self._queues.get(*key)
             unit = queue.unit(offset) if queue is not None else None
             self._scanned[key] = _Scanned(offset, offset + 1, unit[0] if unit is not None else -1)
@@ -193,15 +196,17 @@ class Recovery:
             return False
         return True
 
-    def _is_taken(self, record: Record) -> bool:
-        """Whether another, older record has the queue offset."""
+    def _may_be_first(self, record: Record) -> bool:
+        """Whether nothing speaks against the queue's first scanned record: no older one has its offset, or should."""
         queue = self._queues.get(record.topic, record.queue_id)
+        if self._start == 0 and record.queue_offset > 0:
+            return False
         unit = queue.unit(record.queue_offset) if queue is not None else None
         if unit is None or not self._log.files.min_offset <= unit[0] < record.physical_offset:
-            return False
+            return True
         segment = self._log.files.find(unit[0])
         found = parse(segment.view, unit[0] - segment.start, check_body=False) if segment is not None else None
-        return isinstance(found, Record) and _place(found) == _place(record)
+        return not isinstance(found, Record) or _place(found) != _place(record)
 
     def _begins_again(self, record: Record, scanned: _Scanned | None) -> bool:
         """Whether the topic was deleted and made again: then its unit was there already, or a next record follows."""
@@ -242,6 +247,9 @@ class Recovery:
                 return
             if found.physical_offset != segment.start + at:
                 self._reason = f"record of offset {found.physical_offset} stands at {segment.start + at}"
+                return
+            if "/" in found.topic or "\0" in found.topic or found.topic in _NO_TOPICS:
+                self._reason = f"topic {found.topic!r}"
                 return
             at += found.size
             yield found

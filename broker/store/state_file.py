@@ -45,10 +45,20 @@ class StateFile:
                 self._current = data
             else:
                 log.warning("state file taken from backup path=%s", path)
+            self._make_lasting()
             return data
         if problems:
             raise StoreError("state file and its backup are damaged: " + "; ".join(problems))
         return None
+
+    def _make_lasting(self) -> None:
+        """What was read may be a save that ended with its process, before its directory was synced."""
+        directory = os.path.dirname(self._path)
+        try:
+            self._disk.sync_directory(directory)
+            self._disk.sync_directory(os.path.dirname(directory))
+        except OSError as problem:
+            log.warning("state file may be lost by a power cut path=%s error=%s", self._path, problem)
 
     def _read(self, path: str) -> bytes:
         with open(path, "rb") as file:

@@ -288,7 +288,7 @@ def _sweep(seeds: range, jobs: int) -> int:
             failed += 1
             print(f"\rseed {seed}: {problem}")
         if done % 100 == 0:
-            print(f"\r{done}/{len(seeds)} seeds, {failed} failed", end="", flush=True)
+            print(f"\r{done}/{len(seeds)} seeds, {failed} failed", end="", file=sys.stderr, flush=True)
     spent = time.monotonic() - began
     print(f"\r{done} seeds, {failed} failed, {spent:.0f} s, {1000 * spent * jobs / done:.1f} ms of a process each")
     return 1 if failed else 0
