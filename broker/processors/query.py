@@ -1,10 +1,11 @@
 """What is in the queues: SEARCH_OFFSET_BY_TIMESTAMP (29), GET_MAX_OFFSET (30), GET_MIN_OFFSET (31),
-GET_EARLIEST_MSG_STORETIME (32), VIEW_MESSAGE_BY_ID (33).
+GET_EARLIEST_MSG_STORETIME (32). Single messages: QUERY_MESSAGE (12), VIEW_MESSAGE_BY_ID (33).
 
 The first four always succeed: of a queue that does not exist, offsets are 0 and times -1. Source: docs/formats.md,
 "Queues", "Queries".
 """
 
+from collections.abc import Awaitable
 from typing import Final
 
 from broker.processors.patience import patient
@@ -15,8 +16,11 @@ from broker.store.offset_by_time import Boundary
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RequestError
+from protocol.headers.fields import is_true
 from protocol.headers.queue import (
     OffsetResponseHeader,
+    QueryMessageHeader,
+    QueryMessageResponseHeader,
     QueueHeader,
     SearchOffsetHeader,
     TimestampResponseHeader,
@@ -25,13 +29,15 @@ from protocol.headers.queue import (
 
 NO_TIME: Final = -1
 UPPER: Final = Boundary.UPPER.value
+NOT_FOUND: Final = "can not find message, maybe time range not correct"
 
 
 class QueryProcessor:
-    """Looks things up in the store."""
+    """Looks things up in the store. A query by unique key answers up to `unique_key_num` messages."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, unique_key_num: int) -> None:
         self._store = store
+        self._unique_key_num = unique_key_num
 
     def __repr__(self) -> str:
         return f"<QueryProcessor {self._store!r}>"
@@ -43,6 +49,7 @@ class QueryProcessor:
             RequestCode.GET_MAX_OFFSET: self.max_offset,
             RequestCode.GET_MIN_OFFSET: self.min_offset,
             RequestCode.GET_EARLIEST_MSG_STORETIME: patient(self._store, self.earliest_time),
+            RequestCode.QUERY_MESSAGE: self.query_message,
             RequestCode.VIEW_MESSAGE_BY_ID: patient(self._store, self.view_message),
         }
 
@@ -70,6 +77,20 @@ class QueryProcessor:
         header = command.header(QueueHeader)
         time = self._store.earliest_store_time(header.topic, header.queue_id)
         return RemotingCommand.response(ext=TimestampResponseHeader(timestamp=NO_TIME if time is None else time))
+
+    def query_message(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+        """Request 12."""
+        return self._query(command.header(QueryMessageHeader))
+
+    async def _query(self, header: QueryMessageHeader) -> RemotingCommand:
+        most = self._unique_key_num if is_true(header.is_unique_key) else header.max_num
+        found = await self._store.query_by_key(
+            header.topic, header.key, most, header.begin_timestamp, header.end_timestamp
+        )
+        ext = QueryMessageResponseHeader(found.last_update_timestamp, found.last_update_offset)
+        if not found.records:
+            return RemotingCommand.response(ResponseCode.QUERY_NOT_FOUND, NOT_FOUND, ext)
+        return RemotingCommand.response(ext=ext, body=b"".join(found.records))
 
     def view_message(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """Request 33."""

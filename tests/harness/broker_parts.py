@@ -69,7 +69,7 @@ class BrokerParts:
             _config(ClientManageConfig, settings), self.sessions, self.groups, self.topics, self.clock
         )
         self.consumer_offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
-        self.queries = QueryProcessor(self.store)
+        self.queries = QueryProcessor(self.store, 32)
         self.dispatcher = Dispatcher()
         for processor in (self.pulls, self.clients, self.consumer_offsets, self.queries):
             self.serve(processor.handlers())
