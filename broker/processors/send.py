@@ -42,6 +42,7 @@ RESULTS: Final[dict[PutStatus, tuple[ResponseCode, str | None]]] = {
     ),
     PutStatus.MESSAGE_ILLEGAL: (ResponseCode.MESSAGE_ILLEGAL, None),
     PutStatus.PROPERTIES_SIZE_EXCEEDED: (ResponseCode.MESSAGE_ILLEGAL, None),
+    PutStatus.SYSTEM_BUSY: (ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while"),
     PutStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
 STORED: Final = {PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT}

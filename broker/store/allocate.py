@@ -20,9 +20,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Final
+from typing import Final, Protocol
 
 from broker.store.disk import Disk
+from broker.store.mapped_file import MappedFile
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,27 @@ WAIT_S: Final = 5.0  # the longest that a roll waits for a segment under way; Ro
 _ZEROS: Final = bytes(256 << 10)
 _GIVE_WAY_S: Final = 0.02
 _HURRY_BYTES: Final = 320 << 10  # appended within that time: 16 MiB/s
+
+
+class SegmentKind(Protocol):
+    """What a new segment is besides its file: with a buffer, locked in memory, or nothing special."""
+
+    def segment(self, path: str, start: int, size: int, fd: int, disk: Disk) -> MappedFile:
+        """The segment over a new file."""
+
+    def close(self) -> None:
+        """Nothing is appended any more."""
+
+
+class PlainSegments:
+    """Files that are written to where they are."""
+
+    def segment(self, path: str, start: int, size: int, fd: int, disk: Disk) -> MappedFile:
+        """The segment over a new file."""
+        return MappedFile(path, start, size, fd, disk)
+
+    def close(self) -> None:
+        """There is nothing to give back."""
 
 
 class _Request:
@@ -45,12 +67,19 @@ class _Request:
 
 
 class Allocator:
-    """Makes files on request; `path` is the key of a request.
+    """Makes files on request, `path` is the key of a request; and segments of some kind over them.
 
     `piece_bytes`: how much is written beforehand between two syncs, 0: nothing is. `appended`: where the log ends.
     """
 
-    def __init__(self, disk: Disk, piece_bytes: int = 0, appended: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        kind: SegmentKind | None = None,
+        piece_bytes: int = 0,
+        appended: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._kind = kind or PlainSegments()
         self.piece_bytes = piece_bytes
         self.appended = appended
         self._disk = disk
@@ -68,6 +97,10 @@ class Allocator:
         request = _Request(path, size)
         self._requests[path] = request
         self._waiting.put(request)
+
+    def segment(self, path: str, start: int, size: int) -> MappedFile:
+        """The segment that begins at `start` of its log, over a file of `take`. OSError as there."""
+        return self._kind.segment(path, start, size, self.take(path, size), self._disk)
 
     def take(self, path: str, size: int) -> int:
         """The descriptor of `path`; the caller owns it. OSError (TimeoutError after 5 s) when there is none."""
@@ -98,6 +131,7 @@ class Allocator:
 
     def close(self) -> None:
         """Stop the thread; what was made and never taken is removed."""
+        self._kind.close()
         for request in self._requests.values():
             request.wanted.set()  # not worth writing any more
         if self._thread is not None:

@@ -21,6 +21,7 @@ class PutStatus(Enum):
     CREATE_MAPPED_FILE_FAILED = auto()
     MESSAGE_ILLEGAL = auto()
     PROPERTIES_SIZE_EXCEEDED = auto()
+    SYSTEM_BUSY = auto()  # every buffer of the transient store pool waits for the disk
     UNKNOWN_ERROR = auto()  # the write failed
 
 

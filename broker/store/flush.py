@@ -5,8 +5,9 @@ syncs its files, and only then publishes it as `done`, announcing that by an eve
 target is read *before* the sync: whatever is written meanwhile belongs to the next one. So one sync serves everyone
 who arrived during the one before (group commit), and nobody is answered by a sync that did not cover him.
 
-Eager (SYNC_FLUSH): a submit wakes the thread. Paced (ASYNC_FLUSH): it looks every `interval_ms`, and skips a round
-with fewer than `least_pages` dirty pages unless `thorough_interval_ms` have passed.
+Eager (SYNC_FLUSH): a submit wakes the thread. Paced (ASYNC_FLUSH): it looks every `interval_ms`, or as soon as a
+submit wakes it if the pace allows that, and skips a round with fewer than `least_pages` dirty pages unless
+`thorough_interval_ms` have passed since the last one that it did not skip.
 
 After one failed sync the kernel counts the lost pages as clean, so another sync would succeed and mean nothing: the
 thread stops for good, `failure` says why, and the store turns read-only. Source: docs/formats.md, "Flush".
@@ -16,6 +17,7 @@ import logging
 import os
 import select
 import threading
+import time
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -42,11 +44,12 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """When a paced flusher syncs. Milliseconds and 4 KiB pages."""
+    """When a paced flusher syncs. Milliseconds and 4 KiB pages; `is_woken`: a submit ends the interval."""
 
     interval_ms: int
     least_pages: int = 0
     thorough_interval_ms: int = 0
+    is_woken: bool = False
 
 
 class FlusherStatistics(msgspec.Struct, frozen=True):
@@ -63,6 +66,7 @@ class Flusher:
     def __init__(self, name: str, durable: int = 0, pace: Pace | None = None) -> None:
         self._name = name
         self._pace = pace
+        self._is_woken = pace is None or pace.is_woken
         self._submitted = self.done = Target(durable, 0, ())
         self.failure: OSError | None = None
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable: `done` or `failure` changed
@@ -84,8 +88,12 @@ class Flusher:
     def submit(self, target: Target) -> None:
         """Make this durable; it replaces a target that the thread has not taken yet, so it must cover it."""
         self._submitted = target
-        if self._pace is None:
+        if self._is_woken:
             os.eventfd_write(self._wake_fd, 1)
+
+    def wake(self) -> None:
+        """Have a paced flusher look now: somebody waits for it."""
+        os.eventfd_write(self._wake_fd, 1)
 
     def acknowledge(self) -> None:
         """Take note of the announcement: `event_fd` is readable again only after the next one."""
@@ -121,29 +129,27 @@ class Flusher:
         waiter = select.poll()
         waiter.register(self._wake_fd, select.POLLIN)
         timeout = self._pace.interval_ms if self._pace else None
-        rounds_skipped = 0
+        synced_at = time.monotonic_ns()
         while self.failure is None:
             stopping = self._stopping
             target = self._submitted
-            if target is not self.done:
-                if stopping or self._is_due(target, rounds_skipped):
-                    self._sync(target)
-                    rounds_skipped = 0
-                    if self._pace is None:
-                        continue
-                else:
-                    rounds_skipped += 1
+            age_ms = (time.monotonic_ns() - synced_at) // 1_000_000
+            if target is not self.done and (stopping or self._is_due(target, age_ms)):
+                self._sync(target)
+                synced_at = time.monotonic_ns()
+                if self._pace is None:
+                    continue
             if stopping:
                 return
             waiter.poll(timeout)
             _drain(self._wake_fd)
 
-    def _is_due(self, target: Target, rounds_skipped: int) -> bool:
+    def _is_due(self, target: Target, age_ms: int) -> bool:
         pace = self._pace
         if pace is None:
             return True
         pages = target.end // PAGE_BYTES - self.done.end // PAGE_BYTES
-        return pages >= pace.least_pages or rounds_skipped * pace.interval_ms >= pace.thorough_interval_ms
+        return pages >= pace.least_pages or age_ms >= pace.thorough_interval_ms
 
     def _sync(self, target: Target) -> None:
         try:

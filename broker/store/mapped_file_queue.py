@@ -123,8 +123,7 @@ class MappedFileQueue:
         """The segment that begins at `start`, made now if it does not exist. OSError when it cannot be made."""
         segment = self.find(start)
         if segment is None:
-            fd = self._allocator.take(self._path(start), self._size)
-            segment = MappedFile(self._path(start), start, self._size, fd, self._disk)
+            segment = self._allocator.segment(self._path(start), start, self._size)
             self.segments.append(segment)
         return segment
 

@@ -46,6 +46,8 @@ from broker.store.running_files import RunningFiles
 from broker.store.running_flags import RunningFlag
 from broker.store.store_reader import StoreReader, StoreReaderStatistics
 from broker.store.sync_queue import Settled
+from broker.store.transient_pool import TransientPool
+from broker.store.warm_up import WarmUp
 from protocol.disk import COMMIT_LOG_DIRECTORY
 
 log = logging.getLogger(__name__)
@@ -82,7 +84,10 @@ class MessageStore:
         self._disk = disk = disk or Disk()
         root = Path(config.store_path_root_dir)
         self._running = RunningFiles(root, disk)
-        self._allocator = Allocator(disk, config.written_beforehand_bytes, lambda: self._log.written)
+        pool = TransientPool.of(config)
+        self._allocator = Allocator(
+            disk, pool or WarmUp.of(config), config.written_beforehand_bytes, lambda: self._log.written
+        )
         self._queue_files = QueueFiles(config.mapped_file_size_consume_queue, config.open_queue_files, disk)
         self._queues = QueueTable(root, self._queue_files, disk)
         segments = MappedFileQueue(
@@ -106,7 +111,8 @@ class MessageStore:
         followers = (queue_cleaner, self._index) if self._index is not None else (queue_cleaner,)
         self._cleaner = Cleaner(config, segments, self._log.flags, self._removal, followers)
         self._is_started = False
-        self._durability = Durability(config, self._log, self._reput, self._queue_files, CheckpointFile(root, disk))
+        checkpoint = CheckpointFile(root, disk)
+        self._durability = Durability(config, self._log, self._reput, self._queue_files, checkpoint, pool)
 
     # life
 
@@ -173,12 +179,12 @@ class MessageStore:
             return self._log.batch
         batch = self._log.commit()
         if batch[0].status is PutStatus.PENDING:  # else it was taken back
-            self._durability.committed(batch)
+            self._durability.log.committed(batch)
         return batch
 
     def when_settled(self, callback: Settled) -> None:
         """Call back once every append committed so far is decided; at once if it is."""
-        self._durability.when_settled(callback)
+        self._durability.log.when_settled(callback)
 
     # reading
 
@@ -286,7 +292,7 @@ class MessageStore:
 
     def statistics(self) -> MessageStoreStatistics:
         """A snapshot."""
-        durability = self._durability.statistics()
+        durability = self._durability.log.statistics()
         return MessageStoreStatistics(
             log=self._log.statistics(),
             flusher=durability.flusher,

@@ -26,9 +26,11 @@ class RunningFlag(Enum):
     NO_SEGMENT = "the log's next segment cannot be made"
     QUEUE_ERROR = "queue units cannot be written"
     INDEX_ERROR = "the index cannot be written"
+    NO_BUFFER = "every buffer of the transient store pool waits for the disk"
 
 
 _PARTIAL: Final = frozenset((RunningFlag.NO_SEGMENT,))  # the current segment may still have room
+_PASSING: Final = frozenset((RunningFlag.NO_BUFFER,))  # worth another try at once
 _LASTING: Final = frozenset((RunningFlag.SYNC_FAILED,))
 
 
@@ -62,7 +64,10 @@ class RunningFlags:
     @property
     def refusal(self) -> PutStatus | None:
         """What every put is answered; None: it is accepted, if there is room for it."""
-        return PutStatus.SERVICE_NOT_AVAILABLE if self._set.keys() - _PARTIAL else None
+        refusing = self._set.keys() - _PARTIAL
+        if refusing and refusing <= _PASSING:
+            return PutStatus.SYSTEM_BUSY
+        return PutStatus.SERVICE_NOT_AVAILABLE if refusing else None
 
     def reasons(self) -> str:
         """Every reason with its detail, for /readyz; "" when there is none."""

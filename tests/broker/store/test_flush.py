@@ -73,13 +73,13 @@ def test_close_syncs_what_was_submitted(file: File) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "rounds_skipped", "is_due"),
-    [(3 * 4096, 0, False), (4 * 4096, 0, True), (1, 19, False), (1, 20, True)],
+    ("end", "age_ms", "is_due"),
+    [(3 * 4096, 0, False), (4 * 4096, 0, True), (1, 9_999, False), (1, 10_000, True)],
 )
-def test_pace(end: int, rounds_skipped: int, is_due: bool) -> None:
+def test_pace(end: int, age_ms: int, is_due: bool) -> None:
     """A round is skipped below the least pages, but not for longer than the thorough interval."""
     flusher = Flusher("test", pace=Pace(500, least_pages=4, thorough_interval_ms=10_000))
-    assert flusher._is_due(Target(end, 0, ()), rounds_skipped) is is_due
+    assert flusher._is_due(Target(end, 0, ()), age_ms) is is_due
     flusher.close()
 
 

@@ -12,8 +12,8 @@ from tests.harness.stores import Opened, message, opened
 
 def wait_flushed(it: Opened) -> None:
     """Until the flusher has done all that it was given; then the store takes note."""
-    assert it.store._durability._flusher is not None
-    it.store._durability._flusher.wait_idle()
+    assert it.store._durability.log._flusher is not None
+    it.store._durability.log._flusher.wait_idle()
     it.store.step(it.clock.now_ms)
 
 
@@ -42,7 +42,7 @@ def test_a_running_sync_does_not_cover_newcomers(tmp_path: Path) -> None:
         (first,) = it.put(message(b"first"))
         assert it.disk.sync_started.wait(10)
         (second,) = it.put(message(b"second"))
-        done = it.store._durability._flusher
+        done = it.store._durability.log._flusher
         assert done is not None
         assert done._submitted.end == second.physical_offset + second.size
         it.disk.sync_started.clear()

@@ -1,0 +1,225 @@
+"""The log's way to the disk: when a commit may be acknowledged and seen, and how far the disk may be behind.
+
+    ASYNC_FLUSH              written ─▶ acknowledged, seen          the flusher follows in its rhythm
+    SYNC_FLUSH               written ─▶ flushed ─▶ acknowledged, seen
+    with a transient pool    in a buffer (─▶ acknowledged if ASYNC_FLUSH) ─▶ written by the committer ─▶ as above
+
+What has to wait waits in the `SyncQueue`. After one failed write or sync of these threads nothing is acknowledged any
+more. While more than `flushLagLimit` is written and not flushed, `is_behind` tells the remoting layer to read no more
+from those who send, and `on_caught_up` is called when it may again: the page cache must not be filled faster than the
+disk empties it, or everybody waits for it at once.
+
+Source: docs/formats.md, "Flush".
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from broker.store.append import Append, PutStatus
+from broker.store.commit_log import CommitLog
+from broker.store.config import StoreConfig
+from broker.store.flush import Flusher, FlusherStatistics, Pace, Target
+from broker.store.running_flags import RunningFlag
+from broker.store.sync_queue import Settled, SyncQueue
+from broker.store.transient_pool import TransientPool, committer_of
+
+
+class LogFlushStatistics(msgspec.Struct, frozen=True):
+    """`lag` in bytes: written (or in a buffer) and not yet flushed; `waiting` commits that nobody may see yet."""
+
+    flusher: FlusherStatistics
+    lag: int
+    waiting: int
+    is_behind: bool
+
+
+class LogFlush:
+    """The flusher of the log, with a pool its committer, and those who wait for them."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        commit_log: CommitLog,
+        dispatch: Callable[[Sequence[Append]], None],
+        pool: TransientPool | None,
+    ) -> None:
+        self._config = config
+        self._log = commit_log
+        self._dispatch = dispatch
+        self._pool = pool
+        self._waiting = SyncQueue(dispatch, config.sync_flush_timeout)
+        self._is_sync = config.is_sync_flush
+        self._is_seen_at_once = not self._is_sync and pool is None
+        self._lag_limit = config.flush_lag_limit
+        self._flusher: Flusher | None = None
+        self._committer: Flusher | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.is_behind = False
+        self.on_caught_up: Callable[[], None] = lambda: None
+
+    # life
+
+    def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Start the threads. With a loop their answers arrive by themselves, else at each `step`. OSError: no memory
+        for the pool."""
+        self._loop = loop
+        if self._pool is not None:
+            self._pool.start()
+            self._committer = committer_of(self._config, self._log.written)
+            self._run(self._committer, self._on_committed)
+        self._flusher = Flusher("log-flusher", self._log.written, None if self._is_sync else pace_of(self._config))
+        self._run(self._flusher, self._on_flushed)
+
+    def _run(self, flusher: Flusher, announced: Callable[[], None]) -> None:
+        flusher.start()
+        if self._loop is not None:
+            self._loop.add_reader(flusher.event_fd, announced)
+
+    def finish(self) -> bool:
+        """Write and flush everything that was committed and end the threads. False: it could not be done."""
+        flusher = self._flusher
+        if flusher is None:
+            return False
+        self._submit()
+        if self._committer is not None:
+            self._committer.stop()
+            self._on_committed()
+        flusher.stop()
+        self._on_flushed()
+        return flusher.failure is None and flusher.done.end >= self._log.written
+
+    def abandon(self) -> None:
+        """End the threads and forget them; what was submitted is still done, nothing is said about it."""
+        for flusher in (self._committer, self._flusher):
+            if flusher is not None:
+                if self._loop is not None:
+                    self._loop.remove_reader(flusher.event_fd)
+                flusher.close()
+        self._flusher = self._committer = None
+
+    # commits
+
+    def committed(self, batch: list[Append]) -> None:
+        """Appends just put into the log: decide and dispatch them now, or when the threads have passed them."""
+        self._submit()
+        if self._is_sync:
+            self._waiting.add(self._log.written, batch, self._log.last_store_timestamp)
+            return
+        if self._is_seen_at_once:
+            self._dispatch(batch)
+        else:
+            self._waiting.add(self._log.written, batch, self._log.last_store_timestamp)
+        ok = PutStatus.PUT_OK
+        for append in batch:
+            append.status = ok
+
+    def when_settled(self, callback: Settled) -> None:
+        """Call back once every append committed so far is decided; at once if it is."""
+        if self._is_sync:
+            self._waiting.when_settled(callback)
+        else:
+            callback()
+
+    def step(self, now_ms: int) -> None:
+        """What is due by now: answers of the threads, overdue waiters."""
+        self._on_committed()
+        self._on_flushed()
+        self._waiting.expire(now_ms)
+
+    @property
+    def done(self) -> Target:
+        """What is on disk: everything below `end`, the newest message of which is of `timestamp`."""
+        return self._flusher.done if self._flusher is not None else Target(0, 0, ())
+
+    def _submit(self) -> None:
+        flusher, written = self._flusher, self._log.written
+        if flusher is None:
+            return
+        if self._committer is None or self._pool is None:
+            self._submit_flush(flusher, written, self._log.last_store_timestamp)
+        else:
+            files = self._pool.uncommitted(written)
+            self._committer.submit(Target(written, self._log.last_store_timestamp, files))
+            self._refuse_while_deficient(self._pool)
+        if written - flusher.done.end > self._lag_limit and flusher.failure is None:
+            self.is_behind = True
+            flusher.wake()
+
+    def _submit_flush(self, flusher: Flusher, end: int, timestamp: int) -> None:
+        flusher.submit(Target(end, timestamp, self._log.files.from_offset(flusher.done.end)))
+
+    # answers of the threads
+
+    def _on_committed(self) -> None:
+        committer, flusher, pool = self._committer, self._flusher, self._pool
+        if committer is None or flusher is None or pool is None:
+            return
+        committer.acknowledge()
+        if committer.failure is not None:
+            self._give_up(committer.failure)
+            return
+        done = committer.done
+        pool.give_back(done.end)
+        self._refuse_while_deficient(pool)
+        self._submit_flush(flusher, done.end, done.timestamp)
+        if not self._is_sync:
+            self._waiting.flushed(done.end)
+
+    def _refuse_while_deficient(self, pool: TransientPool) -> None:
+        flags = self._log.flags
+        if pool.is_deficient and self._config.fast_fail_if_no_buffer_in_store_pool:
+            flags.set(RunningFlag.NO_BUFFER)
+        elif RunningFlag.NO_BUFFER in flags:
+            flags.clear(RunningFlag.NO_BUFFER)
+
+    def _on_flushed(self) -> None:
+        flusher = self._flusher
+        if flusher is None:
+            return
+        flusher.acknowledge()
+        if flusher.failure is not None:
+            self._give_up(flusher.failure)
+        elif self._is_sync:
+            self._waiting.flushed(flusher.done.end)
+        if self.is_behind:
+            self._look_behind(flusher)
+
+    def _look_behind(self, flusher: Flusher) -> None:
+        """Producers go on once the disk has caught up, or will never: then each is told so."""
+        if flusher.failure is None and self._log.written - flusher.done.end > self._lag_limit:
+            flusher.wake()
+        else:
+            self.is_behind = False
+            self.on_caught_up()
+
+    def _give_up(self, problem: OSError) -> None:
+        self._log.flags.set(RunningFlag.SYNC_FAILED, problem)
+        self._waiting.fail()
+        if self.is_behind:
+            self.is_behind = False
+            self.on_caught_up()
+
+    def statistics(self) -> LogFlushStatistics:
+        """A snapshot."""
+        flusher = self._flusher
+        return LogFlushStatistics(
+            flusher=flusher.statistics() if flusher is not None else FlusherStatistics(0, 0, False),
+            lag=self._log.written - self.done.end,
+            waiting=len(self._waiting),
+            is_behind=self.is_behind,
+        )
+
+    def __repr__(self) -> str:
+        return f"<LogFlush flusher={self._flusher!r} waiting={len(self._waiting)}>"
+
+
+def pace_of(config: StoreConfig) -> Pace:
+    """The rhythm of ASYNC_FLUSH."""
+    return Pace(
+        config.flush_interval_commit_log,
+        config.flush_commit_log_least_pages,
+        config.flush_commit_log_thorough_interval,
+        is_woken=config.wake_flush_when_put_message and not config.flush_commit_log_timed,
+    )
