@@ -52,27 +52,27 @@ class LogCheck:
         check_strangers(root, COMMIT_LOG_DIRECTORY, found)
         check_segments(self.segments, size, found)
 
-    def records(self) -> Iterator[list[Record]]:
-        """The sound records in order, some thousands at a time; they are gone with the next ones."""
+    def records(self, begin: int = 0) -> Iterator[list[Record]]:
+        """The sound records from byte `begin` of the log, in order, some thousands at a time; they are gone with the
+        next ones."""
         total = sum(segment.length for segment in self.segments)
         done = 0
         for segment in self.segments:
-            if segment.length:
-                for batch in self._records_of(segment):
+            at = max(begin - segment.start, 0)
+            if at < segment.length:
+                for batch in self._records_of(segment, at):
                     yield batch
-                    at = batch[-1].position
-                    self._progress(Progress("log", done + at, total))
+                    self._progress(Progress("log", done + batch[-1].position, total))
             done += segment.length
             self._progress(Progress("log", done, total))
         self._finish()
 
-    def _records_of(self, segment: SegmentFile) -> Iterator[list[Record]]:
+    def _records_of(self, segment: SegmentFile, at: int) -> Iterator[list[Record]]:
         with open(segment.path, "rb") as file:
             whole = mmap.mmap(file.fileno(), segment.length, access=mmap.ACCESS_READ)
         whole.madvise(mmap.MADV_SEQUENTIAL)
         view = memoryview(whole)[: self._size]
         batch: list[Record] = []
-        at = 0
         while True:
             record, at = self._next(segment, view, whole, at)
             if record is None:

@@ -19,7 +19,7 @@ DELAYED = "consumequeue/SCHEDULE_TOPIC_XXXX/16/00000000000000000000"
 INDEX = "index/20261121010820050"
 ITEM = 440  # where items begin in an index file of 100 slots
 
-Harm = Callable[[Path], None]
+Harm = Callable[[Path], object]
 
 
 def flip(at: int) -> Harm:

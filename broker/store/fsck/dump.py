@@ -1,0 +1,112 @@
+"""The records of a store, for people and scripts.
+
+A queue's records are looked for from where its unit says the first one stands; if that is not to be believed, or no
+queue is asked for, from the log's first byte. What is no sound record is passed over: the check tells of it.
+
+Source: docs/formats.md, "CommitLog record", "Properties".
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from broker.store.fsck.findings import Findings, no_progress
+from broker.store.fsck.log import LogCheck
+from broker.store.fsck.queue_files import QueueOnDisk
+from broker.store.fsck.sizes import Sizes
+from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
+from protocol.message import MessageExt, PayloadError
+from protocol.record import to_message
+
+PREVIEW_CHARACTERS: Final = 80
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records. `first` is a queue offset with a queue id, else a byte of the log; None: no limit."""
+
+    topic: str | None = None
+    queue_id: int | None = None
+    first: int = 0
+
+
+class Shown(msgspec.Struct, frozen=True, rename="camel"):
+    """A record. Times in ms; `body` is the beginning of its text, inflated, with U+FFFD for what is none."""
+
+    physical_offset: int
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    store_time: int
+    born_time: int
+    born_host: str
+    sys_flag: int
+    flag: int
+    reconsume_times: int
+    tags: str | None
+    keys: str | None
+    uniq_key: str | None
+    properties: dict[str, str]
+    body_size: int
+    body: str
+
+
+def dump(root: Path, selection: Selection, sizes: Sizes | None = None) -> Iterator[Shown]:
+    """The selected records in the order of the log."""
+    sizes = sizes or Sizes.of(root)
+    log = LogCheck(root, sizes.commit_log, Findings(), crashed=True, progress=no_progress)
+    of_queue = selection.topic is not None and selection.queue_id is not None
+    begin = _place_of(root, selection, sizes) if of_queue else selection.first
+    for records in log.records(begin):
+        for record in records:
+            if selection.topic not in {None, record.topic} or selection.queue_id not in {None, record.queue_id}:
+                continue
+            if (record.queue_offset if of_queue else record.physical_offset) >= selection.first:
+                yield shown(to_message(record))
+
+
+def _place_of(root: Path, selection: Selection, sizes: Sizes) -> int:
+    """The byte of the log at which the selected queue's first record begins, or an earlier one."""
+    assert selection.topic is not None
+    assert selection.queue_id is not None
+    queue = QueueOnDisk(root, selection.topic, selection.queue_id, sizes.consume_queue)
+    unit = queue.read(selection.first, 1)
+    if len(unit) < UNIT_SIZE:
+        return 0
+    physical_offset, size, _ = UNIT.unpack(unit)
+    return int(physical_offset) if 0 < size < FILLER_RECORD_SIZE and physical_offset >= 0 else 0
+
+
+def shown(message: MessageExt) -> Shown:
+    """A message as it is shown."""
+    properties: dict[str, Any] = dict(message.properties)
+    host, port = message.born_host
+    return Shown(
+        physical_offset=message.physical_offset,
+        size=message.size,
+        topic=message.topic,
+        queue_id=message.queue_id,
+        queue_offset=message.queue_offset,
+        store_time=message.store_timestamp,
+        born_time=message.born_timestamp,
+        born_host=f"{host}:{port}",
+        sys_flag=message.sys_flag,
+        flag=message.flag,
+        reconsume_times=message.reconsume_times,
+        tags=properties.pop("TAGS", None),
+        keys=properties.pop("KEYS", None),
+        uniq_key=properties.pop("UNIQ_KEY", None),
+        properties=properties,
+        body_size=len(message.body),
+        body=_preview(message),
+    )
+
+
+def _preview(message: MessageExt) -> str:
+    try:
+        payload = message.payload()
+    except PayloadError as problem:
+        return f"({problem})"
+    return payload[: 4 * PREVIEW_CHARACTERS].decode("utf-8", "replace")[:PREVIEW_CHARACTERS]

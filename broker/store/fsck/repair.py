@@ -1,0 +1,199 @@
+"""Queues and index built again from the log, beside the old ones, and then put in their place.
+
+    1  the lock: no broker may run
+    2  build below <root>/repair/: for each record of the log its unit and its keys, by the parts that do so live
+    3  sync all of it
+    4  consumequeue -> consumequeue.before-repair-<time>, repair/consumequeue -> consumequeue; the index likewise
+
+The log is read only: damage in it stays, and what is sound behind it keeps its units. What the log cannot tell is
+taken over: units of messages that retention took, which give a queue its numbers; light queues; queues under
+batchconsumequeue/. A cut between two renames leaves a store without queues or index, which the next start builds anew.
+
+Source: docs/formats.md, "Dispatch", "ConsumeQueue", "IndexFile".
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from broker.store.consume_queue import ConsumeQueue
+from broker.store.disk import Disk
+from broker.store.errors import StoreError
+from broker.store.fsck.directory import deleted_topics
+from broker.store.fsck.findings import Finding, Findings, OnProgress, Severity, no_progress
+from broker.store.fsck.log import LogCheck
+from broker.store.fsck.queue_files import QueueOnDisk
+from broker.store.fsck.segments import directories
+from broker.store.fsck.sizes import Sizes
+from broker.store.index import Index
+from broker.store.queue_files import QueueFiles
+from broker.store.queue_table import LIGHT_QUEUE_PREFIX, QueueTable
+from broker.store.reput import Reput, has_unit
+from broker.store.running_files import RunningFiles
+from broker.store.running_flags import RunningFlags
+from broker.store.unit_search import UNIT_DTYPE
+from protocol.disk import (
+    BATCH_CONSUME_QUEUE_DIRECTORY,
+    CONSUME_QUEUE_DIRECTORY,
+    FILLER_RECORD_SIZE,
+    INDEX_DIRECTORY,
+    UNIT_SIZE,
+    offset_file_name,
+)
+from protocol.record import Record
+
+STAGING_DIRECTORY: Final = "repair"
+_KEPT_SUFFIX: Final = ".before-repair-"
+_OPEN_QUEUE_FILES: Final = 512
+
+
+class Repaired(msgspec.Struct, frozen=True):
+    """What was built; `kept` are the directories that were replaced; `damage` of the log is still there."""
+
+    records: int
+    queues: int
+    index_files: int
+    kept: list[str]
+    damage: list[Finding]
+
+
+def repair(
+    root: Path, sizes: Sizes, *, delay_levels: Sequence[int], now_ms: int, progress: OnProgress = no_progress
+) -> Repaired:
+    """Build queues and index of `root` anew. StoreLockedError: a broker runs. OSError: nothing was replaced."""
+    disk = Disk()
+    running = RunningFiles(root, disk)
+    running.lock()
+    staging = root / STAGING_DIRECTORY
+    try:
+        shutil.rmtree(staging, ignore_errors=True)
+        found = Findings()
+        log = LogCheck(root, sizes.commit_log, found, crashed=running.is_abort_present(), progress=progress)
+        build = _Build(root, staging, sizes, log, disk, delay_levels, now_ms)
+        build.take_over()
+        for records in log.records():
+            build.add(records)
+        build.finish()
+        damage = [finding for finding in (*found.take(), *found.rest()) if finding.severity is Severity.DAMAGE]
+        kept = _replace(root, staging, now_ms, disk)
+        return Repaired(log.records_read, build.queues, build.index_files, kept, damage)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        running.unlock()
+
+
+class _Build:
+    """Queues and index on their way into `staging`, which looks like a store root."""
+
+    def __init__(
+        self,
+        root: Path,
+        staging: Path,
+        sizes: Sizes,
+        log: LogCheck,
+        disk: Disk,
+        delay_levels: Sequence[int],
+        now_ms: int,
+    ) -> None:
+        self._root = root
+        self._staging = staging
+        self._sizes = sizes
+        self._log = log
+        self._disk = disk
+        self._deleted = deleted_topics(root)
+        self._batch_topics = frozenset(directories(root / BATCH_CONSUME_QUEUE_DIRECTORY))
+        self._files = QueueFiles(sizes.consume_queue, _OPEN_QUEUE_FILES, disk)
+        self._table = QueueTable(staging, self._files, disk)
+        self._reput = Reput(delay_levels)
+        self._index = Index(staging, sizes.index, disk, lambda: now_ms, RunningFlags(lambda: None))
+        self.queues = 0
+        self.index_files = 0
+
+    def take_over(self) -> None:
+        """What the log cannot tell: queues that are not ours, and units of messages that retention took."""
+        self._disk.make_directory(str(self._staging / CONSUME_QUEUE_DIRECTORY))
+        for topic in directories(self._root / CONSUME_QUEUE_DIRECTORY):
+            source = self._root / CONSUME_QUEUE_DIRECTORY / topic
+            if topic.startswith(LIGHT_QUEUE_PREFIX) or topic in self._batch_topics:
+                shutil.copytree(source, self._staging / CONSUME_QUEUE_DIRECTORY / topic)
+                continue
+            for name in directories(source):
+                if name.isascii() and name.isdigit():
+                    self._take_over_expired(topic, int(name))
+        self._table.load()
+
+    def _take_over_expired(self, topic: str, queue_id: int) -> None:
+        queue = QueueOnDisk(self._root, topic, queue_id, self._sizes.consume_queue)
+        queue.check(Findings(), Severity.NOTE)
+        per_file = self._sizes.consume_queue // UNIT_SIZE
+        offset = queue.begin
+        while offset < queue.end:
+            data = queue.read(offset, per_file - offset % per_file)
+            count = _expired(data, self._log.start)
+            if count:
+                start = offset * UNIT_SIZE
+                directory = self._staging / CONSUME_QUEUE_DIRECTORY / topic / str(queue_id)
+                path = f"{directory}/{offset_file_name(start)}"
+                self._files.create(path)
+                self._files.write(path, data[: count * UNIT_SIZE], 0)
+            if count * UNIT_SIZE < len(data) or not data:
+                break
+            offset += count
+
+    def add(self, records: Sequence[Record]) -> None:
+        """The next records of the log."""
+        wanted = [record for record in records if record.physical_offset >= self._deleted.get(record.topic, 0)]
+        self._reput.dispatch([self._reput.append_of(record, self._queue_of(record)) for record in wanted])
+        if self._reput.failed:
+            raise StoreError("the repaired queues cannot be written")
+        self._index.add(wanted)
+        if self._index.is_failing:
+            raise StoreError("the repaired index cannot be written")
+
+    def _queue_of(self, record: Record) -> ConsumeQueue | None:
+        is_ours = has_unit(record.sys_flag) and record.topic not in self._batch_topics
+        return self._table.make(record.topic, record.queue_id) if is_ours else None
+
+    def finish(self) -> None:
+        """Everything is on disk afterwards, and closed."""
+        for index_file in self._index.take_all():
+            index_file.sync()
+        if self._index.is_failing:
+            raise StoreError("the repaired index cannot be written")
+        self.index_files = len(self._index.files)
+        self.queues = len(self._table.by_key)
+        self._index.close()
+        for item in self._files.take_dirty(0):
+            item.sync()
+        self._files.close()
+        for directory in (INDEX_DIRECTORY, CONSUME_QUEUE_DIRECTORY):
+            if (self._staging / directory).is_dir():
+                self._disk.sync_directory(str(self._staging / directory))
+
+
+def _expired(data: bytes, log_start: int) -> int:
+    """How many units at the front are nobody's, or of records before byte `log_start` of the log."""
+    units = np.frombuffer(data, UNIT_DTYPE, len(data) // UNIT_SIZE)
+    offsets, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+    is_expired = (sizes == FILLER_RECORD_SIZE) | ((sizes > 0) & (offsets >= 0) & (offsets + sizes <= log_start))
+    others = np.flatnonzero(~is_expired)
+    return int(others[0]) if len(others) else len(units)
+
+
+def _replace(root: Path, staging: Path, now_ms: int, disk: Disk) -> list[str]:
+    stamp = time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms // 1000)) + f"{now_ms % 1000:03d}"
+    kept = []
+    for directory in (CONSUME_QUEUE_DIRECTORY, INDEX_DIRECTORY):
+        if (root / directory).is_dir():
+            kept.append(f"{directory}{_KEPT_SUFFIX}{stamp}")
+            os.rename(root / directory, root / kept[-1])
+        if (staging / directory).is_dir():
+            os.rename(staging / directory, root / directory)
+        disk.sync_directory(str(root))
+    return kept
