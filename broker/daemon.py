@@ -145,6 +145,7 @@ class Broker:
             for code, handler in processor.handlers().items():
                 self.server.dispatcher.register([code], handler, self.pools[pool])
         self.server.dispatcher.at_turn_end(sends.finish_turn)
+        self.store.when_flush_caught_up(self.server.selector.release_held)
         self.server.selector.on_close(self.arrivals.forget)
         self.server.selector.on_close(self.clients.connection_closed)
         self.topics.on_change(self.registrar.changed)

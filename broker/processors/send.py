@@ -5,7 +5,9 @@
 A send is checked, completed and put into the store's open batch at once; it is answered when the store has decided its
 status: after the write at the end of this read, or under SYNC_FLUSH when the flush has passed it. So nothing is awaited
 and no answer exists before the message does. Answers of a refused check carry region and trace switch, as those of
-accepted sends do. Source: docs/formats.md, "Send".
+accepted sends do. While the disk is too far behind, those who send are not read from until it has caught up.
+
+Source: docs/formats.md, "Send".
 """
 
 from functools import partial
@@ -106,6 +108,9 @@ class SendProcessor:
             return
         self._turn = []
         self._store.commit()
+        if self._store.is_flush_behind:
+            for waiting in turn:
+                waiting[0].hold_reading()
         pending = [waiting for waiting in turn if waiting[2].status is PutStatus.PENDING]
         if pending:
             turn = [waiting for waiting in turn if waiting[2].status is not PutStatus.PENDING]

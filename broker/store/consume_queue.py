@@ -15,7 +15,6 @@ Source: docs/formats.md, "ConsumeQueue".
 """
 
 import logging
-import os
 from functools import partial
 from struct import Struct
 from typing import Final
@@ -346,9 +345,7 @@ class ConsumeQueue:
         self._files.finish_expiry()
         if self.first_start < 0:
             return
-        for name in sorted(os.listdir(self._directory)):
-            self._files.remove(f"{self._directory}/{name}")
-        self._files.remove_directory(self._directory)
+        self._files.remove_all(self._directory)
         self.first_start = self.last_start = self._path_start = -1
 
     def statistics(self) -> ConsumeQueueStatistics:

@@ -113,7 +113,7 @@ class Disk:
             pass
 
     def used_percent(self, path: str) -> int:
-        """How full the file system of `path` is, of what we may use; rounded up. Here only so that tests can fill it."""
+        """How full the file system of `path` is, of what we may use; rounded up. A method for tests to fill it."""
         space = os.statvfs(path)
         used = space.f_blocks - space.f_bfree
         usable = used + space.f_bavail

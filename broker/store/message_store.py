@@ -21,14 +21,16 @@ import msgspec
 from broker.store.allocate import Allocator
 from broker.store.append import Append, PutStatus
 from broker.store.checkpoint import CheckpointFile
-from broker.store.cleaner import Cleaner, CleanerStatistics
+from broker.store.cleaner import Cleaner, CleanerStatistics, Follower
 from broker.store.cold_reads import ColdRead
 from broker.store.commit_log import CommitLog, CommitLogStatistics
 from broker.store.config import StoreConfig, parse_delay_levels
 from broker.store.consume_queue import ConsumeQueue
+from broker.store.deleted_topics import DeletedTopics
 from broker.store.disk import Disk
 from broker.store.durability import Durability
 from broker.store.flush import FlusherStatistics
+from broker.store.errors import refused_by_disk
 from broker.store.helper import helper_thread
 from broker.store.index_feed import IndexFeed
 from broker.store.key_query import Found, KeyQuery
@@ -44,6 +46,7 @@ from broker.store.reput import Arrival, Reput
 from broker.store.retention import DiskUsage, measure
 from broker.store.running_files import RunningFiles
 from broker.store.running_flags import RunningFlag
+from broker.store.sealed_log import SealedCommitLog
 from broker.store.store_reader import StoreReader, StoreReaderStatistics
 from broker.store.sync_queue import Settled
 from broker.store.transient_pool import TransientPool
@@ -97,7 +100,8 @@ class MessageStore:
             self._allocator,
             force_gap=config.force_gap,
         )
-        self._log = CommitLog(config, segments, self._queues, now_ms)
+        make_log = SealedCommitLog if config.enabled_append_prop_crc else CommitLog
+        self._log = make_log(config, segments, self._queues, now_ms)
         self.put: Callable[[Append], None] = self._log.put
         """Add a message to this turn's batch; refused ones have their status at once. (The log's own method: the
         hottest call of all goes through no frame of ours.)"""
@@ -106,9 +110,12 @@ class MessageStore:
         self._index = IndexFeed.of(config, self._log, disk, now_ms) if config.message_index_enable else None
         self._key_query = KeyQuery(self._index, self._reader, config.max_msgs_num_batch)
         self._helper = helper_thread()
+        self._deleted = DeletedTopics(root, disk, self._helper)
         self._removal = Removal(config, self._helper)
         queue_cleaner = QueueCleaner(config, self._queues, self._queue_files, self._helper, self._reader)
-        followers = (queue_cleaner, self._index) if self._index is not None else (queue_cleaner,)
+        followers: list[Follower] = [queue_cleaner, self._deleted]
+        if self._index is not None:
+            followers.append(self._index)
         self._cleaner = Cleaner(config, segments, self._log.flags, self._removal, followers)
         self._is_started = False
         checkpoint = CheckpointFile(root, disk)
@@ -118,14 +125,27 @@ class MessageStore:
 
     def load(self) -> Recovered:
         """Take the lock, open everything, recover. StoreError when the directory cannot be served as it is."""
-        self._running.lock()
+        with refused_by_disk("the store cannot be opened"):
+            self._running.lock()
+            return self._open()
+
+    def _open(self) -> Recovered:
         try:
             was_clean = not self._running.is_abort_present()
             self._log.files.load()
-            self._queues.load()
+            self._deleted.load()
+            was_clean = not self._queues.load(self._deleted) and was_clean
             is_checked = self._config.check_crc_on_recover
-            recovery = Recovery(self._log, self._queues, self._reput, check_body=is_checked)
+            recovery = Recovery(
+                self._log,
+                self._queues,
+                self._reput,
+                self._deleted,
+                check_body=is_checked,
+                check_seal=is_checked and self._config.force_verify_prop_crc,
+            )
             recovered = recovery.run(self._durability.load(), clean=was_clean)
+            self._deleted.limit(recovered.end)
             if self._index is not None:
                 self._durability.open_index(self._index, clean=was_clean)
             self._reader.begin(recovered.scanned_from if is_checked else recovered.end)
@@ -136,8 +156,9 @@ class MessageStore:
 
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Accept messages. With a loop the flusher's answers arrive by themselves, else at each `step`."""
-        self._running.write_abort()
-        self._durability.start(loop)
+        with refused_by_disk("the store cannot be started"):
+            self._running.write_abort()
+            self._durability.start(loop)
         if loop is not None:
             self._reader.start(loop)
         self._log.prepare()
@@ -151,8 +172,7 @@ class MessageStore:
             self.commit()
             self._log.flags.set(RunningFlag.CLOSED)
             is_clean = self._durability.finish()
-            if is_clean:
-                self._running.remove_abort()
+            is_clean = is_clean and self._running.remove_abort()
             log.info("store closed end=%d clean=%s", self._log.written, is_clean)
         self._close_files()
 
@@ -185,6 +205,15 @@ class MessageStore:
     def when_settled(self, callback: Settled) -> None:
         """Call back once every append committed so far is decided; at once if it is."""
         self._durability.log.when_settled(callback)
+
+    @property
+    def is_flush_behind(self) -> bool:
+        """More than `flushLagLimit` is written and not flushed: senders should wait until `when_flush_caught_up`."""
+        return self._durability.log.is_behind
+
+    def when_flush_caught_up(self, callback: Callable[[], None]) -> None:
+        """Call back each time that `is_flush_behind` has ended."""
+        self._durability.log.on_caught_up = callback
 
     # reading
 
@@ -275,10 +304,18 @@ class MessageStore:
         """How full the file systems are that hold the store. OSError."""
         return measure(self._config.store_path_root_dir, self._disk)
 
-    def delete_topic(self, topic: str) -> int:
-        """Remove a topic's queues and their offsets; the log keeps its records. Returns how many queues there were."""
+    async def delete_topic(self, topic: str) -> int:
+        """Remove a topic's queues and their offsets; the log keeps its records. Returns how many queues there were.
+
+        No recovery brings back what was there when this was called. OSError: that cannot be promised, nothing went.
+        """
+        if not self._queues.has_topic(topic):
+            return 0
+        self.commit()
+        await self._deleted.add(topic, self._log.written)
         self.commit()
         removed = self._queues.remove_topic(topic)
+        await self._deleted.add(topic, self._log.written)  # with what came while the disk was waited for
         log.info("topic removed from store topic=%s queues=%d", topic, removed)
         return removed
 

@@ -9,7 +9,7 @@ checkpoint, which says from where, is written only behind everything that `take_
 """
 
 import os
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Final
 
 import msgspec
@@ -131,7 +131,8 @@ class QueueFiles:
 
     def finish_expiry(self) -> None:
         """Wait until what `expire` was asked for is over, well or not: its paths may be used again then."""
-        wait([self._expiry] if self._expiry is not None else [])
+        if self._expiry is not None:
+            self._expiry.exception()
 
     def remove(self, path: str) -> None:
         """Unlink a segment; lasting after the next flush."""
@@ -140,10 +141,16 @@ class QueueFiles:
         self._disk.unlink(path)
         self._dirty_directories[os.path.dirname(path)] = None
 
+    def remove_all(self, directory: str) -> None:
+        """Remove a queue's directory with its files."""
+        for name in sorted(os.listdir(directory)):
+            self.remove(f"{directory}/{name}")
+        self.remove_directory(directory)
+
     def remove_directory(self, path: str) -> None:
-        """Remove a directory without files, and sync its parent."""
+        """Remove a directory without files; its parent is synced with what is dirty."""
         self._disk.remove_directory(path)
-        self._disk.sync_directory(os.path.dirname(path))
+        self._dirty_directories[os.path.dirname(path)] = None
 
     def take_dirty(self, least_pages: int) -> list[DirtyFile | DirtyDirectory]:
         """New directory entries, and files with at least that many pages unsynced (0: all); clean from now on."""

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from broker.store.consume_queue import ConsumeQueue
+from broker.store.deleted_topics import DeletedTopics
 from broker.store.disk import Disk
 from broker.store.queue_files import QueueFiles
 from protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY
@@ -47,13 +48,29 @@ class QueueTable:
             self.by_key[key] = queue
         return queue
 
-    def load(self) -> None:
-        """Open every queue directory. StoreError as in ConsumeQueue.load."""
+    def load(self, deleted: DeletedTopics | None = None) -> int:
+        """Open every queue directory. StoreError as in ConsumeQueue.load.
+
+        Returns how many queues were removed first, because a cut had brought them back behind their topic's deletion.
+        """
+        removed = 0
         self.batch_topics = frozenset(_directories(self._batch_root))
         for topic in _directories(self._root):
             for name in _directories(f"{self._root}/{topic}"):
-                if name.isascii() and name.isdigit():
+                if not name.isascii() or not name.isdigit():
+                    continue
+                if deleted is not None and deleted.is_stale(topic, f"{self._root}/{topic}/{name}"):
+                    self._files.remove_all(f"{self._root}/{topic}/{name}")
+                    removed += 1
+                else:
                     self.make(topic, int(name)).load(self._disk)
+        if removed:
+            log.warning("queues of deleted topics removed queues=%d", removed)
+        return removed
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether a topic has queues that may be removed."""
+        return not topic.startswith(LIGHT_QUEUE_PREFIX) and any(key[0] == topic for key in self.by_key)
 
     def truncatable(self) -> Iterable[ConsumeQueue]:
         """Every queue whose units follow the log as we read it."""

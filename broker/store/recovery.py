@@ -22,12 +22,14 @@ import msgspec
 from broker.store.append import Append
 from broker.store.commit_log import CommitLog
 from broker.store.consume_queue import ConsumeQueue
+from broker.store.deleted_topics import DeletedTopics
 from broker.store.errors import StoreError
 from broker.store.mapped_file import MappedFile
 from broker.store.queue_table import QueueTable
 from broker.store.reput import Reput, has_unit
 from protocol.disk import FILLER_RECORD_SIZE, Checkpoint
-from protocol.record import Blank, Damaged, Record, parse
+from protocol.record import Blank, Damaged, Parsed, Record, parse
+from protocol.record_checksum import is_sealed
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +68,22 @@ class _QueueEndsEarlier(Exception):
 class Recovery:
     """One run over one store, before it serves anybody."""
 
-    def __init__(self, commit_log: CommitLog, queues: QueueTable, reput: Reput, *, check_body: bool = True) -> None:
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        reput: Reput,
+        deleted: DeletedTopics,
+        *,
+        check_body: bool = True,
+        check_seal: bool = False,
+    ) -> None:
         self._log = commit_log
+        self._deleted = deleted
         self._queues = queues
         self._reput = reput
-        self._check_body = check_body
+        self._check_body = check_body and not check_seal
+        self._check_seal = check_seal
         self._records = 0
         self._last: Record | None = None
         self._reason = ""
@@ -123,7 +136,7 @@ class Recovery:
         newest = max(self._queues.truncatable(), key=lambda queue: queue.physical_end, default=None)
         unit = newest.unit(newest.end - 1) if newest is not None and newest.physical_end else None
         if unit is not None and (segment := self._log.files.find(unit[0])) is not None:
-            found = parse(segment.view, unit[0] - segment.start, check_body=self._check_body)
+            found = self._parse(segment, unit[0] - segment.start)
             if isinstance(found, Record) and found.physical_offset == unit[0] and found.size == unit[1]:
                 return unit[0]
         if dispatched_to:
@@ -162,7 +175,7 @@ class Recovery:
         may_go_back = start > self._log.files.min_offset
         pending: list[Append] = []
         for record in self._records_from(start):
-            if has_unit(record.sys_flag) and not self._follows(record):
+            if self._gets_unit(record) and not self._follows(record):
                 break
             end = record.physical_offset + record.size
             self._records += 1
@@ -177,6 +190,9 @@ class Recovery:
                 log.info("recovering offset=%d records=%d", end, self._records)
         self._reput.dispatch(pending)
         return end
+
+    def _gets_unit(self, record: Record) -> bool:
+        return has_unit(record.sys_flag) and not self._deleted.covers(record.topic, record.physical_offset)
 
     def _follows(self, record: Record) -> bool:
         """Whether a record's queue offset is the next of its queue: a head that a cut tore has no checksum to tell."""
@@ -218,7 +234,7 @@ class Recovery:
         return False
 
     def _append_of(self, record: Record, may_go_back: bool) -> Append:
-        is_ours = has_unit(record.sys_flag) and record.topic not in self._queues.batch_topics
+        is_ours = self._gets_unit(record) and record.topic not in self._queues.batch_topics
         queue = self._queues.make(record.topic, record.queue_id) if is_ours else None
         if queue is not None:
             if may_go_back and record.queue_offset > queue.next_offset:
@@ -241,7 +257,7 @@ class Recovery:
 
     def _records_of(self, segment: MappedFile, at: int) -> Iterator[Record]:
         while True:
-            found = parse(segment.view, at, check_body=self._check_body)
+            found = self._parse(segment, at)
             if not isinstance(found, Record):
                 self._reason = found.reason if isinstance(found, Damaged) else "nothing more written"
                 return
@@ -253,6 +269,12 @@ class Recovery:
                 return
             at += found.size
             yield found
+
+    def _parse(self, segment: MappedFile, at: int) -> Parsed:
+        found = parse(segment.view, at, check_body=self._check_body)
+        if self._check_seal and isinstance(found, Record) and not is_sealed(found):
+            return Damaged("record checksum")
+        return found
 
     # afterwards
 

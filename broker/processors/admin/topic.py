@@ -103,11 +103,12 @@ class TopicProcessor:
         log.info("topic deleted by request topic=%s peer=%s", name, connection.peer)
         was_there = self._topics.delete(name)
         self._offsets.remove_topic(name)
-        self._store.delete_topic(name)
-        return self._answer_when_saved() if was_there else RemotingCommand.response()
+        return self._delete_queues(name, was_there=was_there)
 
-    async def _answer_when_saved(self) -> RemotingCommand:
-        await self._saved()
+    async def _delete_queues(self, name: str, *, was_there: bool) -> RemotingCommand:
+        await self._store.delete_topic(name)
+        if was_there:
+            await self._saved()
         return RemotingCommand.response()
 
     def list_all(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:

@@ -1,5 +1,6 @@
 """Queues on disk: their units, many of them with few descriptors, and what happens when one cannot be written."""
 
+import asyncio
 import errno
 from pathlib import Path
 
@@ -85,8 +86,8 @@ def test_delete_topic(tmp_path: Path) -> None:
     with opened(tmp_path) as it:
         it.must_be_sound = False
         it.put(*(message(queue_id=number % 3) for number in range(100)), message(topic="Other"))
-        assert it.store.delete_topic("T") == 3
-        assert it.store.delete_topic("T") == 0
+        assert asyncio.run(it.store.delete_topic("T")) == 3
+        assert asyncio.run(it.store.delete_topic("T")) == 0
         assert it.store.max_offset("T", 0) is None
         assert [path.name for path in (tmp_path / "consumequeue").iterdir()] == ["Other"]
         (append,) = it.put(message(b"new"))

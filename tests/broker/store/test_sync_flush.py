@@ -146,7 +146,7 @@ def test_topic_deleted_while_its_message_waits(tmp_path: Path) -> None:
         it.must_be_sound = False
         it.disk.syncs.clear()
         (append,) = it.put(message())
-        assert it.store.delete_topic("T") == 1
+        assert asyncio.run(it.store.delete_topic("T")) == 1
         it.disk.syncs.set()
         wait_flushed(it)
         assert append.status is PutStatus.PUT_OK
