@@ -4,6 +4,9 @@ Both do the same four things: gather the settings (file, environment, flags), pr
 with the signal handlers, and turn a StartError into one line and exit code 1. Logs go to stdout, so that stderr holds
 nothing but the reason why a daemon did not start.
 
+`mqbroker store ...` looks into a store directory instead; its module is loaded when it is asked for, since the daemon
+has no use for what it needs.
+
 SIGTERM and SIGINT ask the daemon to stop in order; a second one ends the process at once, with exit code 1.
 """
 
@@ -17,12 +20,15 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import typer
 import uvloop
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from broker import daemon
 from broker.config import LOOPBACK, EffectiveSetting, Loaded, Machine, load_broker, load_namesrv
@@ -49,6 +55,7 @@ Examples:\n
   mqbroker -c broker.conf -n ns1:9876;ns2:9876        with RocketMQ's properties file, in a cluster\n
   mqbroker --set brokerIP1=10.0.0.5                   reachable from other machines\n
   mqbroker -c broker.conf -p                          what it would run with, and where each value comes from\n
+  mqbroker store verify ./store                       whether a store is sound; see also dump and repair\n
 """
 
 NAMESRV_HELP: Final = """
@@ -80,12 +87,27 @@ Version = Annotated[
     bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print versions, and exit.")
 ]
 
-mqbroker = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+class Commands(TyperGroup):
+    """What stands behind `mqbroker`, by name: modules, each with a Typer of that name."""
+
+    modules: ClassVar = {"store": "broker.store_commands"}
+
+    def list_commands(self, _ctx: Any) -> list[str]:
+        return list(self.modules)
+
+    def get_command(self, _ctx: Any, cmd_name: str) -> Any:
+        module = self.modules.get(cmd_name)
+        return None if module is None else get_command(getattr(import_module(module), cmd_name))
+
+
+mqbroker = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 mqnamesrv = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-@mqbroker.command(help=BROKER_HELP)
+@mqbroker.callback(invoke_without_command=True, help=BROKER_HELP)
 def _mqbroker(
+    context: typer.Context,
     config: ConfigFile = None,
     namesrv: NamesrvAddr = None,
     show: PrintSettings = False,
@@ -93,6 +115,10 @@ def _mqbroker(
     pairs: Pairs = None,
     _version: Version = False,
 ) -> None:
+    if context.invoked_subcommand is not None:
+        if config or namesrv or show or as_json or pairs:
+            raise typer.BadParameter(f"the options of {context.invoked_subcommand} stand behind it")
+        return
     named = [Given(NAMESRV_KEY, namesrv, "-n")] if namesrv else []
     with one_line_on_stderr("mqbroker"):
         given = [*gathered(config, pairs or [], BROKER_KEYS), *named]

@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.ops": ("broker.errors", "broker.store", "broker.remoting", "broker.namesrv", "broker.metadata"),
     "broker.daemon": DAEMON,
     "broker.cli": ("broker.errors", "broker.settings", "broker.keys", "broker.config", "broker.daemon"),
+    "broker.store_commands": (*STORE, "broker.settings", "broker.keys", "broker.store"),
     "broker.__main__": ("broker.cli",),
     "clients": ("protocol",),
 }

@@ -1,0 +1,277 @@
+"""`mqbroker store`: look into a store directory, and repair it.
+
+    verify   every invariant checked, each finding in a line on stdout
+    dump     records as a table, or as JSON lines
+    repair   queues and index built again from the log
+
+Exit codes: 0 nothing is damaged (warnings and notes there may be), 1 damage, 2 not done: a wrong argument, no store,
+a broker that runs. Progress goes to stderr, and only to a terminal, so that stdout can be piped.
+
+This module is loaded when one of its commands is asked for: the daemon starts without rich.
+"""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+from rich.text import Text
+
+from broker.errors import StartError
+from broker.keys import BROKER_KEYS
+from broker.settings import from_file, from_flags, settle
+from broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from broker.store.errors import StoreError
+from broker.store.fsck import Finding, Progress, Severity, Sizes, check
+from broker.store.fsck.dump import Selection, Shown
+from broker.store.fsck.dump import dump as records_of
+from broker.store.fsck.findings import OnProgress, no_progress
+from broker.store.fsck.repair import repair as repaired
+from protocol.disk import COMMIT_LOG_DIRECTORY, IndexLayout
+
+DAMAGED: Final = 1
+NOT_DONE: Final = 2
+ROWS_OF_A_TABLE: Final = 50
+STYLES: Final = {Severity.DAMAGE: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+SIZES_HELP: Final = """
+Segment and index sizes are found by looking at the files; -c and --set give those of the broker, and messageDelayLevel.
+"""
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The store: what storePathRootDir names.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option("-c", "--config", metavar="FILE", help="The broker's properties file.")
+]
+Pairs = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+
+store = typer.Typer(
+    help="Look into a store directory, and repair it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+VERIFY_HELP: Final = f"""
+Check every invariant of a store: log, queues, index, checkpoint, tables. Nothing is changed, and a broker may run.
+
+Each finding has a severity, a file, a byte in it, what is wrong and what follows. What a crash leaves and the next
+start sets right is a warning. Exit code 1 if anything is damaged.
+{SIZES_HELP}
+Examples:\n
+  mqbroker store verify ./store\n
+  mqbroker store verify ./store --json | jq -r .file\n
+  mqbroker store verify ./store -c broker.conf\n
+"""
+
+DUMP_HELP: Final = f"""
+Show the records of a store, in the order of the log: a table of the first {ROWS_OF_A_TABLE}, or all as JSON lines.
+
+--from is a queue offset with --topic and --queue, else a byte of the log. Bodies are inflated and cut at 80 characters.
+{SIZES_HELP}
+Examples:\n
+  mqbroker store dump ./store\n
+  mqbroker store dump ./store --topic Orders --queue 0 --from 1200\n
+  mqbroker store dump ./store --topic Orders --json | jq -r .keys\n
+"""
+
+REPAIR_HELP: Final = f"""
+Build queues and index again from the log, which is not touched. The old ones are kept beside them, and no broker may
+run meanwhile.
+
+Damage of the log itself cannot be repaired: it is told, and exit code 1 says so.
+{SIZES_HELP}
+Examples:\n
+  mqbroker store repair ./store\n
+  mqbroker store repair ./store --yes && mqbroker store verify ./store\n
+"""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What the commands need to know of the broker's settings."""
+
+    sizes: Sizes
+    delay_levels: tuple[int, ...]
+
+
+@store.command(help=VERIFY_HELP, short_help="Check every invariant; exit code 1 on damage.")
+def verify(directory: Directory, config: ConfigFile = None, pairs: Pairs = None, as_json: AsJson = False) -> None:
+    """Findings to stdout, a count to stderr."""
+    out = Console(highlight=False, soft_wrap=True)
+    counts: Counter[Severity] = Counter()
+    with one_line_on_stderr("verify"), progress_bar() as progress:
+        settings = settings_of(directory, config, pairs or [])
+        for finding in check(directory, settings.sizes, delay_levels=settings.delay_levels, progress=progress):
+            counts[finding.severity] += 1
+            if as_json:
+                typer.echo(msgspec.json.encode(finding))
+            else:
+                out.print(line_of(finding))
+    told = ", ".join(f"{counts[severity]} {severity.value}" for severity in Severity if counts[severity])
+    typer.echo(f"{directory}: {told or 'clean'}", err=True)
+    if counts[Severity.DAMAGE]:
+        raise typer.Exit(DAMAGED)
+
+
+@store.command(help=DUMP_HELP, short_help="Show records.")
+def dump(
+    directory: Directory,
+    topic: Annotated[str | None, typer.Option(help="Records of this topic only.")] = None,
+    queue: Annotated[int | None, typer.Option(min=0, help="Records of this queue only.")] = None,
+    first: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="Where to begin.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many records.")] = None,
+    as_json: AsJson = False,
+    config: ConfigFile = None,
+    pairs: Pairs = None,
+) -> None:
+    """Records to stdout."""
+    with one_line_on_stderr("dump"):
+        settings = settings_of(directory, config, pairs or [])
+        found = records_of(directory, Selection(topic=topic, queue_id=queue, first=first), settings.sizes)
+        if as_json:
+            for shown in islice(found, limit):
+                typer.echo(msgspec.json.encode(shown))
+            return
+        rows = list(islice(found, limit or ROWS_OF_A_TABLE))
+        Console().print(table_of(rows))
+        if limit is None and next(found, None) is not None:
+            typer.echo(f"the first {ROWS_OF_A_TABLE}; more by --limit, --from, or --json", err=True)
+
+
+@store.command(help=REPAIR_HELP, short_help="Build queues and index again.")
+def repair(
+    directory: Directory,
+    config: ConfigFile = None,
+    pairs: Pairs = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """What was built to stdout, damage of the log too."""
+    with one_line_on_stderr("repair"):
+        settings = settings_of(directory, config, pairs or [])
+    if not yes and not agreed(f"Build the queues and the index of {directory} again from its log?"):
+        raise typer.Exit(NOT_DONE)
+    with one_line_on_stderr("repair"), progress_bar() as progress:
+        done = repaired(
+            directory,
+            settings.sizes,
+            delay_levels=settings.delay_levels,
+            now_ms=time.time_ns() // 1_000_000,
+            progress=progress,
+        )
+    for finding in done.damage:
+        Console(highlight=False, soft_wrap=True).print(line_of(finding))
+    typer.echo(f"{done.records} records: {done.queues} queues, {done.index_files} index files built")
+    for name in done.kept:
+        typer.echo(f"kept: {directory / name}")
+    if done.damage:
+        raise typer.Exit(DAMAGED)
+
+
+# Arguments.
+
+
+def agreed(question: str) -> bool:
+    """Ask; nobody to answer is a no."""
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:
+        return False
+
+
+@contextmanager
+def one_line_on_stderr(command: str) -> Iterator[None]:
+    """What is in the way: one line and exit code 2."""
+    try:
+        yield
+    except (StartError, StoreError, OSError) as error:
+        typer.echo(f"mqbroker store {command}: {error}", err=True)
+        raise typer.Exit(NOT_DONE) from None
+
+
+def settings_of(directory: Path, config: Path | None, pairs: list[str]) -> Settings:
+    """What was given, and for the rest what the store looks like. StartError if there is no store."""
+    if not (directory / COMMIT_LOG_DIRECTORY).is_dir():
+        raise StartError(f"{directory} is no store: it has no {COMMIT_LOG_DIRECTORY}/")
+    in_file = from_file(config.read_text(encoding="utf-8"), str(config)) if config else ()
+    settled = settle([*in_file, *from_flags(pairs)], BROKER_KEYS)
+    for warning in settled.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    given = settled.of("store")
+    looks = Sizes.of(directory)
+    return Settings(
+        Sizes(
+            commit_log=given.get("mapped_file_size_commit_log", looks.commit_log),
+            consume_queue=given.get("mapped_file_size_consume_queue", looks.consume_queue),
+            index=IndexLayout(
+                given.get("max_hash_slot_num", looks.index.slots), given.get("max_index_num", looks.index.items)
+            ),
+        ),
+        parse_delay_levels(given.get("message_delay_level", DEFAULT_DELAY_LEVELS)),
+    )
+
+
+# What people see.
+
+
+def line_of(finding: Finding) -> Text:
+    """One line: severity, place, what, what follows."""
+    place = finding.file if finding.offset is None else f"{finding.file}:{finding.offset}"
+    return Text.assemble(
+        (f"{finding.severity.value:7}", STYLES[finding.severity]),
+        f" {place}  {finding.what}",
+        (f"; {finding.follows}", "dim"),
+    )
+
+
+def table_of(rows: list[Shown]) -> Table:
+    """Records in columns; topic, keys and body give way when the terminal is narrow."""
+    table = Table(box=None, pad_edge=False, expand=True, header_style="bold")
+    for heading in ("offset", "size"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("queue", overflow="ellipsis", no_wrap=True, ratio=2)
+    table.add_column("at", justify="right", no_wrap=True)
+    table.add_column("stored", no_wrap=True)
+    for heading, ratio in (("tags", 1), ("keys", 1), ("body", 3)):
+        table.add_column(heading, overflow="ellipsis", no_wrap=True, ratio=ratio)
+    for row in rows:
+        stored = (
+            time.strftime("%m-%d %H:%M:%S", time.localtime(row.store_time / 1000)) + f".{row.store_time % 1000:03d}"
+        )
+        cells = (f"{row.topic}/{row.queue_id}", str(row.queue_offset), stored, row.tags, row.keys or row.uniq_key)
+        texts = [str(row.physical_offset), str(row.size), *(cell or "" for cell in cells), on_one_line(row.body)]
+        table.add_row(*map(Text, texts))
+    return table
+
+
+def on_one_line(text: str) -> str:
+    """Control characters do nothing to a terminal any more."""
+    return "".join(character if character.isprintable() else "·" for character in text)
+
+
+@contextmanager
+def progress_bar() -> Iterator[OnProgress]:
+    """A bar on stderr, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield no_progress
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def show(progress: Progress) -> None:
+            if progress.stage not in tasks:
+                tasks[progress.stage] = bar.add_task(progress.stage, total=progress.total)
+            bar.update(tasks[progress.stage], completed=progress.done)
+
+        yield show

@@ -1,0 +1,211 @@
+"""`mqbroker store` as an operator meets it: what is printed where, and the exit codes."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from broker.cli import mqbroker
+from tests.harness.daemon import MQBROKER, running
+from tests.harness.golden_stores import Golden, golden_store
+
+DAMAGED_BYTE = 90
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Golden:
+    return golden_store("4.9.8", "clean", tmp_path / "store")
+
+
+@pytest.fixture
+def store(golden: Golden) -> Path:
+    return golden.root
+
+
+def run(*arguments: object, answer: str | None = None, columns: int = 100) -> Result:
+    environment = {"COLUMNS": str(columns), "TERM": "dumb", "TZ": "UTC"}
+    return CliRunner().invoke(mqbroker, ["store", *map(str, arguments)], input=answer, env=environment)
+
+
+def damage(store: Path) -> None:
+    path = store / "commitlog" / f"{0:020}"
+    data = bytearray(path.read_bytes())
+    data[DAMAGED_BYTE] ^= 1
+    path.write_bytes(data)
+
+
+# verify
+
+
+def test_a_clean_store_is_called_clean(store: Path) -> None:
+    """Exit code 0, nothing on stdout, one line on stderr."""
+    done = run("verify", store)
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"{store}: clean\n")
+
+
+def test_damage_is_exit_code_1_with_file_and_offset(store: Path) -> None:
+    """A line for each finding: severity, file:byte, what, what follows; however narrow the terminal."""
+    damage(store)
+    done = run("verify", store, columns=40)
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    expected = (
+        "damage  commitlog/00000000000000000000:0  no sound record from 0 to 359: body CRC; its messages are lost; "
+    )
+    assert lines[0].startswith(expected)
+    assert all(line.startswith("damage ") for line in lines)
+    assert done.stderr == f"{store}: {len(lines)} damage\n"
+
+
+def test_what_the_next_start_sets_right_is_exit_code_0(tmp_path: Path) -> None:
+    """A store after a crash has warnings and a note."""
+    root = golden_store("4.9.8", "torn", tmp_path).root
+    done = run("verify", root)
+    assert (done.exit_code, done.stderr) == (0, f"{root}: 4 warning, 1 note\n")
+
+
+def test_findings_as_json_lines(store: Path) -> None:
+    """--json gives one object a line, for scripts."""
+    damage(store)
+    findings = [json.loads(line) for line in run("verify", store, "--json").stdout.splitlines()]
+    assert {"severity", "file", "offset", "what", "follows"} == set(findings[0])
+    assert (findings[0]["severity"], findings[0]["offset"]) == ("damage", 0)
+
+
+def test_sizes_from_the_broker_s_settings(store: Path, tmp_path: Path) -> None:
+    """What -c and --set say is believed, and what else the file says does not matter."""
+    config = tmp_path / "broker.conf"
+    config.write_text("mappedFileSizeCommitLog=131072\nbrokerName=a\n")
+    done = run("verify", store, "-c", config)
+    assert done.exit_code == 1
+    assert "the file has 65536 bytes, segments here have 131072" in done.stdout
+    assert run("verify", store, "-c", config, "--set", "mappedFileSizeCommitLog=65536").exit_code == 0
+    levels = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 3h"
+    assert "SCHEDULE_TOPIC_XXXX-17@0" in run("verify", store, "--set", f"messageDelayLevel={levels}").stdout
+
+
+# dump
+
+
+def test_records_as_a_table_that_fits(golden: Golden) -> None:
+    """One line a record below the headings, no wider than the terminal, and a hint that there are more."""
+    for columns in (80, 120):
+        done = run("dump", golden.root, columns=columns)
+        lines = done.stdout.splitlines()
+        assert lines[0].split() == ["offset", "size", "queue", "at", "stored", "tags", "keys", "body"]
+        assert [int(line.split()[0]) for line in lines[1:]] == [r["physicalOffset"] for r in golden.records[:50]]
+        assert max(map(len, lines)) <= columns
+        assert done.stderr == "the first 50; more by --limit, --from, or --json\n"
+
+
+def test_records_as_json_lines(golden: Golden) -> None:
+    """All of them, in the manifest's words."""
+    lines = run("dump", golden.root, "--json").stdout.splitlines()
+    assert [json.loads(line)["physicalOffset"] for line in lines] == [r["physicalOffset"] for r in golden.records]
+
+
+def test_one_queue_from_an_offset(store: Path) -> None:
+    """--topic, --queue, --from and --limit choose."""
+    choice = ("--topic", "FixtureEvents", "--queue", 0, "--from", 10, "--limit", 3, "--json")
+    lines = run("dump", store, *choice).stdout.splitlines()
+    assert [json.loads(line)["queueOffset"] for line in lines] == [10, 11, 12]
+
+
+def test_a_body_does_nothing_to_the_terminal(store: Path) -> None:
+    """Control characters of binary bodies are shown as dots."""
+    out = run("dump", store, "--topic", "FixtureRaw", "--limit", 100).stdout
+    assert all(character.isprintable() for character in out.replace("\n", ""))
+
+
+# repair
+
+
+def test_repair_asks_first(store: Path) -> None:
+    """No answer and no are exit code 2, and nothing has changed."""
+    before = sorted(path.name for path in store.iterdir())
+    for answer in ("n\n", ""):
+        assert run("repair", store, answer=answer).exit_code == 2
+    assert sorted(path.name for path in store.iterdir()) == before
+
+
+def test_repair_builds_and_says_what_it_kept(store: Path) -> None:
+    """After a yes, queues and index are there again and the old ones beside them."""
+    shutil.rmtree(store / "consumequeue" / "FixtureOrders")
+    assert run("verify", store).exit_code == 1
+    done = run("repair", store, answer="y\n")
+    assert done.exit_code == 0
+    first, *kept = done.stdout.splitlines()[-3:]  # the runner shows the answer before
+    assert first == "227 records: 29 queues, 3 index files built"
+    for line, name in zip(kept, ("consumequeue", "index"), strict=True):
+        assert Path(line.removeprefix("kept: ")).name.startswith(f"{name}.before-repair-")
+        assert Path(line.removeprefix("kept: ")).is_dir()
+    assert run("verify", store).exit_code == 0
+
+
+def test_repair_cannot_mend_the_log(store: Path) -> None:
+    """Damage of the log is told, exit code 1."""
+    damage(store)
+    done = run("repair", store, "--yes")
+    assert done.exit_code == 1
+    assert done.stdout.startswith("damage  commitlog/00000000000000000000:0  no sound record from 0 to 359: body CRC")
+
+
+def test_a_running_broker_s_store_is_verified_and_not_repaired(tmp_path: Path) -> None:
+    """verify may look; repair is refused in one line with exit code 2."""
+    with running(directory=tmp_path) as daemon:
+        root = tmp_path / "store"
+        assert run("verify", root).exit_code == 0
+        refused = run("repair", root, "--yes")
+        assert daemon.stop() == 0
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr == f"mqbroker store repair: the store directory {root} is in use by another broker\n"
+
+
+# usage
+
+
+@pytest.mark.parametrize("command", ["verify", "dump", "repair"])
+def test_help_has_examples(command: str) -> None:
+    """Each command shows how it is used."""
+    assert f"mqbroker store {command} ./store" in run(command, "--help").stdout
+
+
+def test_mistakes_are_exit_code_2(tmp_path: Path, store: Path) -> None:
+    """No store there, an unknown option, a bad setting, a missing file: one reason on stderr, nothing on stdout."""
+    for arguments, reason in (
+        (("verify", tmp_path), f"mqbroker store verify: {tmp_path} is no store: it has no commitlog/"),
+        (("verify", store, "-x"), "No such option: -x"),
+        (("dump", store, "--from", "-1"), "Invalid value for '--from'"),
+        (("verify", store, "--set", "maxIndexNum=x"), "maxIndexNum=x: expected a whole number"),
+        (("verify", store, "-c", tmp_path / "none.conf"), "No such file or directory"),
+        (("mend", store), "No such command 'mend'"),
+    ):
+        done = run(*arguments)
+        assert (done.exit_code, done.stdout) == (2, ""), arguments
+        assert reason in done.stderr
+
+
+def test_options_of_the_daemon_do_not_stand_before_store(store: Path) -> None:
+    """`mqbroker -c x store verify` would pass over the file in silence; it is refused instead."""
+    done = CliRunner().invoke(mqbroker, ["-c", "b.conf", "store", "verify", str(store)])
+    assert done.exit_code == 2
+    assert "the options of store stand behind it" in done.stderr
+
+
+def test_as_a_process(store: Path) -> None:
+    """The installed command gives the exit code to its shell, and no progress bar to a pipe."""
+    damage(store)
+    done = subprocess.run([*MQBROKER, "store", "verify", store], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [f"{store}: {len(done.stdout.splitlines())} damage"]
+
+
+def test_the_daemon_starts_without_what_only_these_commands_need() -> None:
+    """Loading the commands loads neither rich nor the check."""
+    code = "import sys, broker.cli; print([m for m in sys.modules if m.startswith(('rich', 'broker.store.fsck'))])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
