@@ -138,11 +138,15 @@ class Allocator:
             self._waiting.put(None)
             self._thread.join()
             self._thread = None
-        for request in reversed(self._requests.values()):  # the last first: a cut in between must leave no gap
-            if request.made.done() and request.made.exception() is None:
-                os.close(request.made.result())
-                self._disk.unlink(request.path)
+        made = [request for request in self._requests.values() if request.made.done() and not request.made.exception()]
         self._requests.clear()
+        for request in made:
+            os.close(request.made.result())
+        try:
+            for request in reversed(made):  # the last first: a cut in between must leave no gap
+                self._disk.unlink(request.path)
+        except OSError as problem:
+            log.warning("segment made ahead not removed path=%s error=%s", request.path, problem)
 
     def _run(self) -> None:
         while (request := self._waiting.get()) is not None:

@@ -23,6 +23,7 @@ from broker.store.disk import TEMPORARY_SUFFIX, Disk
 from broker.store.errors import StoreError
 from broker.store.mapped_file import MappedFile
 from protocol.disk import offset_file_name, parse_offset_file_name
+from protocol.record import BLANK_SIZE
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +42,7 @@ def segment_starts(directory: str, size: int, disk: Disk, *, is_rebuilt: bool = 
     from others are made without a sync, so a cut can leave an empty one in the middle too: it becomes one of zeros.
     """
     names = os.listdir(directory) if os.path.isdir(directory) else []
-    for name in names:
-        if name.endswith(TEMPORARY_SUFFIX) and parse_offset_file_name(name.removesuffix(TEMPORARY_SUFFIX)) is not None:
-            disk.unlink(f"{directory}/{name}")
+    _remove_half_made(directory, names, "", disk)
     starts = sorted(start for start in map(parse_offset_file_name, names) if start is not None)
     if starts and os.path.getsize(f"{directory}/{offset_file_name(starts[-1])}") == 0:
         log.warning("empty segment removed path=%s/%s", directory, offset_file_name(starts[-1]))
@@ -57,6 +56,15 @@ def segment_starts(directory: str, size: int, disk: Disk, *, is_rebuilt: bool = 
         elif length != size:
             raise StoreError(f"{path} has {length} bytes, the configured size is {size}")
     return starts
+
+
+def _remove_half_made(directory: str, names: list[str], prefix: str, disk: Disk) -> None:
+    """Unlink what a killed process or a cut left of segments that were being made."""
+    for name in names:
+        if name.startswith(prefix) and name.endswith(TEMPORARY_SUFFIX):
+            segment = name.removeprefix(prefix).removesuffix(TEMPORARY_SUFFIX)
+            if parse_offset_file_name(segment) is not None:
+                disk.unlink(f"{directory}/{name}")
 
 
 class MappedFileQueue:
@@ -75,11 +83,23 @@ class MappedFileQueue:
 
     def load(self) -> None:
         """Open what is there. StoreError as `segment_starts`, and for a gap that nobody asked to pass over."""
+        beside, own_name = os.path.split(self._directory)
+        if os.path.isdir(beside):
+            _remove_half_made(beside, os.listdir(beside), f"{own_name}.", self._disk)
         starts = segment_starts(self._directory, self._size, self._disk)
+        self._drop_unused(starts)
         for begin, end in gaps(starts, self._size):
             self._check_gap(begin, end)
         for start in starts:
             self.segments.append(MappedFile.open(self._path(start), start, self._size, self._disk))
+
+    def _drop_unused(self, starts: list[int]) -> None:
+        """Files behind a gap that nobody wrote to were made ahead of need, while the one before them could not be."""
+        missing = list(gaps(starts, self._size))
+        while missing and not _is_written(self._path(starts[-1])):
+            log.warning("unused segment behind a gap removed path=%s", self._path(starts[-1]))
+            self._disk.unlink(self._path(starts.pop()))
+            missing = list(gaps(starts, self._size))
 
     def _check_gap(self, begin: int, end: int) -> None:
         gap = (
@@ -190,3 +210,8 @@ class MappedFileQueue:
 
     def __repr__(self) -> str:
         return f"<MappedFileQueue {self._directory} segments={len(self.segments)}>"
+
+
+def _is_written(path: str) -> bool:
+    with open(path, "rb") as file:
+        return any(file.read(BLANK_SIZE))

@@ -29,8 +29,8 @@ from broker.store.consume_queue import ConsumeQueue
 from broker.store.deleted_topics import DeletedTopics
 from broker.store.disk import Disk
 from broker.store.durability import Durability
-from broker.store.flush import FlusherStatistics
 from broker.store.errors import refused_by_disk
+from broker.store.flush import FlusherStatistics
 from broker.store.helper import helper_thread
 from broker.store.index_feed import IndexFeed
 from broker.store.key_query import Found, KeyQuery

@@ -68,13 +68,20 @@ class RunningFiles:
         self._disk.write_file(self._abort, str(os.getpid()).encode())
         self._disk.sync_directory(self._root)
 
-    def remove_abort(self) -> None:
-        """A clean stop: everything written is on disk and dispatched."""
+    def remove_abort(self) -> bool:
+        """A clean stop: everything written is on disk and dispatched. False: the disk refuses to say so."""
         try:
             self._disk.unlink(self._abort)
         except FileNotFoundError:
             log.warning("abort file was gone before the stop path=%s", self._abort)
-        self._disk.sync_directory(self._root)
+        except OSError as problem:
+            log.error("stop counts as a crash path=%s error=%s", self._abort, problem)
+            return False
+        try:
+            self._disk.sync_directory(self._root)
+        except OSError as problem:
+            log.error("stop may count as a crash path=%s error=%s", self._abort, problem)
+        return True
 
     def __repr__(self) -> str:
         return f"<RunningFiles {self._root}>"

@@ -28,6 +28,7 @@ from broker.store.message_store import MessageStore
 from broker.store.state_file import StateFile
 from tests.crash.account import Account
 from tests.harness.simulated_disk import PowerCut, SimulatedDisk
+from tests.harness.sound import assert_sound
 from tests.harness.stepped_helpers import SteppedHelpers, stepped_helpers
 from tests.harness.stores import Clock, config_of, message
 
@@ -89,6 +90,8 @@ class Run:
         self.account.check(self.store)
         if self.rng.random() < 0.4:
             self._load_again()
+        if self.rng.random() < 0.2:
+            assert_sound(self.root, self.config)
         self._check_state()
         self.store.start()
 
@@ -208,6 +211,7 @@ class Run:
 
     def _allocate(self) -> None:
         self.helpers.make_segments()
+        self.helpers.make_calls()
 
     def _pass_time(self) -> None:
         self.clock.now_ms += self.rng.choice((1, 200, 1_100, 4_000, 61_000))
@@ -221,14 +225,14 @@ class Run:
     def _save(self) -> None:
         self.counter += 1
         self.account.save(self.counter)
-        self.state.save(json.dumps([self.counter, "x" * self.rng.choice((0, 600, 1500))]).encode())
+        self.state.save(json.dumps({"number": self.counter, "filler": "x" * self.rng.choice((0, 600, 1500))}).encode())
         self.account.saved(self.counter)
         self.tell(f"saved {self.counter}")
 
     def _check_state(self) -> None:
         self.state = self._state_file()
         data = self.state.load()
-        self.account.loaded(None if data is None else json.loads(data)[0])
+        self.account.loaded(None if data is None else json.loads(data)["number"])
 
 
 def run_seed(seed: int, tell: Callable[[str], None] = lambda line: None) -> None:

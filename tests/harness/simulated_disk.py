@@ -253,9 +253,11 @@ class SimulatedDisk(Disk):
         super().rename(source, target)
         directory, name = self._place(source)
         new_directory, new_name = self._place(target)
-        assert directory is new_directory, "a rename between directories is not modelled"
         node = directory.entries[name]
-        if directory.entries.get(new_name) is not node:  # of two names of one file, rename leaves both
+        if new_directory is not directory:  # a cut may keep either name, or both, or none: more than a journal does
+            directory.change({name: None})
+            new_directory.change({new_name: node})
+        elif directory.entries.get(new_name) is not node:  # of two names of one file, rename leaves both
             directory.change({name: None, new_name: node})
         if isinstance(node, _Directory):
             for path in [path for path in self._directories if path == source or path.startswith(source + "/")]:

@@ -4,12 +4,15 @@
         ...a store is loaded and started...
         helpers.sync(helpers.flushers[0])        one round of it, now
         helpers.make_segments()                  what the allocator was asked for, now
+        helpers.make_calls()                     one of the slow calls that nobody waits for
 
 What waits for a helper (a roll for its segment, a stop for its flushers) makes it do its work on the spot. So one seed
 is one run, and a test can put any two system calls into any order that two threads could have put them in.
 """
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -27,12 +30,54 @@ class _NoThread:
         self.join = run
 
 
+class _SteppedFuture(Future[Any]):
+    """Whoever waits for it makes the calls up to it."""
+
+    def __init__(self, calls: "SteppedCalls") -> None:
+        super().__init__()
+        self._stepped_calls = calls
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        while not self.done():
+            self._stepped_calls.step()
+        return super().exception(timeout)
+
+
+class SteppedCalls:
+    """Stands for the thread of slow calls: they are made one by one, and all of them before it ends."""
+
+    def __init__(self) -> None:
+        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+
+    def submit(self, call: Callable[[], Any], /) -> "Future[Any]":
+        future = _SteppedFuture(self)
+        self._calls.append((call, future))
+        return future
+
+    def step(self) -> None:
+        """The next call, if there is one; what it raises belongs to its future."""
+        if self._calls:
+            call, future = self._calls.popleft()
+            try:
+                future.set_result(call())
+            except Exception as problem:  # noqa: BLE001 (as an executor does)
+                future.set_exception(problem)
+
+    def shutdown(self) -> None:
+        while self._calls:
+            self.step()
+
+    def forget(self) -> None:
+        self._calls.clear()
+
+
 class SteppedHelpers:
     """The helpers of the stores that were made since the last `forget`."""
 
     def __init__(self) -> None:
         self.flushers: list[Flusher] = []
         self.allocators: list[Allocator] = []
+        self.calls: list[SteppedCalls] = []
 
     def sync(self, flusher: Flusher) -> None:
         """What its thread would do next: the newest target."""
@@ -45,6 +90,11 @@ class SteppedHelpers:
         for allocator in self.allocators:
             _work_off(allocator)
 
+    def make_calls(self) -> None:
+        """One slow call of each store."""
+        for calls in self.calls:
+            calls.step()
+
     def forget(self, store: MessageStore) -> None:
         """The store's process is gone: helpers do nothing any more, descriptors are closed."""
         for flusher in self.flushers:
@@ -53,7 +103,10 @@ class SteppedHelpers:
             while not allocator._waiting.empty():
                 allocator._waiting.get()
             allocator._thread = None
+        for calls in self.calls:
+            calls.forget()
         abandon(store)
+        self.calls.clear()
         self.flushers.clear()
         self.allocators.clear()
 
@@ -65,7 +118,7 @@ def _work_off(allocator: Allocator) -> None:
 
 @contextmanager
 def stepped_helpers() -> Iterator[SteppedHelpers]:
-    """Flushers and allocators of this process start no threads in here."""
+    """Flushers, allocators and the thread of slow calls are not started in this process in here."""
     helpers = SteppedHelpers()
     request, take = Allocator.request, Allocator.take
 
@@ -90,7 +143,12 @@ def stepped_helpers() -> Iterator[SteppedHelpers]:
             _work_off(allocator)
         return take(allocator, path, size)
 
+    def helper_thread() -> SteppedCalls:
+        helpers.calls.append(SteppedCalls())
+        return helpers.calls[-1]
+
     with (
+        patch("broker.store.message_store.helper_thread", helper_thread),
         patch.multiple(Flusher, start=start, stop=stop, wait_idle=wait_idle),
         patch.multiple(Allocator, request=request_later, take=take_now),
     ):

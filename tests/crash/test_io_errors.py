@@ -1,0 +1,202 @@
+"""An I/O error at every call of a workload, one after the other: no acknowledgement lies, and nobody falls over."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from broker.store.append import Append, PutStatus
+from broker.store.disk import Disk
+from broker.store.errors import StoreError
+from broker.store.message_store import MessageStore
+from broker.store.state_file import StateFile
+from tests.crash.account import log_of
+from tests.crash.power_cut import MEMORY
+from tests.harness.faulty_disk import PROBLEMS, SHORT_WRITE, FaultyDisk
+from tests.harness.simulated_disk import SimulatedDisk
+from tests.harness.stepped_helpers import SteppedHelpers, stepped_helpers
+from tests.harness.stores import Clock, config_of, message, records_of
+
+pytestmark = pytest.mark.crash
+
+TURNS: Final = 14
+BURST: Final = 40  # calls in a row that fail when a disk is full for a while
+REFUSALS: Final = {
+    PutStatus.SERVICE_NOT_AVAILABLE,
+    PutStatus.UNKNOWN_ERROR,
+    PutStatus.CREATE_MAPPED_FILE_FAILED,
+}
+
+
+class Workload:
+    """Two lives of a store: rolls of log and queues, flushes, a checkpoint, state files, a topic's end, a stop."""
+
+    def __init__(self, disk: FaultyDisk, scratch: Path, helpers: SteppedHelpers, *, sync: bool) -> None:
+        self._disk = disk
+        self._helpers = helpers
+        self._sync = sync
+        self._clock = Clock()
+        self._config = config_of(
+            scratch / "store",
+            sync=sync,
+            mapped_file_size_commit_log=2048,
+            mapped_file_size_consume_queue=60,
+        )
+        self._state = StateFile(scratch / "store" / "config" / "topics.json", validate=json.loads, disk=disk)
+        self._saved = 0
+        self._tried = 0
+        self._waiting: list[Append] = []
+        self.acknowledged: list[Append] = []
+        self.refused = 0
+
+    def run(self) -> None:
+        """Live, stop or fall; only a StoreError may come out of a start."""
+        for life in range(2):
+            store = self._start()
+            if store is None:
+                continue
+            self._live(store, life)
+            store.close()
+            self._note()
+            self._helpers.forget(store)
+            if self._disk.has_lost_pages and self._sync:
+                self._disk.cut(Random(life))  # only another boot shows what is really there
+
+    def _start(self) -> MessageStore | None:
+        store = MessageStore(self._config, self._clock, disk=self._disk)
+        try:
+            store.load()
+            store.start()
+        except StoreError:
+            store.close()
+            self._helpers.forget(store)
+            return None
+        return store
+
+    def _live(self, store: MessageStore, life: int) -> None:
+        for turn in range(TURNS):
+            self._put(store, life, turn)
+            if turn % 4 == 3:
+                self._helpers.make_segments()
+            if turn % 3 == 2 or turn == 10:
+                for flusher in self._helpers.flushers:
+                    self._helpers.sync(flusher)
+            self._clock.now_ms += 1_000 if turn != 10 else 61_000
+            store.step(self._clock.now_ms)
+            self._note()
+            self._get(store)
+            if turn % 5 == 4:
+                self._save()
+
+    def _put(self, store: MessageStore, life: int, turn: int) -> None:
+        appends = [
+            message(b"%d-%d-%d" % (life, turn, number) + b"." * size, "T", number % 2)
+            for number, size in enumerate((5, 300, 0))
+        ]
+        for append in appends[:2]:
+            store.put(append)
+        store.put_batch(appends[2:])
+        store.commit()
+        self._waiting += appends
+
+    def _note(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for append in waiting:
+            if append.status is PutStatus.PUT_OK:
+                self.acknowledged.append(append)
+            elif append.status is PutStatus.PENDING:
+                self._waiting.append(append)
+            else:
+                assert append.status in REFUSALS, append.status
+                self.refused += 1
+
+    def _get(self, store: MessageStore) -> None:
+        for queue_id in (0, 1):
+            for record in records_of(store.get("T", queue_id, store.min_offset("T", queue_id) or 0, 32)):
+                assert record.queue_id == queue_id
+
+    def _save(self) -> None:
+        self._tried += 1
+        try:
+            self._state.save(b'{"saves":%d}' % self._tried)
+        except OSError:
+            return
+        self._saved = self._tried
+
+    def check(self, *, is_cut: bool) -> None:
+        """What a later process finds on the healed disk: under SYNC_FLUSH after a cut too, else after the process."""
+        store = MessageStore(self._config, self._clock, disk=self._disk)
+        store.load()
+        found = {(one.topic, one.queue_id, one.queue_offset): one.body for one in log_of(store)}
+        if self._sync or not is_cut:
+            for one in self.acknowledged:
+                assert found.get((one.topic, one.queue_id, one.queue_offset)) == one.body, one
+        self._helpers.forget(store)
+        data = self._state.load()
+        assert self._saved <= (json.loads(data)["saves"] if data else 0) <= self._tried
+
+
+@contextmanager
+def workload(sync: bool, fail_at: int = -1, problem: int = 0, length: int = 1) -> Iterator[tuple[Workload, FaultyDisk]]:
+    """A workload on a disk that fails there."""
+    scratch = Path(tempfile.mkdtemp(prefix="io-errors-", dir=MEMORY if MEMORY.is_dir() else None))
+    try:
+        with stepped_helpers() as helpers:
+            disk = FaultyDisk(scratch, fail_at, problem, length)
+            yield Workload(disk, scratch, helpers, sync=sync), disk
+    finally:
+        shutil.rmtree(scratch)
+
+
+def calls_of(sync: bool) -> list[str]:
+    """The system calls of a workload that meets no error."""
+    with workload(sync) as (work, disk):
+        work.run()
+        assert work.refused == 0
+        assert len(work.acknowledged) == 2 * TURNS * 3
+        made = list(disk.made)
+        work.check(is_cut=True)
+        return made
+
+
+def attempt(sync: bool, fail_at: int, problem: int, length: int) -> None:
+    """One run with an error, and what must hold after it: cut for odd numbers, without one for even ones."""
+    with workload(sync, fail_at, problem, length) as (work, disk):
+        work.run()
+        disk.heal()
+        if fail_at % 2:
+            disk.cut(Random(fail_at))
+        work.check(is_cut=bool(fail_at % 2))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("sync", [True, False], ids=["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("problem", PROBLEMS, ids=["EIO", "ENOSPC", "EROFS", "short write"])
+@pytest.mark.parametrize("length", [1, BURST], ids=["one call", "for a while"])
+def test_every_call_fails_once(sync: bool, problem: int, length: int) -> None:
+    """Whichever call fails, alone or with those behind it: no acknowledgement lies, and a start finds it all."""
+    made = calls_of(sync)
+    step = 1 if length == 1 else 4
+    failed = []
+    for number in range(0, len(made), step):
+        if problem == SHORT_WRITE and made[number] != "write_some":
+            continue
+        try:
+            attempt(sync, number, problem, length)
+        except Exception as failure:  # noqa: BLE001 (any may come out of a store that falls over)
+            failed.append(f"call {number} ({made[number]}) of {len(made)}: {failure!r}")
+    assert not failed, "\n".join(failed)
+
+
+def test_the_workload_hits_every_call() -> None:
+    """No system call of the disk is left out: what the workload does not make cannot fail in it."""
+    system_calls = {
+        name for name in vars(Disk) if not name.startswith("_") and name in vars(SimulatedDisk) and name != "map"
+    }
+    assert set(calls_of(sync=True)) | set(calls_of(sync=False)) == system_calls
