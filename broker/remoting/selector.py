@@ -9,7 +9,8 @@ off.
 
 A peer that does not read what it asked for is not read from either: above `peer_backlog_bytes` waiting for one peer
 (or, with anything waiting for it, `total_backlog_bytes` for all) its connection is paused, frames already received are
-kept for later, and everything goes on when the peer has taken what is there. Other connections do not notice.
+kept for later, and everything goes on when the peer has taken what is there. Other connections do not notice. Whoever
+handles requests may have a connection held as well (`hold_reading`): it is not read from until all are released.
 
 A connection carries requests of both sides. Answers to ours are matched by opaque; oneway requests of the peer are
 never answered. Nothing here knows what a request means.
@@ -89,6 +90,7 @@ class Selector:
         self._dirty: list[Connection] = []
         self._flush_scheduled = False
         self._close_listeners: list[Callable[[Connection], None]] = []
+        self._held: set[Connection] = set()
 
     def __repr__(self) -> str:
         return f"<Selector {len(self.connections)} connections>"
@@ -114,8 +116,24 @@ class Selector:
     def closed(self, connection: "Connection") -> None:
         """A connection is gone; tell whoever wanted to know."""
         self.connections.discard(connection)
+        self._held.discard(connection)
         for callback in self._close_listeners:
             callback(connection)
+
+    def hold(self, connection: "Connection") -> None:
+        """Read no more from a connection until `release_held`."""
+        self._held.add(connection)
+
+    def is_held(self, connection: "Connection") -> bool:
+        """Whether a connection is not to be read from."""
+        return connection in self._held
+
+    def release_held(self) -> None:
+        """Read from all connections again."""
+        held, self._held = self._held, set()
+        log.debug("reading again from connections=%d", len(held))
+        for connection in held:
+            connection.resume_reading()
 
     def to_flush(self, connection: "Connection") -> None:
         """Remember a connection with output; it is written at the end of this read, or of this loop turn."""
@@ -149,7 +167,7 @@ class Selector:
         for connection in self.connections:
             connection.note_progress()
         limit = now_s - self.config.max_idle_s
-        for connection in [c for c in self.connections if c.active_s < limit]:
+        for connection in [c for c in self.connections - self._held if c.active_s < limit]:
             self.closed_idle += 1
             log.info("closing idle connection peer=%s idle_s=%.0f", connection.peer, now_s - connection.active_s)
             connection.abort()  # a peer that does not read would never let its last bytes be written
@@ -220,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
         if size == RECEIVE_BUFFER_BYTES and not self.paused and self._transport is not None:
             # uvloop would go on reading this one connection; let the others have their turn
             self._transport.pause_reading()
-            self._loop.call_soon(self._resume_reading)
+            self._loop.call_soon(self._read_on)
         frames = self._decoder.feed(data)
         if frames:
             selector.read(self, frames)
@@ -245,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._selector.read(self, deferred)
             if self._decoder.failure is not None:
                 self._fail(self._decoder.failure)
-            self._resume_reading()
+            self._read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: fail what waits for its answers, forget what it was to be told."""
@@ -362,8 +380,19 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
             log.debug("pausing peer=%s backlog_bytes=%d", self.peer, self._backlog)
 
-    def _resume_reading(self) -> None:
-        if not self.closed and not self.paused:
+    def hold_reading(self) -> None:
+        """Read no more from this peer until the selector releases all who are held; its answers are still written."""
+        if not self.closed:
+            self._selector.hold(self)
+            cast(asyncio.Transport, self._transport).pause_reading()
+
+    def resume_reading(self) -> None:
+        """The hold is over; until now the peer could not show that it is alive."""
+        self.active_s = self._loop.time()
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if not self.closed and not self.paused and not self._selector.is_held(self):
             cast(asyncio.Transport, self._transport).resume_reading()
 
     # ---------------------------------------------------------------------------------------------------- our requests

@@ -72,6 +72,7 @@ class Flusher:
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable: `done` or `failure` changed
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopping = False
+        self._is_urgent = False
         self._syncs = 0
         self._thread: threading.Thread | None = None
 
@@ -91,8 +92,9 @@ class Flusher:
         if self._is_woken:
             os.eventfd_write(self._wake_fd, 1)
 
-    def wake(self) -> None:
-        """Have a paced flusher look now: somebody waits for it."""
+    def hurry(self) -> None:
+        """Have a paced flusher sync what there is now, however little: somebody waits for it."""
+        self._is_urgent = True
         os.eventfd_write(self._wake_fd, 1)
 
     def acknowledge(self) -> None:
@@ -132,9 +134,10 @@ class Flusher:
         synced_at = time.monotonic_ns()
         while self.failure is None:
             stopping = self._stopping
+            urgent, self._is_urgent = self._is_urgent, False
             target = self._submitted
             age_ms = (time.monotonic_ns() - synced_at) // 1_000_000
-            if target is not self.done and (stopping or self._is_due(target, age_ms)):
+            if target is not self.done and (stopping or urgent or self._is_due(target, age_ms)):
                 self._sync(target)
                 synced_at = time.monotonic_ns()
                 if self._pace is None:

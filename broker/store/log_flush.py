@@ -145,7 +145,7 @@ class LogFlush:
             self._refuse_while_deficient(self._pool)
         if written - flusher.done.end > self._lag_limit and flusher.failure is None:
             self.is_behind = True
-            flusher.wake()
+            self._hurry(flusher)
 
     def _submit_flush(self, flusher: Flusher, end: int, timestamp: int) -> None:
         flusher.submit(Target(end, timestamp, self._log.files.from_offset(flusher.done.end)))
@@ -164,6 +164,8 @@ class LogFlush:
         pool.give_back(done.end)
         self._refuse_while_deficient(pool)
         self._submit_flush(flusher, done.end, done.timestamp)
+        if self.is_behind:
+            flusher.hurry()
         if not self._is_sync:
             self._waiting.flushed(done.end)
 
@@ -189,10 +191,15 @@ class LogFlush:
     def _look_behind(self, flusher: Flusher) -> None:
         """Producers go on once the disk has caught up, or will never: then each is told so."""
         if flusher.failure is None and self._log.written - flusher.done.end > self._lag_limit:
-            flusher.wake()
+            self._hurry(flusher)
         else:
             self.is_behind = False
             self.on_caught_up()
+
+    def _hurry(self, flusher: Flusher) -> None:
+        if self._committer is not None and not self._committer.is_idle:
+            self._committer.hurry()
+        flusher.hurry()
 
     def _give_up(self, problem: OSError) -> None:
         self._log.flags.set(RunningFlag.SYNC_FAILED, problem)

@@ -29,6 +29,7 @@ from broker.store.log_reads import Chosen, Copy, LogReads
 from broker.store.queue_table import LIGHT_QUEUE_PREFIX
 from broker.store.verified import VerifiedRanges, VerifiedStatistics
 from protocol.record import SMALLEST_RECORD, Damaged, Record, parse, queue_offset_at
+from protocol.record_checksum import is_broken
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +99,8 @@ class RecordChecks:
             return f"it has {found.size} bytes, its queue unit says {size}"
         if found.physical_offset != physical_offset:
             return f"it carries the offset {found.physical_offset}"
+        if is_broken(found):
+            return "record checksum"
         if queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # its units stand for records of other topics
             return None
         if (found.topic, found.queue_id) != (queue.topic, queue.queue_id):

@@ -89,6 +89,8 @@ class Recovery:
         self._reason = ""
         self._start = 0
         self._scanned: dict[tuple[str, int], _Scanned] = {}
+        self._may_jump: set[tuple[str, int]] = set()  # queues whose next records may lie in a gap that was passed
+        self._has_passed_gap = False
 
     def run(self, checkpoint: Checkpoint, *, clean: bool) -> Recovered:
         """Bring log and queues into agreement. StoreError when the disk refuses."""
@@ -158,7 +160,7 @@ class Recovery:
             try:
                 return self._scan(start, dispatch_from), start
             except _QueueEndsEarlier as gap:
-                previous = self._log.files.find(start - 1)
+                previous = self._log.files.before(start)
                 start = previous.start if previous is not None else self._log.files.min_offset
                 dispatch_from = 0
                 log.warning("%s, scanning one segment more from=%d", gap, start)
@@ -173,8 +175,16 @@ class Recovery:
         self._start = start
         end = progress = start
         may_go_back = start > self._log.files.min_offset
+        gaps = [gap for gap in self._log.files.gaps if gap[0] >= start]
+        self._may_jump.clear()
+        self._has_passed_gap = False
         pending: list[Append] = []
         for record in self._records_from(start):
+            while gaps and record.physical_offset >= gaps[0][1]:
+                gaps.pop(0)
+                self._may_jump.update(self._scanned)
+                self._has_passed_gap = True
+                may_go_back = False
             if self._gets_unit(record) and not self._follows(record):
                 break
             end = record.physical_offset + record.size
@@ -199,8 +209,9 @@ class Recovery:
         offset = record.queue_offset
         key = record.topic, record.queue_id
         scanned = self._scanned.get(key)
-        if scanned is not None and offset == scanned.end:
+        if scanned is not None and (offset == scanned.end or (offset > scanned.end and key in self._may_jump)):
             scanned.end = offset + 1
+            self._may_jump.discard(key)
         elif scanned is None and self._may_be_first(record):
             queue = self._queues.get(*key)
             unit = queue.unit(offset) if queue is not None else None
@@ -215,7 +226,7 @@ class Recovery:
     def _may_be_first(self, record: Record) -> bool:
         """Whether nothing speaks against the queue's first scanned record: no older one has its offset, or should."""
         queue = self._queues.get(record.topic, record.queue_id)
-        if self._start == 0 and record.queue_offset > 0:
+        if self._start == 0 and record.queue_offset > 0 and not self._has_passed_gap:
             return False
         unit = queue.unit(record.queue_offset) if queue is not None else None
         if unit is None or not self._log.files.min_offset <= unit[0] < record.physical_offset:
@@ -252,7 +263,7 @@ class Recovery:
                 at = record.position + record.size
             if not isinstance(parse(segment.view, at), Blank):
                 return
-            segment, at = self._log.files.find(segment.end), 0
+            segment, at = self._log.files.at_or_behind(segment.end), 0
         self._reason = "last segment is closed"
 
     def _records_of(self, segment: MappedFile, at: int) -> Iterator[Record]:
@@ -303,6 +314,8 @@ class Recovery:
         unit = queue.unit(offset)
         if unit is None or unit[1] == FILLER_RECORD_SIZE or unit[0] < self._log.files.min_offset:
             return unit is not None
+        if self._log.files.is_missing(unit[0]):
+            return True  # its offset was given away
         if unit[0] + unit[1] > log_end:
             return False
         segment = self._log.files.find(unit[0])

@@ -1,0 +1,92 @@
+"""The checksum over a whole record: RocketMQ's bytes, and nothing in the record that it would not notice."""
+
+import pytest
+
+from protocol import record
+from protocol.message_id import encode_host
+from protocol.record import Record, parse
+from protocol.record_checksum import SIZE, is_broken, is_sealed, seal, with_room
+
+PLAIN = b"KEYS\x01k1\x02UNIQ_KEY\x01C0A8010A0001000000000001\x02TAGS\x01TagA\x02"
+
+
+def encoded(properties: bytes) -> bytearray:
+    return bytearray(
+        record.encode(
+            topic="TopicTest",
+            body=b"Hello RocketMQ",
+            properties=properties,
+            queue_id=2,
+            queue_offset=5,
+            physical_offset=4096,
+            born_timestamp=1_700_000_000_000,
+            born_host=encode_host("192.168.1.10", 34567),
+            store_timestamp=1_700_000_000_123,
+            store_host=encode_host("10.0.0.1", 10911),
+        )
+    )
+
+
+def sealed() -> bytearray:
+    whole = encoded(with_room(PLAIN))
+    return bytearray(seal([whole]))
+
+
+def parsed(data: bytearray) -> Record:
+    found = parse(memoryview(data))
+    assert isinstance(found, Record)
+    return found
+
+
+def test_worked_example() -> None:
+    """docs/formats.md, "Whole-record checksum": 20 bytes, digits from the lowest to the highest."""
+    whole = sealed()
+    assert len(whole) == 0xBA
+    assert whole[-SIZE:] == b"__CRC32#\x011058941261\x02"
+    assert is_sealed(parsed(whole))
+    assert not is_broken(parsed(whole))
+
+
+def test_in_parts_or_in_one() -> None:
+    """The parts of a record, however it is cut, give the same checksum."""
+    whole = bytes(encoded(with_room(PLAIN)))
+    assert seal([whole[:7], memoryview(whole)[7:100], whole[100:]]) == bytes(sealed())[100:]
+
+
+@pytest.mark.parametrize(
+    ("given", "prepared"),
+    [
+        (b"", b""),
+        (b"A\x01b", b"A\x01b\x02"),
+        (b"A\x01b\x02", b"A\x01b\x02"),
+        (b"__CRC32#\x01mine\x02A\x01b", b"A\x01b\x02"),
+        (b"A\x01b\x02__CRC32#\x010000000000\x02", b"A\x01b\x02"),
+        (b"A\x01__CRC32#\x02", b"A\x01__CRC32#\x02"),
+    ],
+)
+def test_room(given: bytes, prepared: bytes) -> None:
+    """A client's own checksum goes, a missing separator comes, and making room twice makes it once."""
+    assert with_room(given)[:-SIZE] == prepared
+    assert with_room(with_room(given)) == with_room(given)
+
+
+def test_every_flipped_bit_is_found() -> None:
+    """Whatever bit of a record is turned: it does not parse, or its checksum says so."""
+    whole = sealed()
+    for at in range(len(whole)):
+        for bit in range(8):
+            whole[at] ^= 1 << bit
+            found = parse(memoryview(whole))
+            assert not isinstance(found, Record) or not is_sealed(found), (at, bit)
+            whole[at] ^= 1 << bit
+
+
+def test_records_without_a_checksum_are_not_broken() -> None:
+    """A store may hold both kinds."""
+    found = parsed(encoded(PLAIN))
+    assert not is_sealed(found)
+    assert not is_broken(found)
+    assert not is_sealed(parsed(encoded(b"")))
+    flipped = sealed()
+    flipped[105] ^= 1  # in the topic
+    assert is_broken(parsed(flipped))
