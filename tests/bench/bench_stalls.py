@@ -1,0 +1,217 @@
+"""How often the event loop stands still while the log is appended, flushed and read cold: the store against a log that
+is simply mapped.
+
+    python -m tests.bench.bench_stalls                              # 2 GiB each, in turns of 256 MiB
+    python -m tests.bench.bench_stalls --gib 0.5 --cold-mib 128 --directory /data
+
+Two loops do the same work in turns, in one run on one disk: in each step 256 KiB of messages are appended, as one read
+brings them, a thread syncs what is dirty, and a consumer far behind pulls 32 messages of what is not in memory, at
+random places, 100 times a second.
+
+    store    MessageStore as the broker runs it: pwrite, its own flushers and flushLagLimit, cold reads by threads
+    mapped   a file of the same size, stored into through a mapping, synced by a thread twice a second, and cold
+             messages read through the mapping of the same old log
+
+A stall is a step of the loop that takes more than 10 ms, whatever held it up.
+
+Budget: the store's stalls are at most a fifth of the mapped log's.
+"""
+
+import argparse
+import asyncio
+import mmap
+import os
+import random
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import uvloop
+
+from broker.store.cold_reads import ColdRead
+from broker.store.config import StoreConfig
+from broker.store.message_store import MessageStore
+from tests.bench.filled_store import TOPIC, append, now_ms, write_store
+
+STALL_S = 0.010
+READ_BYTES = 256 << 10
+PULL_BYTES = 32 << 10
+PULL_EVERY_S = 0.010
+TURN_BYTES = 256 << 20
+BODY = memoryview(os.urandom(1024))
+
+
+class Loop:
+    """Steps of one side, and how long they took."""
+
+    def __init__(self) -> None:
+        self.steps: list[float] = []
+        self.pulled = 0
+        self.appended = 0
+
+    async def turn(self, size: int, step: Callable[[], int], pull: Callable[[], None]) -> None:
+        """Append `size` bytes; each step is one callback of the loop, timed from the callback before."""
+        end = self.appended + size
+        next_pull = last = time.monotonic()
+        while self.appended < end:
+            self.appended += step()
+            if time.monotonic() >= next_pull:
+                next_pull += PULL_EVERY_S
+                self.pulled += 1
+                pull()
+            await asyncio.sleep(0)
+            now = time.monotonic()
+            self.steps.append(now - last)
+            last = now
+
+    def report(self, what: str) -> None:
+        """Print the figures."""
+        stalls = [step for step in self.steps if step > STALL_S]
+        worst, total = max(self.steps) * 1000, sum(stalls) * 1000
+        print(
+            f"{what:8} {len(stalls):5} stalls  worst {worst:6.1f} ms  together {total:8.1f} ms  cold pulls {self.pulled}"
+        )
+
+    @property
+    def stalls(self) -> int:
+        """Steps that took too long."""
+        return sum(step > STALL_S for step in self.steps)
+
+
+class StoreSide:
+    """The store as the broker runs it."""
+
+    def __init__(self, store: MessageStore, choose: random.Random) -> None:
+        self._store = store
+        self._choose = choose
+        self._old = store.max_offset(TOPIC, 0) or 0
+        self._number = 0
+        self._last_step_ms = 0
+        self.behind = 0
+
+    def step(self) -> int:
+        """One read's worth of messages."""
+        if now_ms() - self._last_step_ms >= 100:
+            self._last_step_ms = now_ms()
+            self._store.step(self._last_step_ms)
+        statistics = self._store.statistics()
+        if statistics.flush_lag > 256 << 20:  # producers are not read from
+            self.behind += 1
+            return 0
+        begin = self._store.max_physical_offset
+        for _ in range(READ_BYTES // 1024):
+            self._store.put(append(self._number, 8, BODY))
+            self._number += 1
+        self._store.commit()
+        return self._store.max_physical_offset - begin
+
+    def pull(self) -> None:
+        """A pull at some place of the old log."""
+        self._pull(self._choose.randrange(self._old - 32))
+
+    def _pull(self, offset: int) -> None:
+        try:
+            b"".join(region.view for region in self._store.get(TOPIC, 0, offset, 32).regions)
+        except ColdRead as cold:
+            self._store.fetch(cold).add_done_callback(lambda _: self._pull(offset))
+
+
+class MappedSide:
+    """A log that is mapped, and nothing else."""
+
+    def __init__(self, path: Path, size: int, old: Path, old_bytes: int, choose: random.Random) -> None:
+        self._choose = choose
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT)
+        os.posix_fallocate(self._fd, 0, size)
+        self._map = mmap.mmap(self._fd, size)
+        fd = os.open(old, os.O_RDONLY)
+        self._old = mmap.mmap(fd, old_bytes, access=mmap.ACCESS_READ)
+        os.close(fd)
+        self._at = 0
+        self._data = os.urandom(READ_BYTES)
+        self._stop = threading.Event()
+        self._flusher = threading.Thread(target=self._flush)
+        self._flusher.start()
+
+    def _flush(self) -> None:
+        while not self._stop.wait(0.5):
+            os.fdatasync(self._fd)
+
+    def step(self) -> int:
+        """One read's worth of messages."""
+        self._map[self._at : self._at + READ_BYTES] = self._data
+        self._at += READ_BYTES
+        return READ_BYTES
+
+    def pull(self) -> None:
+        """Messages at some place of the old log."""
+        at = self._choose.randrange(len(self._old) - PULL_BYTES)
+        bytes(self._old[at : at + PULL_BYTES])
+
+    def forget(self) -> None:
+        """Let go of the old log's pages, so that they can leave memory."""
+        self._old.madvise(mmap.MADV_DONTNEED)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._flusher.join()
+        self._map.close()
+        self._old.close()
+        os.close(self._fd)
+
+
+def main() -> None:
+    """Run the benchmark and print its figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gib", type=float, default=2, help="bytes that each side appends, in GiB")
+    parser.add_argument("--cold-mib", type=int, default=768, help="bytes of old log to pull from, in MiB, below 1 GiB")
+    parser.add_argument("--directory", type=Path, help="where the temporary store is made")
+    options = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="bench-stalls-", dir=options.directory))
+    try:
+        uvloop.run(measure(root, int(options.gib * (1 << 30)), options.cold_mib << 20))
+    finally:
+        shutil.rmtree(root)
+
+
+async def measure(root: Path, size: int, cold_bytes: int) -> None:
+    """Both sides, in turns."""
+    config = StoreConfig(store_path_root_dir=root / "store")
+    write_store(config, cold_bytes, 1, kill=False)
+    old = root / "store" / "commitlog" / f"{0:020d}"
+    store = MessageStore(config, now_ms)
+    store.load()
+    store.start(asyncio.get_running_loop())
+    choose = random.Random(4)
+    store_side, mapped_side = StoreSide(store, choose), MappedSide(root / "mapped", size, old, cold_bytes, choose)
+    ours, mapped = Loop(), Loop()
+    for _ in range(0, size, TURN_BYTES):
+        for loop, side in ((ours, store_side), (mapped, mapped_side)):
+            mapped_side.forget()
+            forget(old, cold_bytes)
+            await loop.turn(min(TURN_BYTES, size), side.step, side.pull)
+            os.sync()  # each turn begins with a clean page cache
+    mapped_side.close()
+    cold = store.statistics().reader.cold
+    store.close()
+    ours.report("store")
+    mapped.report("mapped")
+    print(
+        f"the store's cold reads {cold.fetched}, waited for in the loop {cold.waited}, steps held back {store_side.behind}"
+    )
+    print(f"stalls store / mapped: {ours.stalls} / {mapped.stalls} (budget 1/5)")
+
+
+def forget(path: Path, size: int) -> None:
+    """Take the old part of the log out of memory."""
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, size, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+if __name__ == "__main__":
+    main()
