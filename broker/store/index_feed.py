@@ -8,7 +8,8 @@ is off; else in slices of about a millisecond.
 
 Nothing is removed from the log here. Where a record is damaged the rest of its segment is passed over.
 
-The newest file is kept only if it speaks of this log: the message that it ends with is there and has that key. A log
+Files are kept only as far as they speak of this log: each goes on behind the one before it, and the message that the
+newest ends with is there and has that key. A log
 without index whose first and last messages have no keys is taken for one that has none at all.
 
 Source: docs/formats.md, "IndexFile", "Recovery".
@@ -24,6 +25,8 @@ from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.disk import Disk
 from broker.store.index import Index, Indexed
+from broker.store.index_file import IndexFile
+from broker.store.mapped_file import MappedFile
 from protocol.disk import IndexLayout, index_hash, index_keys, is_indexed
 from protocol.record import Blank, Record, parse
 
@@ -62,7 +65,9 @@ class IndexFeed:
     def open(self, *, trusted_to: int | None) -> None:
         """Open the files that can be trusted (`Index.load`) and speak of this log. OSError: the disk refuses."""
         self.index.load(trusted_to=trusted_to)
-        while self.index.files and not self._agrees():
+        files = self.index.files
+        gapless = next((at for at in range(1, len(files)) if self._lacks_between(*files[at - 1 : at + 1])), len(files))
+        while files and (len(files) > gapless or not self._agrees()):
             self.index.drop_newest()
         self._end = self._log.written
         if self.index.files or trusted_to is not None or self._has_keys():
@@ -87,6 +92,18 @@ class IndexFeed:
             return self.index.newest < self._log.files.min_offset
         keys = (f"{record.topic}#{key.decode('utf-8', 'replace')}" for key in index_keys(record.properties))
         return self.index.last_hash() in map(index_hash, keys)
+
+    def _lacks_between(self, before: IndexFile, after: IndexFile) -> bool:
+        """Whether a file is missing between two, as far as a look at the next few records tells."""
+        at, end = before.header.end_offset, after.header.begin_offset
+        record = self._record_at(at)
+        for _ in range(_SLICE_RECORDS):
+            if record is None or record.physical_offset >= end:
+                break
+            if record.physical_offset > at and is_indexed(record.sys_flag) and index_keys(record.properties):
+                return True
+            record = self._record_at(record.physical_offset + record.size)
+        return False
 
     def _has_keys(self) -> bool:
         ends = map(self._record_at, (self._log.files.min_offset, self._log.last_record))
@@ -166,7 +183,7 @@ class IndexFeed:
     def _next_records(self) -> list[Record]:
         """Up to a slice of records from `_at`, which moves behind them."""
         records: list[Record] = []
-        segment = self._log.files.find(self._at)
+        segment = self._segment_at()
         if segment is not None and self._loop is not None:
             os.posix_fadvise(segment.fd, self._at - segment.start, _READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
         while segment is not None and len(records) < _SLICE_RECORDS and self._at < self._end:
@@ -179,10 +196,17 @@ class IndexFeed:
             if not isinstance(found, Blank):
                 log.warning("index passes over what is no record from=%d to=%d", self._at, segment.end)
             self._at = segment.end
-            segment = self._log.files.find(self._at)
+            segment = self._segment_at()
         if segment is None:
             self._at = self._end
         return records
+
+    def _segment_at(self) -> MappedFile | None:
+        """The segment to go on with; a gap that lies there is passed over."""
+        segment = self._log.files.at_or_behind(self._at)
+        if segment is not None:
+            self._at = max(self._at, segment.start)
+        return segment
 
     def __repr__(self) -> str:
         return f"<IndexFeed {self.index!r} behind={self._steps is not None}>"

@@ -139,9 +139,16 @@ def abandon(store: MessageStore) -> None:
 
 
 @contextmanager
-def opened(root: Path, *, sync: bool = False, disk: TestDisk | None = None, **overrides: Any) -> Iterator[Opened]:
+def opened(
+    root: Path,
+    *,
+    sync: bool = False,
+    disk: TestDisk | None = None,
+    loop: asyncio.AbstractEventLoop | None = None,
+    **overrides: Any,
+) -> Iterator[Opened]:
     """A store that is stopped cleanly at the end and then verified, unless the test took it off `must_be_sound`."""
-    it = Opened(root, sync=sync, disk=disk, **overrides)
+    it = Opened(root, sync=sync, disk=disk, loop=loop, **overrides)
     try:
         yield it
     finally:

@@ -8,9 +8,11 @@ import pytest
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.fields import Header
-from protocol.headers.queue import QueueHeader, SearchOffsetHeader, ViewMessageHeader
+from protocol.headers.queue import QueryMessageHeader, QueueHeader, SearchOffsetHeader, ViewMessageHeader
 from protocol.record import decode
 from tests.harness.broker_parts import TOPIC, BrokerParts, broker_parts
+from tests.harness.stores import message
+from tests.harness.waiting import until
 
 
 @pytest.fixture
@@ -81,3 +83,68 @@ async def test_no_record_is_shown_where_none_begins(parts: BrokerParts, offset: 
     """In the middle of one, before the log, behind it: 1 with RocketMQ's remark."""
     answer = parts.peer().ask(RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset)))
     assert (answer.code, answer.remark) == (1, f"can not find message by the offset, {offset}")
+
+
+def put_keyed(parts: BrokerParts, count: int) -> None:
+    for number in range(count):
+        properties = f"UNIQ_KEY\x01U{number}\x02KEYS\x01all k{number}\x02".encode()
+        parts.store.put(message(b"%d" % number, TOPIC, properties=properties))
+    parts.store.commit()
+
+
+async def query(
+    parts: BrokerParts, key: str, most: int, unique: str | None = None, end: int = 2**63 - 1
+) -> RemotingCommand:
+    peer = parts.peer()
+    header = QueryMessageHeader(TOPIC, key, most, 0, end, unique)
+    peer.send(RemotingCommand.request(RequestCode.QUERY_MESSAGE, header))
+    await until(lambda: peer.received or peer.take())
+    [answer] = peer.received
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("key", "most", "unique", "numbers"),
+    [
+        ("k3", 32, None, range(3, 4)),
+        ("U70", 1, "true", range(70, 71)),
+        ("all", 5, "false", range(95, 100)),
+        ("all", 100, None, range(36, 100)),
+        ("all", 5, "true", range(68, 100)),
+        ("all", 5, "1", range(95, 100)),
+    ],
+)
+async def test_messages_are_found_by_key(
+    parts: BrokerParts, key: str, most: int, unique: str | None, numbers: range
+) -> None:
+    """12 answers the newest, in the log's order: as many as asked for, never more than 64; 32 by unique key."""
+    put_keyed(parts, 100)
+    answer = await query(parts, key, most, unique)
+    assert answer.code == 0
+    messages = decode(bytes(answer.body))
+    assert [int(it.body) for it in messages] == list(numbers)
+    newest = parts.store.record_at(int(answer.ext_fields()["indexLastUpdatePhyoffset"]))
+    assert newest is not None
+    assert decode(newest)[0].body == b"99"
+    assert answer.ext_fields()["indexLastUpdateTimestamp"] == str(parts.clock.now_ms)
+
+
+async def test_nothing_is_found_by_another_key(parts: BrokerParts) -> None:
+    """22, RocketMQ's remark, and zeros where the newest message of the index would stand."""
+    put_keyed(parts, 1)
+    for key, most, end in (("none", 32, 2**63 - 1), ("k0", 0, 2**63 - 1), ("k0", 32, 1_000)):
+        answer = await query(parts, key, most, end=end)
+        assert (answer.code, answer.remark) == (22, "can not find message, maybe time range not correct")
+        assert answer.ext_fields() == {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}
+        assert not answer.body
+
+
+async def test_an_answer_is_one_frame(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more than a client takes the newest messages are answered."""
+    monkeypatch.setattr("broker.store.key_query.MAX_ANSWER_BYTES", 45_000)
+    properties = b"KEYS\x01large\x02"
+    for number in range(6):
+        parts.store.put(message(bytes([number]) * 10_000, TOPIC, properties=properties))
+    parts.store.commit()
+    answer = await query(parts, "large", 32)
+    assert [it.body[0] for it in decode(bytes(answer.body))] == [2, 3, 4, 5]
