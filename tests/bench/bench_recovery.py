@@ -5,8 +5,8 @@
     python -m tests.bench.bench_recovery --only clean --gib 1 --cold --directory /data
 
 Another process writes records of 1 KiB with keys and tags into 8 queues, and is killed or stops. The killed store has
-no checkpoint, so that all of its log is scanned, with its pages still in memory; queues and index are brought up to
-date. CPU is user + system time of this process with its threads. `--cold` takes the clean store out of memory first.
+no checkpoint, so that all of its log is scanned, with its pages still in memory; queues and index (`messageIndexSafe`)
+are brought up to date. CPU is user + system time of this process with its threads. `--cold` takes the clean store out of memory first.
 
 Budget: 15 s of CPU for 1 GiB after kill -9; less than 1 s for the clean restart, whatever the size of the log.
 """
@@ -44,7 +44,7 @@ def main() -> None:
 def crash(options: argparse.Namespace, gib: float) -> None:
     """Open a store whose writer was killed."""
     with tempfile.TemporaryDirectory(prefix="bench-recovery-", dir=options.directory) as directory:
-        config = StoreConfig(store_path_root_dir=Path(directory))
+        config = StoreConfig(store_path_root_dir=Path(directory), message_index_safe=True)
         write_store(config, int(gib * GIB), options.queues, kill=True)
         (Path(directory) / "checkpoint").unlink(missing_ok=True)
         wall, cpu, records = opened(config)
