@@ -6,7 +6,8 @@
 
 Another process writes records of 1 KiB with keys and tags into 8 queues, and is killed or stops. The killed store has
 no checkpoint, so that all of its log is scanned, with its pages still in memory; queues and index (`messageIndexSafe`)
-are brought up to date. CPU is user + system time of this process with its threads. `--cold` takes the clean store out of memory first.
+are brought up to date. CPU is user + system time of this process with its threads. `--cold` takes the clean store out
+of memory first.
 
 Budget: 15 s of CPU for 1 GiB after kill -9; less than 1 s for the clean restart, whatever the size of the log.
 """
