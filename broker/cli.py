@@ -38,6 +38,7 @@ from broker.settings import NAMESRV_KEY, Catalogue, Given, from_environment, fro
 
 DISTRIBUTION: Final = "skylarkmq"
 LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
+FORCE_GAP_KEY: Final = "forceGap"
 SOMEWHERE_ELSE: Final = ("192.0.2.1", 9)  # reserved for documentation; nothing is sent to it
 
 Config = TypeVar("Config")
@@ -82,6 +83,7 @@ NamesrvAddr = Annotated[
 ]
 PrintSettings = Annotated[bool, typer.Option("-p", "--print", help="Print all settings in effect, and exit.")]
 AsJson = Annotated[bool, typer.Option("--json", help="With -p: as JSON.")]
+ForceGap = Annotated[bool, typer.Option("--force-gap", help="Start although a file of the log is missing.")]
 Pairs = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated.")]
 Version = Annotated[
     bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print versions, and exit.")
@@ -112,14 +114,16 @@ def _mqbroker(
     namesrv: NamesrvAddr = None,
     show: PrintSettings = False,
     as_json: AsJson = False,
+    force_gap: ForceGap = False,
     pairs: Pairs = None,
     _version: Version = False,
 ) -> None:
     if context.invoked_subcommand is not None:
-        if config or namesrv or show or as_json or pairs:
+        if config or namesrv or show or as_json or force_gap or pairs:
             raise typer.BadParameter(f"the options of {context.invoked_subcommand} stand behind it")
         return
     named = [Given(NAMESRV_KEY, namesrv, "-n")] if namesrv else []
+    named += [Given(FORCE_GAP_KEY, "true", "--force-gap")] if force_gap else []
     with one_line_on_stderr("mqbroker"):
         given = [*gathered(config, pairs or [], BROKER_KEYS), *named]
         run_or_show(load_broker(given, this_machine()), daemon.serve, show, as_json)

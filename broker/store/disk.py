@@ -17,10 +17,26 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from protocol.disk import parse_offset_file_name
+
+NO_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE))
+"""Errors of an open, and of nothing else: this process, or the machine, has too many files open."""
+
 TEMPORARY_SUFFIX: Final = ".tmp"
 _ZEROS: Final = bytes(1 << 16)
 
 Data = bytes | bytearray | memoryview
+
+
+def temporary_path(path: str) -> str:
+    """Where a file is made before it has its name.
+
+    RocketMQ does not start on a directory of segments with anything else in it, and a process may be killed at any
+    time: so that of a segment lies beside the directory, `commitlog.00000000000000000000.tmp`.
+    """
+    directory, name = os.path.split(path)
+    separator = "/" if parse_offset_file_name(name) is None else "."
+    return f"{directory}{separator}{name}{TEMPORARY_SUFFIX}"
 
 
 class Disk:
@@ -42,7 +58,14 @@ class Disk:
         Its blocks are taken now, so that a full disk shows here and not at a later write. `prepare` may do something
         with the descriptor before anybody knows the file.
         """
-        temporary = path + TEMPORARY_SUFFIX
+        try:
+            return self._create_as(temporary_path(path), path, size, prepare)
+        except OSError as problem:
+            if problem.errno != errno.EXDEV:
+                raise
+        return self._create_as(path + TEMPORARY_SUFFIX, path, size, prepare)  # its directory is a mount of its own
+
+    def _create_as(self, temporary: str, path: str, size: int, prepare: Callable[[int], None] | None) -> int:
         fd = self.make(temporary)
         try:
             self.reserve(fd, size)

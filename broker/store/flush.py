@@ -23,9 +23,13 @@ from typing import Final, Protocol
 
 import msgspec
 
+from broker.store.disk import NO_DESCRIPTORS
+
 log = logging.getLogger(__name__)
 
 PAGE_BYTES: Final = 4096
+_OPEN_TRIES: Final = 100
+_OPEN_PAUSE_S: Final = 0.1
 
 
 class Syncable(Protocol):
@@ -157,7 +161,7 @@ class Flusher:
     def _sync(self, target: Target) -> None:
         try:
             for file in target.files:
-                file.sync()
+                _sync(file)
         except OSError as problem:
             log.critical("sync failed, nothing is acknowledged any more flusher=%s error=%s", self._name, problem)
             self.failure = problem
@@ -168,6 +172,21 @@ class Flusher:
 
     def __repr__(self) -> str:
         return f"<Flusher {self._name} durable={self.done.end}>"
+
+
+def _sync(file: Syncable) -> None:
+    """Sync a file. One that cannot even be opened, for want of descriptors, has lost nothing: it is tried again."""
+    for _ in range(_OPEN_TRIES):
+        try:
+            file.sync()
+        except OSError as problem:
+            if problem.errno not in NO_DESCRIPTORS:
+                raise
+            log.warning("too many open files, sync waits file=%r", file)
+            time.sleep(_OPEN_PAUSE_S)
+        else:
+            return
+    file.sync()
 
 
 def _drain(fd: int) -> None:

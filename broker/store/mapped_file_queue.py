@@ -5,7 +5,7 @@ front. At load a file of another length, or one missing in the middle, stops the
 of a cut and goes.
 
 Only an operator can open a log with a gap (`--force-gap`). Then `find` searches, and whoever walks the log from segment
-to segment asks `behind` for the next one that exists.
+to segment asks `at_or_behind` for the next one that exists.
 
 Source: docs/formats.md, "Mapped files", "Wrong-size and missing files".
 """
@@ -129,10 +129,17 @@ class MappedFileQueue:
         index = (offset - segments[0].start) // self._size
         return segments[index] if 0 <= index < len(segments) else None
 
-    def behind(self, segment: MappedFile) -> MappedFile | None:
-        """The next segment that exists: the neighbour, or the one behind a gap."""
-        index = bisect_right(self.segments, segment.start, key=_start_of)
-        return self.segments[index] if index < len(self.segments) else None
+    def at_or_behind(self, offset: int) -> MappedFile | None:
+        """The segment that holds byte `offset`, or if none does the next one that exists."""
+        segments = self.segments
+        index = bisect_right(segments, offset, key=_start_of)
+        if index and segments[index - 1].end > offset:
+            index -= 1
+        return segments[index] if index < len(segments) else None
+
+    def is_missing(self, offset: int) -> bool:
+        """Whether byte `offset` lies in a gap."""
+        return any(begin <= offset < end for begin, end in self.gaps)
 
     def before(self, offset: int) -> MappedFile | None:
         """The segment in front of the one that begins at `offset`."""

@@ -8,6 +8,7 @@ Nothing here is synced at once, not even a new file's directory entry: a queue c
 checkpoint, which says from where, is written only behind everything that `take_dirty` hands to the flusher.
 """
 
+import logging
 import os
 from concurrent.futures import Future
 from typing import Final
@@ -15,8 +16,10 @@ from typing import Final
 import msgspec
 
 from broker.store.cold_reads import ColdReads
-from broker.store.disk import Data, Disk
+from broker.store.disk import NO_DESCRIPTORS, Data, Disk
 from broker.store.helper import Helper
+
+log = logging.getLogger(__name__)
 
 PAGE_BYTES: Final = 4096
 _DIRECTORIES: Final = 4  # above a segment: queue, topic, consumequeue, and the store's root
@@ -176,11 +179,24 @@ class QueueFiles:
         descriptors = self._descriptors
         fd = descriptors.pop(path, None)
         if fd is None:
-            fd = self._disk.open(path)
+            fd = self._open(path)
             if len(descriptors) >= self._limit:
                 os.close(descriptors.pop(next(iter(descriptors))))
         descriptors[path] = fd  # the last one used stands last
         return fd
+
+    def _open(self, path: str) -> int:
+        """When the process has no descriptor to spare, ours are: half of them, the longest unused."""
+        try:
+            return self._disk.open(path)
+        except OSError as problem:
+            if problem.errno not in NO_DESCRIPTORS or not self._descriptors:
+                raise
+            given_up = list(self._descriptors)[: len(self._descriptors) // 2 + 1]
+            log.warning("too many open files, queue files closed count=%d error=%s", len(given_up), problem)
+            for other in given_up:
+                self._forget(other)
+            return self._disk.open(path)
 
     def _forget(self, path: str) -> None:
         fd = self._descriptors.pop(path, None)

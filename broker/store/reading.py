@@ -166,10 +166,22 @@ class Reader:
                 return
             known = len(scan.records)
             self._inspect(queue, units, scan, limits, matches)
+            if self._log.files.gaps:
+                self._drop_missing(scan, known)
             if not scan.is_sound and len(scan.records) > known:
                 self._sift(queue, scan, known)
             units_left -= chunk_units
             chunk_units = units_left
+
+    def _drop_missing(self, scan: "_Scan", known: int) -> None:
+        """Take back what was chosen since there were `known` records and lies in a gap of the log."""
+        is_missing = self._log.files.is_missing
+        there = [record for record in scan.records[known:] if not is_missing(record[0])]
+        if len(there) < len(scan.records) - known:
+            scan.records[known:] = there
+            scan.total_bytes = sum(size for _, size, _ in scan.records)
+            scan.status = GetStatus.MESSAGE_WAS_REMOVING
+            scan.is_full = False
 
     def _sift(self, queue: ConsumeQueue, scan: "_Scan", known: int) -> None:
         """Take back what was chosen since there were `known` records and is not what its unit says."""

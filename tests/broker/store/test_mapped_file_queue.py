@@ -25,7 +25,7 @@ def files(tmp_path: Path) -> Iterator[MappedFileQueue]:
     """Segments 2 to 5 of a log."""
     files = queue_of(tmp_path)
     for start in range(2 * SIZE, 6 * SIZE, SIZE):
-        files.segment_at(start)
+        files.segment_at(start).write(b"x", 0)  # an empty one behind a gap would be dropped
     yield files
     files.close()
 
@@ -50,8 +50,10 @@ def test_find_after_removals(files: MappedFileQueue, removed: int) -> None:
 def test_neighbours(files: MappedFileQueue) -> None:
     """From segment to segment, either way, and to nothing at the ends."""
     first, last = files.segments[0], files.segments[-1]
-    assert files.behind(first) is files.segments[1]
-    assert files.behind(last) is None
+    assert files.at_or_behind(first.start) is files.at_or_behind(0) is first
+    assert files.at_or_behind(first.end) is files.segments[1]
+    assert files.at_or_behind(last.end - 1) is last
+    assert files.at_or_behind(last.end) is None
     assert files.before(last.start) is files.segments[-2]
     assert files.before(first.start) is None
 
@@ -83,7 +85,13 @@ def test_a_forced_gap(files: MappedFileQueue, tmp_path: Path, caplog: pytest.Log
         assert all(segment and segment.start <= offset < segment.end for offset, segment in found.items())
         assert all(files.find(offset) is None for offset in (0, 3 * SIZE, 4 * SIZE - 1, 6 * SIZE))
         before, behind = files.segments[:2]
-        assert files.behind(before) is behind
+        assert files.at_or_behind(before.end) is behind
+        assert [files.is_missing(offset) for offset in (3 * SIZE - 1, 3 * SIZE, 4 * SIZE - 1, 4 * SIZE)] == [
+            False,
+            True,
+            True,
+            False,
+        ]
         assert files.before(behind.start) is before
         files.remove_first().close()
         assert files.gaps == []  # it is in front of the log now
