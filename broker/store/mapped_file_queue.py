@@ -179,10 +179,11 @@ class MappedFileQueue:
         self.gaps = [gap for gap in self.gaps if gap[0] > segment.end]
         return segment
 
-    def truncate(self, offset: int) -> int:
+    def truncate(self, offset: int, look_at: int | None = None) -> int:
         """Nothing is left at or behind byte `offset`: later segments go, the tail of its own is cleared and synced.
 
-        Returns how many bytes of that tail were not zero.
+        Returns how many bytes of that tail were not zero. With `look_at` the rest of the tail is taken to be zero if
+        its first `look_at` bytes are: a tail that was written beforehand would have to be read whole.
         """
         while len(self.segments) > 1 and self.segments[-1].start >= offset:
             segment = self.segments.pop()
@@ -193,8 +194,11 @@ class MappedFileQueue:
         if not self.segments:
             return 0
         last = self.segments[-1]
-        cleared = last.zero(max(0, offset - last.start))
+        begin = max(0, offset - last.start)
+        looked_at = last.size if look_at is None else min(begin + look_at, last.size)
+        cleared = last.zero(begin, looked_at)
         if cleared:
+            cleared += last.zero(looked_at)
             last.sync()
         return cleared
 

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 CHECKPOINT_MARGIN_MS: Final = 3_000
 _DISPATCH_AT_ONCE: Final = 4_096  # records gathered before their units are written
 _NO_TOPICS: Final = {"", ".", ".."}  # these would not make a directory of queues
+_LOOK_BEHIND_CLEAN_END: Final = 16 << 20  # stale records behind the end show within the length of the longest record
 _PROGRESS_BYTES: Final = 1 << 28  # a line for an operator every 256 MiB
 
 
@@ -103,7 +104,7 @@ class Recovery:
         try:
             end, start = self._scan_back_from(start, dispatch_from) if segments else (0, 0)
             removed = self._truncate_queues(end) if clean else self._cut_queues(end)
-            cleared = self._log.files.truncate(end)
+            cleared = self._log.files.truncate(end, _LOOK_BEHIND_CLEAN_END if clean else None)
             if not clean:
                 self._log.files.sync_from(start)
         except OSError as problem:

@@ -115,3 +115,20 @@ def test_a_file_at_an_impossible_place_cannot_be_forced(files: MappedFileQueue, 
 def test_gaps(starts: list[int], expected: list[tuple[int, int]]) -> None:
     """Every range between two segments that none of them holds."""
     assert list(gaps(starts, 10)) == expected
+
+
+@pytest.mark.parametrize(
+    ("stale_at", "look_at", "cleared"), [(10, None, 3), (10, 100, 3), (300, None, 3), (300, 100, 0), (4093, 4096, 3)]
+)
+def test_truncate_looks_as_far_as_it_is_told(
+    files: MappedFileQueue, stale_at: int, look_at: int | None, cleared: int
+) -> None:
+    """What stands near the end has all of the tail cleared; with nothing there, the rest is not read."""
+    last = files.segments[-1]
+    last.write(b"old", stale_at)
+    assert files.truncate(last.start + 1, look_at) == cleared
+    assert bytes(last.view[1:]).count(0) == SIZE - 1 - (3 - cleared)
+    if cleared:
+        last.write(b"old", 200)
+        last.write(b"old", 2_000)
+        assert files.truncate(last.start + 1, 1_000) == 6
