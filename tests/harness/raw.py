@@ -7,7 +7,7 @@ The frame: docs/formats.md, frames.
 
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -38,6 +38,24 @@ class RawClient:
             header, answer_body = self._read_frame()
             if header["flag"] & RESPONSE_BIT and header["opaque"] == self._opaque:
                 return Answer(header["code"], header.get("remark"), header.get("extFields") or {}, answer_body)
+
+    def pipeline(
+        self, code: int, requests: Iterable[tuple[Mapping[str, object], bytes]]
+    ) -> Iterator[tuple[int, Answer]]:
+        """Send requests in one piece; gives (which request, its answer) as they come, until the server hangs up."""
+        first = self._opaque + 1
+        frames = []
+        for ext, body in requests:
+            self._opaque += 1
+            frames.append(frame({"code": code, "opaque": self._opaque, "extFields": texts(ext)}, body))
+        self._socket.sendall(b"".join(frames))
+        for _ in frames:
+            try:
+                header, answer_body = self._read_frame()
+            except ConnectionError:
+                return
+            answer = Answer(header["code"], header.get("remark"), header.get("extFields") or {}, answer_body)
+            yield header["opaque"] - first, answer
 
     def _read_frame(self) -> tuple[dict[str, Any], bytes]:
         length = int.from_bytes(self._read(4), "big")

@@ -221,10 +221,12 @@ def test_left_over_files_go(tmp_path: Path) -> None:
     filled(tmp_path, 10).crash()
     log_path(tmp_path, 1).write_bytes(b"")
     log_path(tmp_path, 2).with_suffix(".tmp").write_bytes(b"half")
+    (tmp_path / f"commitlog.{offset_file_name(131_072)}.tmp").write_bytes(b"half")
     (tmp_path / "commitlog" / "README").write_text("hello")
     with opened(tmp_path) as it:
         assert numbers(it) == list(range(10))
     assert sorted(path.name for path in (tmp_path / "commitlog").iterdir()) == [offset_file_name(0), "README"]
+    assert list(tmp_path.glob("*.tmp")) == []
 
 
 def test_transactions_do_not_hide_the_end(tmp_path: Path) -> None:
