@@ -50,6 +50,18 @@ class TestDisk(Disk):
         self.syncs.set()
         self.sync_started = threading.Event()
         self.writes: list[tuple[str, int, int]] = []  # path, at, bytes
+        self.used: Callable[[str], int] = lambda path: 50  # percent of the path's file system
+
+    def used_percent(self, path: str) -> int:
+        return self.used(path)
+
+    def unlink(self, path: str) -> None:
+        self.refuse("unlink", path)
+        super().unlink(path)
+
+    def open(self, path: str) -> int:
+        self.refuse("open", path)
+        return super().open(path)
 
     def create(self, path: str, size: int, prepare: Callable[[int], None] | None = None) -> int:
         self.refuse("create", path)

@@ -1,0 +1,60 @@
+"""Where in a queue a place of the log is: units of nobody are looked through."""
+
+import pytest
+
+from broker.store.unit_search import first_at_or_behind, first_of_somebody
+from protocol.disk import FILLER_UNIT, UNIT, UNIT_SIZE
+
+NOBODY = -1
+
+
+def units_of(places: list[int]) -> bytes:
+    return b"".join(FILLER_UNIT if place == NOBODY else UNIT.pack(place, 10, 0) for place in places)
+
+
+@pytest.mark.parametrize(
+    ("places", "wanted", "expected"),
+    [
+        ([], 0, 0),
+        ([0, 10, 20], 0, 0),
+        ([0, 10, 20], 1, 1),
+        ([0, 10, 20], 20, 2),
+        ([0, 10, 20], 21, 3),
+        ([NOBODY, NOBODY, 20, 30], 0, 2),
+        ([NOBODY, NOBODY, 20, 30], 21, 3),
+        ([NOBODY, NOBODY], 0, 2),
+        ([0, 10, NOBODY, NOBODY, NOBODY, 90, 100], 0, 0),
+        ([0, 10, NOBODY, NOBODY, NOBODY, 90, 100], 10, 1),
+        ([0, 10, NOBODY, NOBODY, NOBODY, 90, 100], 11, 5),
+        ([0, 10, NOBODY, NOBODY, NOBODY, 90, 100], 91, 6),
+        ([0, 10, NOBODY, NOBODY, NOBODY], 10, 1),
+        ([0, 10, NOBODY, NOBODY, NOBODY], 11, 5),
+    ],
+)
+def test_first_at_or_behind(places: list[int], wanted: int, expected: int) -> None:
+    """The answer of the search is that of a look at every unit."""
+    data = units_of(places)
+
+    def read(offset: int, count: int) -> bytes:
+        return data[offset * UNIT_SIZE : (offset + count) * UNIT_SIZE]
+
+    assert first_at_or_behind(read, 0, len(places), wanted) == expected
+    plain = [at for at, place in enumerate(places) if place != NOBODY and place >= wanted]
+    assert expected == (plain[0] if plain else len(places))
+
+
+def test_a_long_hole_is_passed_in_few_reads() -> None:
+    """A million units of nobody are not looked at one by one."""
+    reads = []
+
+    def read(offset: int, count: int) -> bytes:
+        reads.append(count)
+        return FILLER_UNIT * min(count, 1_000_000 - offset) or UNIT.pack(5, 10, 0)
+
+    assert first_of_somebody(read, 0, 1_000_001) == 1_000_000
+    assert len(reads) < 300
+
+
+def test_units_that_are_not_there() -> None:
+    """Where a file is missing the search goes on behind it, and ends."""
+    assert first_at_or_behind(lambda offset, count: b"", 3, 9, 100) == 9
