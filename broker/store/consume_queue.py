@@ -340,12 +340,11 @@ class ConsumeQueue:
         return taken
 
     def remove(self) -> None:
-        """Unlink the segments and the directory."""
+        """Unlink the segments and the directory, which a cut may have left without any."""
         self.is_removed = True
         self._files.finish_expiry()
-        if self.first_start < 0:
-            return
-        self._files.remove_all(self._directory)
+        if os.path.isdir(self._directory):
+            self._files.remove_all(self._directory)
         self.first_start = self.last_start = self._path_start = -1
 
     def statistics(self) -> ConsumeQueueStatistics:

@@ -76,6 +76,7 @@ class Account:
         self._floor = 0
         self._unsynced_floor = 0  # what a process may lose by its own end: nothing that was written
         self._waiting: list[Append] = []
+        self._deletions: dict[str, list[int]] = {}  # topic -> where its records may begin: that byte, or one of these
         self._saves = [0]  # possible contents of the state file; 0: none
         self.torn_heads = 0
 
@@ -131,6 +132,15 @@ class Account:
         self._waiting.clear()
         self._unsynced_floor = self._floor
 
+    def delete(self, topic: str, end: int) -> None:
+        """A topic's deletion is about to begin; the log ends there."""
+        self._deletions.setdefault(topic, [0]).append(end)
+
+    def deleted(self, topic: str, end: int) -> None:
+        """It came back; `end` 0: there was nothing to delete."""
+        tried = self._deletions[topic]
+        self._deletions[topic] = [end] if end else tried[:-1]
+
     def save(self, number: int) -> None:
         """A save of the state file is about to begin."""
         self._saves.append(number)
@@ -161,14 +171,33 @@ class Account:
         assert not lost, f"lost below {floor}: {lost[0]}"
         self._log = records
         self._unsynced_floor = max(floor, records[-1].end if records else 0)
-        self._check_queues(store, records)
+        for topic in {record.topic for record in records} | {queue.topic for queue in store._queues.by_key.values()}:
+            self._check_topic(store, topic, [record for record in records if record.topic == topic])
+        log_end = store.max_physical_offset
+        self._deletions = {topic: [min(end, log_end) for end in ends] for topic, ends in self._deletions.items()}
 
-    def _check_queues(self, store: MessageStore, records: list[Stored]) -> None:
+    def _check_topic(self, store: MessageStore, topic: str, records: list[Stored]) -> None:
+        """The queues are those of one possible end of its deletion."""
+        problems = []
+        for end in self._deletions.get(topic, [0]):
+            try:
+                self._check_queues(store, topic, [record for record in records if record.at >= end])
+            except AssertionError as problem:
+                problems.append(problem)
+            else:
+                self._deletions[topic] = [end]
+                return
+        raise problems[-1]
+
+    @staticmethod
+    def _check_queues(store: MessageStore, topic: str, records: list[Stored]) -> None:
         expected: dict[tuple[str, int], list[Stored]] = {}
         for record in records:
             if has_unit(record.sys_flag):
                 expected.setdefault((record.topic, record.queue_id), []).append(record)
         for key, queue in store._queues.by_key.items():
+            if key[0] != topic:
+                continue
             owed = expected.pop(key, [])
             assert (queue.min_offset, queue.end, queue.next_offset) == (0, len(owed), len(owed)), f"{queue!r}: {owed}"
             for offset, record in enumerate(owed):

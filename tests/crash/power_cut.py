@@ -58,6 +58,16 @@ class Run:
         self.account = Account(is_sync=self.is_sync)
         self.store = self._new_store()
         self.counter = 0
+        self._actions: dict[Callable[[], None], int] = {  # and how often each
+            self._send: 16,
+            self._send_batch: 4,
+            self._get: 6,
+            self._flush: 12,
+            self._pass_time: 6,
+            self._save: 4,
+            self._allocate: 2,
+            self._delete_topic: 1,
+        }
         tell(f"seed={seed} sync={self.is_sync} segment={self.config.mapped_file_size_commit_log}")
 
     def run(self) -> None:
@@ -137,9 +147,8 @@ class Run:
         rng = self.rng
         steps = rng.randint(3, 25)
         self.disk.cut_at = self.disk.calls + rng.randint(1, 12 * steps)
-        actions = (self._send, self._send_batch, self._get, self._flush, self._allocate, self._pass_time, self._save)
         for _ in range(steps):
-            (action,) = rng.choices(actions, (8, 2, 3, 6, 1, 3, 2))
+            (action,) = rng.choices(list(self._actions), list(self._actions.values()))
             action()
         if rng.random() < 0.3:
             self.store.close()
@@ -216,6 +225,14 @@ class Run:
     def _pass_time(self) -> None:
         self.clock.now_ms += self.rng.choice((1, 200, 1_100, 4_000, 61_000))
         self.store.step(self.clock.now_ms)
+
+    def _delete_topic(self) -> None:
+        topic = self.rng.choice(QUEUES)[0]
+        end = self.store.max_physical_offset
+        self.account.delete(topic, end)
+        count = self.helpers.run(self.store.delete_topic(topic))
+        self.account.deleted(topic, end if count else 0)
+        self.tell(f"deleted {topic} below {end}: {count} queues")
 
     # the state file
 

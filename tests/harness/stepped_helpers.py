@@ -10,17 +10,20 @@ What waits for a helper (a roll for its segment, a stop for its flushers) makes 
 is one run, and a test can put any two system calls into any order that two threads could have put them in.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 from broker.store.allocate import Allocator
 from broker.store.flush import Flusher
 from broker.store.message_store import MessageStore
 from tests.harness.stores import abandon
+
+T = TypeVar("T")
 
 
 class _NoThread:
@@ -48,10 +51,13 @@ class SteppedCalls:
 
     def __init__(self) -> None:
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self.is_immediate = False
 
     def submit(self, call: Callable[[], Any], /) -> "Future[Any]":
         future = _SteppedFuture(self)
         self._calls.append((call, future))
+        if self.is_immediate:
+            self.shutdown()
         return future
 
     def step(self) -> None:
@@ -94,6 +100,16 @@ class SteppedHelpers:
         """One slow call of each store."""
         for calls in self.calls:
             calls.step()
+
+    def run(self, waiting: Coroutine[Any, Any, T]) -> T:
+        """What a store's coroutine returns; slow calls are made on the spot meanwhile."""
+        for calls in self.calls:
+            calls.is_immediate = True
+        try:
+            return asyncio.run(waiting)
+        finally:
+            for calls in self.calls:
+                calls.is_immediate = False
 
     def forget(self, store: MessageStore) -> None:
         """The store's process is gone: helpers do nothing any more, descriptors are closed."""
