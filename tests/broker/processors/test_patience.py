@@ -9,6 +9,7 @@ import pytest
 from protocol.codes import PullSysFlag, RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.consumer import QueryConsumerOffsetHeader
+from protocol.headers.fields import Header
 from protocol.headers.queue import QueueHeader, SearchOffsetHeader, ViewMessageHeader
 from protocol.record import Record, iterate
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, pull
@@ -141,7 +142,7 @@ def _queue_path(parts: BrokerParts) -> str:
     ],
 )
 async def test_lookups_wait_too(
-    parts: BrokerParts, code: RequestCode, header: object, answered: dict[str, str]
+    parts: BrokerParts, code: RequestCode, header: Header, answered: dict[str, str]
 ) -> None:
     """Offset by time, earliest time, view by id and a group's first offset are answered from cold files as well."""
     with ColdFiles() as cold:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.store import reading
+from broker.store.log_reads import Region
 from broker.store.reading import GetResult, GetStatus
 from tests.harness.stores import Opened, message, opened, records_of
 
@@ -231,7 +232,7 @@ def test_adjacent_records_are_one_region(tmp_path: Path) -> None:
         assert result.total_bytes == 6 * 192
         it.put(message(b"y" * 64_900), message(b"z" * 100))
         result = it.store.get("T", 0, 5, 32)
-        assert [region.position for region in result.regions] == [5 * 192 + 97, 0]
+        assert [region.position for region in result.regions if isinstance(region, Region)] == [5 * 192 + 97, 0]
         assert [region.size for region in result.regions] == [192, 64_992 + 192]
 
 
