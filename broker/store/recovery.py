@@ -203,7 +203,8 @@ class Recovery:
         return end
 
     def _gets_unit(self, record: Record) -> bool:
-        return has_unit(record.sys_flag) and not self._deleted.covers(record.topic, record.physical_offset)
+        is_ours = has_unit(record.sys_flag) and record.topic not in self._queues.batch_topics
+        return is_ours and not self._deleted.covers(record.topic, record.physical_offset)
 
     def _follows(self, record: Record) -> bool:
         """Whether a record's queue offset is the next of its queue: a head that a cut tore has no checksum to tell."""
@@ -246,8 +247,7 @@ class Recovery:
         return False
 
     def _append_of(self, record: Record, may_go_back: bool) -> Append:
-        is_ours = self._gets_unit(record) and record.topic not in self._queues.batch_topics
-        queue = self._queues.make(record.topic, record.queue_id) if is_ours else None
+        queue = self._queues.make(record.topic, record.queue_id) if self._gets_unit(record) else None
         if queue is not None:
             if may_go_back and record.queue_offset > queue.next_offset:
                 raise _QueueEndsEarlier(f"queue {record.topic}/{record.queue_id} ends at {queue.next_offset}")
