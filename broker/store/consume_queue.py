@@ -15,6 +15,7 @@ Source: docs/formats.md, "ConsumeQueue".
 """
 
 import logging
+import os
 from functools import partial
 from struct import Struct
 from typing import Final
