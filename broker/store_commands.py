@@ -44,7 +44,8 @@ NOT_DONE: Final = 2
 ROWS_OF_A_TABLE: Final = 50
 STYLES: Final = {Severity.DAMAGE: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 SIZES_HELP: Final = """
-Segment and index sizes are found by looking at the files; -c and --set give those of the broker, and messageDelayLevel.
+Segment and index sizes are found by looking at the files; -c and --set give those of the broker. Of its
+other settings messageDelayLevel and messageIndexEnable matter.
 """
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The store: what storePathRootDir names.")]
@@ -103,6 +104,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     sizes: Sizes
     delay_levels: tuple[int, ...]
+    is_indexed: bool
 
 
 @store.command(help=VERIFY_HELP, short_help="Check every invariant; exit code 1 on damage.")
@@ -112,7 +114,14 @@ def verify(directory: Directory, config: ConfigFile = None, pairs: Pairs = None,
     counts: Counter[Severity] = Counter()
     with one_line_on_stderr("verify"), progress_bar() as progress:
         settings = settings_of(directory, config, pairs or [])
-        for finding in check(directory, settings.sizes, delay_levels=settings.delay_levels, progress=progress):
+        findings = check(
+            directory,
+            settings.sizes,
+            delay_levels=settings.delay_levels,
+            is_indexed=settings.is_indexed,
+            progress=progress,
+        )
+        for finding in findings:
             counts[finding.severity] += 1
             if as_json:
                 typer.echo(msgspec.json.encode(finding))
@@ -218,6 +227,7 @@ def settings_of(directory: Path, config: Path | None, pairs: list[str]) -> Setti
             ),
         ),
         parse_delay_levels(given.get("message_delay_level", DEFAULT_DELAY_LEVELS)),
+        given.get("message_index_enable", True),
     )
 
 

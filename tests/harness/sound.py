@@ -6,6 +6,7 @@ import msgspec
 
 from broker.store.config import StoreConfig, parse_delay_levels
 from broker.store.fsck import Finding, Severity, Sizes, check
+from protocol.disk import IndexLayout
 
 
 def findings_of(root: Path, config: StoreConfig | None = None) -> list[Finding]:
@@ -16,12 +17,13 @@ def findings_of(root: Path, config: StoreConfig | None = None) -> list[Finding]:
         Sizes.of(root),
         commit_log=config.mapped_file_size_commit_log,
         consume_queue=config.mapped_file_size_consume_queue,
+        index=IndexLayout(config.max_hash_slot_num, config.max_index_num),
     )
-    return list(check(root, sizes, delay_levels=parse_delay_levels(config.message_delay_level)))
+    delay_levels = parse_delay_levels(config.message_delay_level)
+    return list(check(root, sizes, delay_levels=delay_levels, is_indexed=config.message_index_enable))
 
 
 def assert_sound(root: Path, config: StoreConfig | None = None) -> None:
     """AssertionError with every damage that the check finds."""
-    found = [finding for finding in findings_of(root, config) if finding.severity is Severity.DAMAGE]
-    damage = [finding for finding in found if "index" not in finding.file + finding.what]
+    damage = [finding for finding in findings_of(root, config) if finding.severity is Severity.DAMAGE]
     assert damage == [], "\n".join(f"{finding.file}:{finding.offset}: {finding.what}" for finding in damage)

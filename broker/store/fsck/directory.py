@@ -39,12 +39,13 @@ def check(
     sizes: Sizes | None = None,
     *,
     delay_levels: Sequence[int] = parse_delay_levels(DEFAULT_DELAY_LEVELS),
+    is_indexed: bool = True,
     progress: OnProgress = no_progress,
 ) -> Iterator[Finding]:
     """What is wrong with the store at `root`, as it is found; nothing for a good one.
 
-    Without `sizes` they are guessed from the files. `delay_levels` in ms, level 1 first. OSError when something cannot
-    be read.
+    Without `sizes` they are guessed from the files. `delay_levels` in ms, level 1 first. Not `is_indexed`: messages may
+    lack their keys in the index (messageIndexEnable is off). OSError when something cannot be read.
     """
     sizes = sizes or Sizes.of(root)
     found = Findings()
@@ -61,7 +62,7 @@ def check(
         deleted=deleted,
         topics=read_table(root, TOPICS_FILE).get("topicConfigTable"),
     )
-    index = IndexCheck(root, sizes.index, log, found, crashed=crashed, deleted=deleted)
+    index = IndexCheck(root, sizes.index, log, found, crashed=crashed, deleted=deleted, is_complete=is_indexed)
     check_small_files(root, found)
     yield from found.take()
     queues.check_files(progress)

@@ -39,6 +39,7 @@ class IndexCheck:
         *,
         crashed: bool,
         deleted: Mapping[str, int],
+        is_complete: bool,
     ) -> None:
         self._root = root
         self._layout = layout
@@ -46,6 +47,7 @@ class IndexCheck:
         self._found = found
         self._crashed = crashed
         self._deleted = deleted
+        self._is_complete = is_complete
         self._files: list[IndexOnDisk] = []
         self._offsets: list[int] = []  # of the pairs not yet compared
         self._hashes: list[int] = []
@@ -122,7 +124,7 @@ class IndexCheck:
             numbers, items = index.take_up_to(end)
             if len(numbers):
                 self._compare_items(index, numbers, items, base, pairs[order], times[order], order, has_item)
-        for number in np.flatnonzero(~has_item).tolist():
+        for number in np.flatnonzero(~has_item).tolist() if self._is_complete else ():
             self._missing(int(offsets[number]), int(hashes[number]))
 
     def _compare_items(
@@ -186,7 +188,7 @@ class IndexCheck:
             what = f"{self._expired} index entries without a record, first at {self._first_expired}"
             follows = "they are of messages that retention took; queries pass over them"
             self._add("note", Severity.NOTE, INDEX_DIRECTORY, None, what, follows)
-        if self._keyed and not self._files:
+        if self._keyed and not self._files and self._is_complete:
             follows = "queries by key find nothing; right only where messageIndexEnable is false"
             self._add(
                 "none", Severity.WARNING, INDEX_DIRECTORY, None, "messages have keys, and there is no index", follows
