@@ -1,0 +1,85 @@
+"""kill -9 of the real daemon while it acknowledges: every acknowledged message is there, once, in queue order."""
+
+import asyncio
+import os
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from broker.store.message_store import MessageStore
+from clients import Message, Producer, ProducerSettings, SendResult, SendStatus
+from tests.crash.account import log_of
+from tests.harness.daemon import Daemon, running
+from tests.harness.stores import Clock, abandon, config_of
+
+pytestmark = pytest.mark.crash
+
+KILLS: Final = int(os.environ.get("SKYLARK_KILLS", "20"))
+IN_FLIGHT: Final = 64
+TOPIC: Final = "Kill"
+SEGMENT_BYTES: Final = 1 << 17
+QUEUE_SEGMENT_BYTES: Final = 20 * 100
+
+
+async def send_until_killed(daemon: Daemon, first: int, rng: Random) -> dict[int, SendResult]:
+    """Acknowledgements by message number; the daemon is killed amid the last of them, with others under way."""
+    acknowledged: dict[int, SendResult] = {}
+    last = rng.randint(20, 600)
+    numbers = iter(range(first, first + 100_000))
+
+    async def sender(producer: Producer) -> None:
+        for number in numbers:
+            body = b"%d." % number + b"x" * rng.randint(0, 2_000)
+            result = await producer.send(Message(TOPIC, body, keys=[str(number)]))
+            assert result.status is SendStatus.OK
+            acknowledged[number] = result
+            if len(acknowledged) == last:
+                daemon.process.kill()
+
+    settings = ProducerSettings(send_timeout_s=2.0, retries=0)
+    async with Producer("killers", namesrv=daemon.namesrv, settings=settings) as producer:
+        await asyncio.gather(*(sender(producer) for _ in range(IN_FLIGHT)), return_exceptions=True)
+    return acknowledged
+
+
+def audit(root: Path, acknowledged: dict[int, SendResult]) -> None:
+    """A recovery of what the daemon left has every acknowledged message where its sender was told it is."""
+    config = config_of(
+        root,
+        mapped_file_size_commit_log=SEGMENT_BYTES,
+        mapped_file_size_consume_queue=QUEUE_SEGMENT_BYTES,
+    )
+    store = MessageStore(config, Clock())
+    store.load()
+    records = [record for record in log_of(store) if record.topic == TOPIC]
+    found = {(record.queue_id, record.queue_offset): record for record in records}
+    assert len(found) == len(records), "two records with one queue offset"
+    places = set()
+    for number, result in acknowledged.items():
+        place = result.queue.queue_id, result.queue_offset
+        assert found[place].body.split(b".")[0] == b"%d" % number, f"message {number} is not at {place}"
+        places.add(place)
+    assert len(places) == len(acknowledged), "two messages were acknowledged with one place"
+    for (topic, queue_id), queue in store._queues.by_key.items():
+        offsets = [offset for owner, offset in found if owner == queue_id] if topic == TOPIC else range(queue.end)
+        assert sorted(offsets) == list(range(queue.end))
+    abandon(store)
+
+
+@pytest.mark.timeout(1200)
+async def test_kill_under_load(tmp_path: Path) -> None:
+    """Round after round on one store, the daemon is killed under SYNC_FLUSH load; SKYLARK_KILLS says how often."""
+    settings = {
+        "flushDiskType": "SYNC_FLUSH",
+        "mappedFileSizeCommitLog": SEGMENT_BYTES,
+        "mappedFileSizeConsumeQueue": QUEUE_SEGMENT_BYTES,
+    }
+    acknowledged: dict[int, SendResult] = {}
+    for number in range(KILLS):
+        with running(directory=tmp_path, settings=settings) as daemon:
+            new = await send_until_killed(daemon, number * 100_000, Random(number))
+        assert new, daemon.output
+        acknowledged |= new
+        audit(tmp_path / "store", acknowledged)
