@@ -1,0 +1,212 @@
+"""A deleted topic stays deleted: after a clean stop, a kill, a cut that brings its files back, and a retention."""
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from broker.store.errors import StoreError
+from tests.harness.stores import Opened, message, opened
+
+
+def delete(it: Opened, topic: str = "T") -> int:
+    return asyncio.run(it.store.delete_topic(topic))
+
+
+def ends(root: Path) -> dict[str, int]:
+    entries: dict[str, int] = json.loads((root / "config" / "deletedTopics.json").read_bytes())
+    return entries
+
+
+def with_deleted(root: Path, *, sync: bool = False) -> Opened:
+    """Two topics of 60 messages over two log segments; T is deleted."""
+    it = Opened(root, sync=sync)
+    for number in range(60):
+        it.put(message(b"%0600d" % number, queue_id=number % 2), message(b"%0600d" % number, topic="Other"))
+    assert delete(it) == 2
+    return it
+
+
+@pytest.mark.parametrize("crashed", [True, False])
+@pytest.mark.parametrize("checkpoint_lost", [True, False])
+def test_it_stays_deleted(tmp_path: Path, *, crashed: bool, checkpoint_lost: bool) -> None:
+    """However the process ended, no recovery brings its queues back; the other topic has everything."""
+    it = with_deleted(tmp_path)
+    end = it.store.max_physical_offset
+    if crashed:
+        it.crash()
+    else:
+        it.store.close()
+    if checkpoint_lost:
+        (tmp_path / "checkpoint").unlink(missing_ok=True)
+        shutil.rmtree(tmp_path / "consumequeue" / "Other")
+        (tmp_path / "abort").touch()
+    with opened(tmp_path) as again:
+        assert again.store.max_offset("T", 0) is None
+        assert not (tmp_path / "consumequeue" / "T").exists()
+        assert len(again.bodies("Other")) == 60
+        assert ends(tmp_path) == {"T": end}
+
+
+@pytest.mark.parametrize("crashed", [True, False])
+def test_a_topic_made_again_starts_at_zero(tmp_path: Path, *, crashed: bool) -> None:
+    """Old records of the same name do not come before the new ones, nor shift them."""
+    it = with_deleted(tmp_path)
+    new = [b"new %d" % number for number in range(30)]
+    appends = it.put(*(message(body) for body in new))
+    assert [append.queue_offset for append in appends] == list(range(30))
+    if crashed:
+        it.crash()
+        shutil.rmtree(tmp_path / "consumequeue")
+    else:
+        it.store.close()
+    with opened(tmp_path) as again:
+        assert again.bodies() == new
+        assert again.store.max_offset("T", 1) is None
+        (append,) = again.put(message(b"next"))
+        assert append.queue_offset == 30
+
+
+def test_deleted_twice(tmp_path: Path) -> None:
+    """The later end counts: nothing of either life comes back."""
+    it = with_deleted(tmp_path)
+    it.put(message(b"second life"))
+    assert delete(it) == 1
+    assert ends(tmp_path) == {"T": it.store.max_physical_offset}
+    it.put(message(b"third life"))
+    it.crash()
+    with opened(tmp_path) as again:
+        assert again.bodies() == [b"third life"]
+
+
+def test_files_that_a_cut_brought_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Old queue files among the new ones, or instead of them, are removed; the new ones are made from the log."""
+    it = Opened(tmp_path)
+    for number in range(60):
+        it.put(message(b"%0600d" % number, queue_id=number % 2))
+    shutil.copytree(tmp_path / "consumequeue" / "T", tmp_path / "saved")
+    delete(it)
+    it.put(message(b"new"))
+    it.crash()
+    os.rename(tmp_path / "saved" / "0" / f"{400:020d}", tmp_path / "consumequeue" / "T" / "0" / f"{400:020d}")
+    os.rename(tmp_path / "saved" / "1", tmp_path / "consumequeue" / "T" / "1")
+    shutil.rmtree(tmp_path / "saved")
+    with caplog.at_level(logging.WARNING), opened(tmp_path) as again:
+        assert "queues of deleted topics removed queues=2" in caplog.text
+        assert again.bodies() == [b"new"]
+        assert again.store.max_offset("T", 1) is None
+
+
+def test_the_entry_is_there_before_the_queues_go(tmp_path: Path) -> None:
+    """If it cannot be written nothing is deleted, and no later deletion takes the topic along."""
+    it = Opened(tmp_path)
+    it.put(message(b"kept"), message(topic="Other"))
+
+    def refuse(call: str, path: str) -> None:
+        if call == "pwrite" and "deletedTopics" in path:
+            raise OSError(errno.ENOSPC, "full")
+
+    it.disk.refuse = refuse
+    with pytest.raises(OSError, match="full"):
+        delete(it)
+    it.disk.refuse = lambda call, path: None
+    assert it.bodies() == [b"kept"]
+    assert delete(it, "Other") == 1
+    it.crash()
+    with opened(tmp_path) as again:
+        assert again.bodies() == [b"kept"]
+        assert again.store.max_offset("Other", 0) is None
+
+
+def test_an_end_that_the_log_lost(tmp_path: Path) -> None:
+    """A cut may take back the log that the entry speaks of; what is put there afterwards is new."""
+    it = Opened(tmp_path)
+    it.put(message(b"old", topic="Other"), message(b"old"))
+    end = it.store.max_physical_offset
+    delete(it)
+    it.crash()
+    log = tmp_path / "commitlog" / f"{0:020d}"
+    with log.open("r+b") as file:
+        file.write(bytes(end))
+    with opened(tmp_path) as again:
+        assert again.store.max_physical_offset == 0
+        assert ends(tmp_path) == {"T": 0}
+        again.put(message(b"new"))
+    with opened(tmp_path) as again:
+        assert again.bodies() == [b"new"]
+
+
+def test_a_message_on_its_way_goes_too(tmp_path: Path) -> None:
+    """What was written and not yet flushed when its topic was deleted is not seen later, nor after a crash."""
+    it = Opened(tmp_path, sync=True)
+    it.disk.syncs.clear()
+    it.put(message(b"on its way"))
+    assert delete(it) == 1
+    it.disk.syncs.set()
+    it.crash()
+    with opened(tmp_path, sync=True) as again:
+        assert again.store.max_offset("T", 0) is None
+        assert again.arrivals == []
+
+
+def test_an_entry_goes_when_the_log_has_passed_it(tmp_path: Path) -> None:
+    """Exactly when the log begins at its end: below that nothing of the topic is left."""
+    with opened(tmp_path) as it:
+        it.put(message(b"old"))
+        delete(it)
+        (end,) = ends(tmp_path).values()
+        it.store._deleted.follow(end - 1, 0)
+        assert it.store._deleted.covers("T", end - 1)
+        it.store._deleted.follow(end, 0)
+        assert not it.store._deleted.covers("T", 0)
+        it.store._helper.submit(lambda: None).result(10)
+        assert ends(tmp_path) == {}
+        assert repr(it.store._deleted) == "<DeletedTopics 0>"
+        it.must_be_sound = False  # the log does not begin there
+
+
+def test_an_entry_that_cannot_be_forgotten(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It harms nobody: a warning, and the next start forgets it."""
+    with opened(tmp_path) as it:
+        it.put(message(b"old"))
+        delete(it)
+
+        def refuse(call: str, path: str) -> None:
+            if "deletedTopics" in path:
+                raise OSError(errno.EROFS, "read-only")
+
+        it.disk.refuse = refuse
+        it.store._deleted.follow(1 << 40, 0)
+        it.store._helper.submit(lambda: None).result(10)
+        assert "deleted topics not saved" in caplog.text
+        it.disk.refuse = lambda call, path: None
+
+
+def test_light_queues_are_not_ours(tmp_path: Path) -> None:
+    """Queues of light topics are never removed."""
+    (tmp_path / "consumequeue" / "%LMQ%a" / "0").mkdir(parents=True)
+    with opened(tmp_path) as it:
+        assert delete(it, "%LMQ%a") == 0
+        assert (tmp_path / "consumequeue" / "%LMQ%a" / "0").is_dir()
+
+
+@pytest.mark.parametrize("data", [b"[]", b'{"T":"x"}', b"{"])
+def test_a_damaged_file(tmp_path: Path, data: bytes) -> None:
+    """The backup counts; without one the store does not open."""
+    with opened(tmp_path) as it:
+        for topic in ("T", "U"):
+            it.put(message(topic=topic))
+            delete(it, topic)
+    path = tmp_path / "config" / "deletedTopics.json"
+    path.write_bytes(data)
+    with opened(tmp_path) as it:
+        it.must_be_sound = False  # the damaged file is still there
+        assert list(it.store._deleted.ends) == ["T"]
+    path.with_suffix(".json.bak").write_bytes(data)
+    with pytest.raises(StoreError, match="damaged"):
+        Opened(tmp_path)
