@@ -1,5 +1,6 @@
 """Sends: every check in its order, with RocketMQ's codes and remarks, and what is stored of those that pass."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from broker.processors.send_messages import SendMessages
 from broker.processors.stored_properties import PropertyCompletion
 from broker.remoting.dispatch import Dispatcher, Pool
 from broker.store.config import FlushDiskType, StoreConfig
+from broker.store.disk import Disk
 from broker.store.message_store import MessageStore
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
@@ -25,6 +27,7 @@ from protocol.message import BatchRecord, MessageExt, encode_batch
 from protocol.message_id import decode_offset_id, encode_host
 from protocol.record import decode
 from tests.harness.peer import Peer
+from tests.harness.stores import TestDisk
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 HOST = encode_host("10.0.0.1", 10911)
@@ -34,16 +37,17 @@ NOW = 1_700_000_000_000
 class Sends:
     """A send processor over a real store, and a peer."""
 
-    def __init__(self, root: Path, **settings: Any) -> None:
-        store_settings = {name: settings.pop(name) for name in ("flush_disk_type",) if name in settings}
+    def __init__(self, root: Path, disk: Disk | None = None, **settings: Any) -> None:
+        fields = {field.name for field in msgspec.structs.fields(StoreConfig)}
+        store_settings = {name: settings.pop(name) for name in fields & settings.keys()}
         self.store = MessageStore(
             StoreConfig(
                 store_path_root_dir=root,
                 store_host=HOST,
-                mapped_file_size_commit_log=8 << 20,
-                **store_settings,
+                **{"mapped_file_size_commit_log": 8 << 20} | store_settings,
             ),
             lambda: NOW,
+            disk=disk,
         )
         self.store.load()
         self.store.start()
@@ -61,7 +65,9 @@ class Sends:
         for code, handler in self.processor.handlers().items():
             dispatcher.register([code], handler, self.pool)
         dispatcher.at_turn_end(self.processor.finish_turn)
+        self.dispatcher = dispatcher
         self.peer = Peer(dispatcher)
+        self.store.when_flush_caught_up(self.peer.selector.release_held)
 
     def ask(self, body: bytes = b"body", *, code: int = RequestCode.SEND_MESSAGE_V2, **fields: Any) -> RemotingCommand:
         return self.peer.ask(send(body, code=code, **fields))
@@ -312,3 +318,51 @@ async def test_under_sync_flush_the_answer_waits_for_the_flush(tmp_path: Path) -
     sends.store.close()
     assert [answer.code for answer in sends.peer.take()] == [0, 0]
     assert sends.pool.held == 0
+
+
+# --------------------------------------------------------------------------------------------------- a disk that lags
+
+
+async def test_senders_wait_for_a_disk_that_is_behind(tmp_path: Path) -> None:
+    """Whoever sends while too much is unflushed is not read from until the disk has caught up; others are, and every
+    send is answered."""
+    disk = TestDisk()
+    sends = Sends(tmp_path, disk, flush_disk_type=FlushDiskType.SYNC_FLUSH, flush_lag_limit=5_000)
+    consumer = Peer(sends.dispatcher, sends.peer.selector, ("127.0.0.9", 4322))
+    disk.syncs.clear()
+    sends.peer.send(send(b"a" * 3_000))
+    assert (sends.peer.transport.reading, consumer.transport.reading) == (True, True)
+    sends.peer.send(send(b"b" * 3_000), send(b"c" * 3_000))
+    assert (sends.peer.transport.reading, consumer.transport.reading) == (False, True)
+    await asyncio.sleep(0)
+    sends.peer.selector.close_idle(asyncio.get_running_loop().time() + 1_000)
+    assert not sends.peer.transport.closing  # it is silent because it is not read from
+    assert sends.peer.received == []
+    disk.syncs.set()
+    flusher = sends.store._durability.log._flusher
+    assert flusher is not None
+    flusher.wait_idle()
+    sends.store.step(NOW)
+    sends.peer.selector.flush()
+    sends.peer.take()
+    assert (sends.peer.transport.reading, consumer.transport.reading) == (True, True)
+    assert [answer.code for answer in sends.peer.received] == [ResponseCode.SUCCESS] * 3
+    sends.store.close()
+
+
+async def test_a_pool_without_buffers_refuses_at_the_gate(tmp_path: Path) -> None:
+    """With fastFailIfNoBufferInStorePool a send is SYSTEM_BUSY while every buffer waits for the disk."""
+    sends = Sends(
+        tmp_path,
+        mapped_file_size_commit_log=4_096,
+        transient_store_pool_enable=True,
+        transient_store_pool_size=2,
+        fast_fail_if_no_buffer_in_store_pool=True,
+        wake_commit_when_put_message=False,
+        commit_interval_commit_log=600_000,
+    )
+    assert [sends.ask(b"x" * 3_000).code for _ in range(2)] == [ResponseCode.SUCCESS] * 2
+    busy = sends.ask(b"x" * 3_000)
+    remark = "[REJECTREQUEST]system busy, start flow control for a while"
+    assert (busy.code, busy.remark) == (ResponseCode.SYSTEM_BUSY, remark)
+    sends.store.close()

@@ -432,3 +432,35 @@ async def test_statistics_add_up(server: EchoServer, peer: RawPeer) -> None:
         "backlog_bytes": 0, "received_bytes": 0, "sent_bytes": 0,
     }  # fmt: skip
     assert repr(server.selector) == "<Selector 1 connections>"
+
+
+# ---------------------------------------------------------------------------------------------------------------- holds
+
+
+async def test_a_held_connection_is_not_read_from() -> None:
+    """Nothing but the release lets a held connection be read from again; what it is owed is still written."""
+    server = EchoServer()
+    peer, other = Peer(server.dispatcher), Peer(server.dispatcher)
+    selector = peer.selector
+    peer.connection.hold_reading()
+    assert (peer.transport.reading, other.transport.reading) == (False, True)
+    peer.transport.stuck = True
+    peer.connection.write(b"x" * (5 * MIB))
+    peer.connection.flush()  # paused as well, for it does not read
+    assert peer.connection.paused
+    peer.transport.backlog.clear()
+    peer.connection.resume_writing()
+    assert (peer.connection.paused, peer.transport.reading) == (False, False)
+    selector.release_held()
+    assert peer.transport.reading
+
+
+async def test_a_held_connection_may_go() -> None:
+    """A hold ends with its connection, and one that is going is not held."""
+    peer = Peer(EchoServer().dispatcher)
+    peer.connection.hold_reading()
+    peer.connection.connection_lost(None)
+    assert not peer.selector.is_held(peer.connection)
+    peer.connection.hold_reading()
+    peer.selector.release_held()
+    assert not peer.transport.reading

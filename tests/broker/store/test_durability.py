@@ -1,0 +1,107 @@
+"""The checkpoint: written every second, and never saying more than what is on disk."""
+
+from pathlib import Path
+from typing import Any
+
+from protocol.disk import Checkpoint
+from tests.harness.stores import Opened, message, opened
+
+
+def on_disk(root: Path) -> Checkpoint:
+    path = root / "checkpoint"
+    return Checkpoint.decode(path.read_bytes()) if path.exists() else Checkpoint()
+
+
+def a_second_later(it: Opened) -> None:
+    """One round over the queues, finished."""
+    it.clock.now_ms += 1_000
+    it.store.step(it.clock.now_ms)
+    flusher = it.store._durability._queue_flusher
+    assert flusher is not None
+    flusher.wait_idle()
+
+
+def flushed_log(it: Opened) -> None:
+    flusher = it.store._durability.log._flusher
+    assert flusher is not None
+    flusher.hurry()
+    flusher.wait_idle()
+
+
+def test_every_second(tmp_path: Path) -> None:
+    """What was flushed is in the checkpoint with the next round, without waiting for the thorough one."""
+    with opened(tmp_path, flush_consume_queue_least_pages=0) as it:
+        a_second_later(it)
+        for _ in range(3):
+            it.put(message())
+            stored = it.clock.now_ms
+            flushed_log(it)
+            a_second_later(it)
+            assert (on_disk(tmp_path).physic_timestamp, on_disk(tmp_path).logics_timestamp) == (stored, stored)
+
+
+def test_not_newer_than_the_log_on_disk(tmp_path: Path) -> None:
+    """While the log's sync hangs, its time stands still."""
+    with opened(tmp_path, flush_consume_queue_least_pages=0, flush_lag_limit=1) as it:
+        it.put(message())
+        stored = it.clock.now_ms
+        flushed_log(it)
+        it.disk.syncs.clear()
+        it.disk.sync_started.clear()
+        a_second_later(it)
+        it.put(message())
+        assert it.disk.sync_started.wait(10)
+        a_second_later(it)
+        assert on_disk(tmp_path).physic_timestamp == stored
+        assert on_disk(tmp_path).logics_timestamp > stored
+
+
+def test_not_newer_than_the_queues_on_disk(tmp_path: Path) -> None:
+    """As long as a round leaves a queue out because little is new in it, the queues' time stands still."""
+    settings: dict[str, Any] = {
+        "flush_consume_queue_least_pages": 1,
+        "flush_consume_queue_thorough_interval": 5_000,
+        "mapped_file_size_consume_queue": 40_000,
+    }
+    with opened(tmp_path, **settings) as it:
+        a_second_later(it)  # the first round is a thorough one
+        begin = it.clock.now_ms
+        it.put(message())
+        for second in range(1, 6):
+            a_second_later(it)
+            assert on_disk(tmp_path).logics_timestamp == (begin if second == 5 else 0), second
+        stored = it.clock.now_ms
+        it.put(*(message() for _ in range(300)))  # a page and more
+        a_second_later(it)
+        assert on_disk(tmp_path).logics_timestamp == stored
+
+
+def test_not_newer_than_units_that_could_not_be_written(tmp_path: Path) -> None:
+    """Units that the disk refused are not in any file, so the queues' time does not speak of them."""
+    with opened(tmp_path, flush_consume_queue_least_pages=0) as it:
+        it.put(message())
+        stored = it.clock.now_ms
+        a_second_later(it)
+
+        def refuse(call: str, path: str) -> None:
+            if call == "pwrite" and "/consumequeue/" in path:
+                raise OSError(28, "told to")
+
+        it.disk.refuse = refuse
+        it.put(message())
+        a_second_later(it)
+        assert on_disk(tmp_path).logics_timestamp == stored
+        it.disk.refuse = lambda call, path: None
+
+
+def test_nothing_new_nothing_written(tmp_path: Path) -> None:
+    """An idle store leaves its checkpoint alone."""
+    with opened(tmp_path, flush_consume_queue_least_pages=0) as it:
+        it.put(message())
+        flushed_log(it)
+        a_second_later(it)
+        a_second_later(it)
+        it.disk.writes.clear()
+        for _ in range(100):
+            a_second_later(it)
+        assert it.disk.writes == []
