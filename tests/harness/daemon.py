@@ -22,7 +22,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from protocol.disk import COMMIT_LOG_DIRECTORY
+from tests.harness.sound import assert_sound
+
 LOOPBACK: Final = "127.0.0.1"
+STORE: Final = "store"
 START_LIMIT_S: Final = 30.0
 STOP_LIMIT_S: Final = 30.0
 POLL_S: Final = 0.02
@@ -91,10 +95,18 @@ def running(
     settings: Mapping[str, object] | None = None,
     **popen: Any,
 ) -> Iterator[Daemon]:
-    """Start `command` in `directory` with settings on top of free ports and small segments; killed on the way out."""
+    """Start `command` in `directory` with settings on top of free ports and small segments; killed on the way out.
+
+    Its store, if it is in the usual place, is verified then.
+    """
     names = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
     ports = dict(zip(names, free_ports(len(names)), strict=True))
-    small = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20 * 1024}
+    small = {
+        "mappedFileSizeCommitLog": 1 << 20,
+        "mappedFileSizeConsumeQueue": 20 * 1024,
+        "maxHashSlotNum": 1_000,
+        "maxIndexNum": 4_000,
+    }
     environment = variables(ports | small | dict(settings or {}))
     output = directory / "output.txt"
     with output.open("wb") as out:
@@ -106,6 +118,8 @@ def running(
     finally:
         process.kill()
         process.wait()
+    if (directory / STORE / COMMIT_LOG_DIRECTORY).is_dir():
+        assert_sound(directory / STORE)
 
 
 def variables(settings: Mapping[str, object]) -> dict[str, str]:
