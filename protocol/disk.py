@@ -41,7 +41,6 @@ INDEX_NAME_DIGITS: Final = 17
 _ENTRY_END: Final = ENTRY_END.encode()
 _UNIQ_KEY: Final = f"\x02{PropertyName.UNIQ_KEY}\x01".encode()
 _KEYS: Final = f"\x02{PropertyName.KEYS}\x01".encode()
-_FIRST_UNIQ_KEY: Final = _UNIQ_KEY[1:]
 _FIRST_KEYS: Final = _KEYS[1:]
 
 COMMIT_LOG_DIRECTORY: Final = "commitlog"
@@ -129,8 +128,15 @@ def index_hash(key: str) -> int:
 
 def index_keys(properties: bytes) -> list[bytes]:
     """What a message with these properties is found by: its unique key, then the pieces of its KEYS."""
-    unique = _last_value(properties, _UNIQ_KEY, _FIRST_UNIQ_KEY)
-    keys = _last_value(properties, _KEYS, _FIRST_KEYS)
+    _, is_there, rest = properties.rpartition(_UNIQ_KEY)
+    unique = rest.partition(_ENTRY_END)[0] if is_there else b""
+    _, is_there, rest = properties.rpartition(_KEYS)
+    if not is_there and properties.startswith(_FIRST_KEYS):
+        rest = is_there = properties[len(_FIRST_KEYS) :]
+    keys = rest.partition(_ENTRY_END)[0] if is_there else b""
+    if (not unique and _UNIQ_KEY[1:-1] in properties) or (not keys and _KEYS[1:-1] in properties):  # empty, or first
+        values = decode_properties(properties.decode("utf-8", "replace"))
+        unique, keys = (values.get(name, "").encode() for name in (PropertyName.UNIQ_KEY, PropertyName.KEYS))
     found = [unique] if unique else []
     if b" " in keys:
         found += filter(None, keys.split(b" "))
@@ -142,23 +148,6 @@ def index_keys(properties: bytes) -> list[bytes]:
 def is_indexed(sys_flag: int) -> bool:
     """Whether messages of this sysFlag are found by key: all but those rolled back."""
     return sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.TRANSACTION_ROLLBACK
-
-
-def _last_value(properties: bytes, entry: bytes, first_entry: bytes) -> bytes:
-    """As `protocol.message.property_value`, in bytes; b"" when there is none."""
-    at = properties.rfind(entry)
-    if at >= 0:
-        at += len(entry)
-    elif properties.startswith(first_entry):
-        at = len(first_entry)
-    else:
-        return b""
-    end = properties.find(_ENTRY_END, at)
-    value = properties[at:end] if end >= 0 else properties[at:]
-    if value:
-        return value
-    text = properties.decode("utf-8", "replace")  # an empty value counts as absent; an earlier duplicate may have one
-    return decode_properties(text).get(first_entry[:-1].decode(), "").encode()
 
 
 # --- checkpoint -----------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ class Durability:
         is_good = is_flushed and not self._reput.failed and self._reput.offset >= self._log.written
         queue_flusher.wait_idle()
         confirm = self._log.last_record if is_good else self._vouched.confirm_offset
-        index_files = self._reput.index.index.take_all() if self._reput.index is not None else []
+        index_files = self._reput.index.index.take_all(self.log.done.end) if self._reput.index is not None else []
         self._submit_queues(0, msgspec.structs.replace(self._vouched, confirm_offset=confirm), index_files)
         queue_flusher.stop()
         is_good = is_good and queue_flusher.failure is None
@@ -149,7 +149,7 @@ class Durability:
             return
         config = self._config
         self._next_queue_flush_ms = now_ms + config.flush_interval_consume_queue
-        index_files = self._reput.index.index.take_full() if self._reput.index is not None else []
+        index_files = self._reput.index.index.take_full(self.log.done.end) if self._reput.index is not None else []
         least_pages = config.flush_consume_queue_least_pages
         if now_ms >= self._next_thorough_ms:
             self._next_thorough_ms = now_ms + config.flush_consume_queue_thorough_interval

@@ -21,6 +21,7 @@ Source: docs/formats.md, "IndexFile", "Dispatch".
 import asyncio
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -33,7 +34,8 @@ from broker.store.disk import Disk
 from broker.store.index_file import IndexFile
 from broker.store.index_search import Read, Steps, Wanted, search
 from broker.store.running_flags import RunningFlag, RunningFlags
-from protocol.disk import INDEX_DIRECTORY, IndexLayout, index_keys, is_indexed, parse_index_file_name
+from protocol.codes import SysFlag
+from protocol.disk import INDEX_DIRECTORY, IndexLayout, index_keys, parse_index_file_name
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ _PUT_AT_ONCE: Final = 8_192
 _RETRY_MS: Final = 1_000
 _FAILURES_TO_REFUSE: Final = 3
 _ALL: Final = 1 << 30
+_TRANSACTION: Final = SysFlag.TRANSACTION_MASK
+_ROLLBACK: Final = SysFlag.TRANSACTION_ROLLBACK
 
 
 class Indexed(Protocol):
@@ -190,16 +194,18 @@ class Index:
         if messages[0].physical_offset <= self._newest:
             messages = [message for message in messages if message.physical_offset >= self._newest]
         keys, offsets, timestamps = self._keys, self._offsets, self._timestamps
+        newest = self._newest
+        topic, prefix = "", b"#"
         for message in messages:
-            if not is_indexed(message.sys_flag):
+            if message.sys_flag & _TRANSACTION == _ROLLBACK:
                 continue
+            if message.topic != topic:
+                topic = message.topic
+                prefix = _prefix(topic)
             offset = message.physical_offset
-            found = index_keys(message.properties)
-            if offset == self._newest:
-                found = found[self._newest_keys :]
-            prefix = _prefix(message.topic)
             timestamp = message.store_timestamp
-            for key in found:
+            found = index_keys(message.properties)
+            for key in found if offset != newest else found[self._newest_keys :]:
                 keys.append(prefix + key)
                 offsets.append(offset)
                 timestamps.append(timestamp)
@@ -293,16 +299,20 @@ class Index:
         """End (ms) of the newest full file, 0 without one: what a checkpoint may say when all of them are synced."""
         return max((file.header.end_timestamp for file in self.files if file.is_full), default=0)
 
-    def take_full(self) -> list[IndexFile]:
-        """The full files that nobody has taken to be synced yet, oldest first."""
-        full, self._full = self._full, []
+    def take_full(self, durable: int) -> list[IndexFile]:
+        """The full files that nobody has taken to be synced yet, oldest first.
+
+        Only those whose messages lie below byte `durable` of the log: a file that outlives its messages tells lies.
+        """
+        full = [file for file in self._full if file.header.end_offset < durable]
+        del self._full[: len(full)]
         return full
 
-    def take_all(self) -> list[IndexFile]:
-        """What a stop must sync: the files that this process wrote to."""
+    def take_all(self, durable: int = sys.maxsize) -> list[IndexFile]:
+        """What a stop must sync: the files that this process wrote to. `durable` as above."""
         self.put_waiting()
         current = [file for file in self.files[-1:] if not file.is_full]
-        return [*self.take_full(), *current]
+        return [*self.take_full(durable), *current]
 
     def delete_before(self, physical_offset: int) -> int:
         """Remove files of which the log has no message any more, but never the last. Returns how many went."""

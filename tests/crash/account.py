@@ -4,6 +4,7 @@
     floor      n covers everything that was acknowledged under SYNC_FLUSH, that a consumer saw under it, that a flusher
                called durable, and that an earlier recovery found after a power cut
     queues     each has exactly one unit for each of its records in the log, gapless, at its queue offset
+    index      its items are the keys of the log's records, each once, in order
     state      a state file holds what was saved last, or a save that was under way
 
 Below the floor a record is compared whole. Above it, what tears in a record's head cannot be seen in this format
@@ -16,6 +17,7 @@ from broker.store.append import Append, PutStatus
 from broker.store.message_store import MessageStore
 from broker.store.reading import GetResult
 from broker.store.reput import has_unit
+from protocol.disk import index_hash, index_keys, is_indexed
 from protocol.record import Record, iterate
 from tests.harness.stores import records_of
 
@@ -173,6 +175,7 @@ class Account:
         self._unsynced_floor = max(floor, records[-1].end if records else 0)
         for topic in {record.topic for record in records} | {queue.topic for queue in store._queues.by_key.values()}:
             self._check_topic(store, topic, [record for record in records if record.topic == topic])
+        assert items_of(store) == keys_of(records)
         log_end = store.max_physical_offset
         self._deletions = {topic: [min(end, log_end) for end in ends] for topic, ends in self._deletions.items()}
 
@@ -223,3 +226,21 @@ def log_of(store: MessageStore) -> list[Stored]:
             assert not any(segment.view[last_at:]), f"something stands behind the end in {segment!r}"
     assert end == store.max_physical_offset, f"log ends at {end}, the store says {store.max_physical_offset}"
     return records
+
+
+def keys_of(records: list[Stored]) -> list[tuple[int, int]]:
+    """Hash and place of every key that the index owes."""
+    return [
+        (index_hash(f"{record.topic}#{key.decode('utf-8', 'replace')}"), record.at)
+        for record in records
+        if is_indexed(record.sys_flag)
+        for key in index_keys(record.properties)
+    ]
+
+
+def items_of(store: MessageStore) -> list[tuple[int, int]]:
+    """Hash and place of every item of the index, which a loaded store has put."""
+    assert store._index is not None
+    index = store._index.index
+    assert not index.waiting
+    return [file.item(number)[:2] for file in index.files for number in range(1, file.header.next_item)]

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -26,6 +26,7 @@ from typing import Final
 from broker.store.append import Append, PutStatus
 from broker.store.message_store import MessageStore
 from broker.store.state_file import StateFile
+from protocol.message import tags_code
 from tests.crash.account import Account
 from tests.harness.simulated_disk import PowerCut, SimulatedDisk
 from tests.harness.sound import assert_sound
@@ -54,6 +55,8 @@ class Run:
             sync=self.is_sync,
             mapped_file_size_commit_log=rng.choice((2048, 4096, 8192)),
             mapped_file_size_consume_queue=rng.choice((100, 200, 2000)),
+            max_hash_slot_num=10,
+            max_index_num=rng.choice((3, 8, 30)),
         )
         self.account = Account(is_sync=self.is_sync)
         self.store = self._new_store()
@@ -162,11 +165,14 @@ class Run:
         self.counter += 1
         size = rng.choice((0, 10, 60, 200, 500, 1200)) + rng.randint(0, 40)
         body = b"%d:" % self.counter + rng.randbytes(size)
+        tag = rng.choice(("", "TAGS\x01tag\x02"))
+        keys = rng.choice(("", "KEYS\x01key\x02", f"KEYS\x01key k{self.counter}\x02UNIQ_KEY\x01U{self.counter}\x02"))
         return message(
             body,
             topic,
             queue_id,
-            tag=rng.choice(("", "tag")),
+            properties=f"{tag}{keys}".encode(),
+            tags_code=tags_code("tag" if tag else ""),
             sys_flag=rng.choices((0, _PREPARED, _ROLLBACK), (8, 1, 1))[0],
             wait_flush=rng.random() < 0.8,
         )
@@ -272,13 +278,15 @@ def failure_of(seed: int) -> tuple[int, str]:
     return seed, ""
 
 
-def failures(seeds: Iterable[int], jobs: int) -> "Iterable[tuple[int, str]]":
-    """`failure_of` every seed, in any order."""
+def failures(
+    seeds: Iterable[int], jobs: int, of: Callable[[int], tuple[int, str]] = failure_of
+) -> Iterator[tuple[int, str]]:
+    """`of` every seed, in any order."""
     if jobs <= 1:
-        yield from map(failure_of, seeds)
+        yield from map(of, seeds)
         return
     with multiprocessing.Pool(jobs) as pool:
-        yield from pool.imap_unordered(failure_of, seeds, chunksize=50)
+        yield from pool.imap_unordered(of, seeds, chunksize=50)
 
 
 def main() -> int:
@@ -297,13 +305,14 @@ def main() -> int:
             traceback.print_exc(file=sys.stdout)
             return 1
         return 0
-    return _sweep(range(options.first, options.first + options.seeds), options.jobs)
+    return sweep(range(options.first, options.first + options.seeds), options.jobs, failure_of)
 
 
-def _sweep(seeds: range, jobs: int) -> int:
+def sweep(seeds: range, jobs: int, of: Callable[[int], tuple[int, str]]) -> int:
+    """Try all seeds, tell of those that fail; 1 if there are any."""
     began = time.monotonic()
     failed = done = 0
-    for seed, problem in failures(seeds, jobs):
+    for seed, problem in failures(seeds, jobs, of):
         done += 1
         if problem:
             failed += 1

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.store.index import BATCH_KEYS, Index
@@ -214,6 +214,16 @@ def test_a_batch_leaves_when_it_is_whole(tmp_path: Path) -> None:
     parts.index.close()
 
 
+def test_full_files_are_synced_behind_the_log(parts: IndexParts) -> None:
+    """They are given to the flusher once, and not before the messages that they speak of are on disk."""
+    parts.index.add([said(offset, "a b", "U") for offset in range(0, 900, 100)])
+    assert len(parts.items()) == 4
+    assert parts.index.take_full(200) == []
+    assert parts.index.take_full(401) == parts.index.files[:2]
+    assert parts.index.take_all(10_000) == parts.index.files[2:]
+    assert parts.index.take_full(10_000) == []
+
+
 def test_old_files_go_with_the_log(parts: IndexParts) -> None:
     """Those whose newest message is gone are removed, never the last one."""
     parts.index.add([said(offset, "a b", "U") for offset in range(0, 900, 100)])
@@ -251,6 +261,7 @@ MESSAGES = st.lists(
 STEPS = st.lists(st.tuples(MESSAGES, st.sampled_from(["stay", "reopen", "again"])), max_size=8)
 
 
+@settings(deadline=None)
 @given(STEPS, st.integers(1, 12), st.integers(2, 20))
 def test_the_index_is_a_dict_of_lists(
     steps: Sequence[tuple[list[tuple[list[str], int, bool]], str]], slots: int, items: int

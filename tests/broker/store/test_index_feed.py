@@ -63,8 +63,9 @@ def test_a_stop_keeps_the_index(tmp_path: Path) -> None:
 
 def test_a_crash_loses_no_key(tmp_path: Path) -> None:
     """Also those older than where the log's recovery begins, with the checkpoint of the last full file or none."""
-    it = Opened(tmp_path)
+    it = Opened(tmp_path, flush_interval_commit_log=1, flush_commit_log_least_pages=0)
     fill(it)
+    it.store._durability.log._flusher.wait_idle()  # type: ignore[union-attr]
     it.store.step(it.clock.now_ms + 10_000_000)
     it.store._durability._queue_flusher.wait_idle()  # type: ignore[union-attr]
     fill(it, 100, COUNT)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.store.disk import Disk
@@ -72,6 +72,7 @@ KEYS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(KEYS, st.integers(1, 12), st.sampled_from([0, 1_700_000_000_000]), st.data())
 def test_many_keys_leave_the_bytes_of_one_by_one(
     tmp_path_factory: pytest.TempPathFactory, keys: list[tuple[str, int]], slots: int, time: int, data: st.DataObject
@@ -97,6 +98,7 @@ def test_many_keys_leave_the_bytes_of_one_by_one(
         assert (directory / "one").read_bytes() == (directory / "many").read_bytes()
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.text(max_size=70), st.text("az#0\0", max_size=300)), min_size=1, max_size=40))
 def test_hashes_of_many(texts: list[str]) -> None:
     """They are Java's, for ASCII and anything else, short and long."""
