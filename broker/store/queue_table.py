@@ -2,8 +2,8 @@
 
 A queue object is a few hundred bytes and owns no descriptor; it is made at the first message, or at load from the
 directories consumequeue/<topic>/<queue id>. Directories of light queues (%LMQ%) belong to someone else: they are
-served as they are and never truncated or removed. A topic of batchconsumequeue/ has another kind of queue: a recovery
-gives it none of ours, with which RocketMQ would refuse the store.
+served as they are, if they can be, and never truncated, tidied up or removed. A topic of batchconsumequeue/ has
+another kind of queue: a recovery gives it none of ours, with which RocketMQ would refuse the store.
 
 Source: docs/formats.md, "Store directory".
 """
@@ -16,8 +16,9 @@ from pathlib import Path
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.deleted_topics import DeletedTopics
 from broker.store.disk import Disk
+from broker.store.mapped_file_queue import gaps
 from broker.store.queue_files import QueueFiles
-from protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY
+from protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY, parse_offset_file_name
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,9 @@ class QueueTable:
             for name in _directories(f"{self._root}/{topic}"):
                 if not name.isascii() or not name.isdigit():
                     continue
+                if topic.startswith(LIGHT_QUEUE_PREFIX) and not self._is_whole(f"{self._root}/{topic}/{name}"):
+                    log.info("light queue passed over, it cannot be read as it is topic=%s queue_id=%s", topic, name)
+                    continue
                 if deleted is not None and deleted.is_stale(topic, f"{self._root}/{topic}/{name}"):
                     self._files.remove_all(f"{self._root}/{topic}/{name}")
                     removed += 1
@@ -67,6 +71,14 @@ class QueueTable:
         if removed:
             log.warning("queues of deleted topics removed queues=%d", removed)
         return removed
+
+    def _is_whole(self, directory: str) -> bool:
+        """Whether a queue can be read without anything being tidied up first."""
+        size = self._files.file_size
+        names = os.listdir(directory)
+        starts = sorted(start for start in map(parse_offset_file_name, names) if start is not None)
+        is_full = all(os.path.getsize(f"{directory}/{name}") == size for name in names)
+        return len(starts) == len(names) and is_full and not any(gaps(starts, size))
 
     def has_topic(self, topic: str) -> bool:
         """Whether a topic has queues that may be removed."""
