@@ -18,7 +18,7 @@ from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
 from tests.harness.raw import Answer, RawClient
 
 WITH_SUBSCRIPTION: Final = 4
-SETTINGS: Final = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue")
+SETTINGS: Final = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
 NAMES: Final = [name for version, name in GOLDEN_STORES if version == "4.9.8"]
 
 
@@ -75,6 +75,17 @@ def test_views(asked: Asked) -> None:
         assert answer.code == entry["code"], entry
         assert sha1(answer) == entry["sha1"]
         assert "remark" not in entry or answer.remark == entry["remark"]
+
+
+def test_queries(asked: Asked) -> None:
+    """12: code, the messages found, and how far the index goes."""
+    for entry in asked.answers["queryByKey"]:
+        names = ("topic", "key", "maxNum", "beginTimestamp", "endTimestamp", "_UNIQUE_KEY_QUERY")
+        answer = asked.client.call(RequestCode.QUERY_MESSAGE, {name: entry[name] for name in names if name in entry})
+        found = [record.physical_offset for record in iterate(answer.body) if isinstance(record, Record)]
+        told = {"code": answer.code, "offsets": found} | {name: int(value) for name, value in answer.ext.items()}
+        assert told == {name: entry[name] for name in told}, entry
+        assert len(told) == 4
 
 
 def test_pulls(asked: Asked) -> None:
