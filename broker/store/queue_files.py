@@ -10,7 +10,9 @@ checkpoint, which says from where, is written only behind everything that `take_
 
 import logging
 import os
+from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -89,7 +91,7 @@ class QueueFiles:
             self._dirty_directories[changed] = None
         self._dirty_directories[directory] = None
         self._forget(path)
-        os.close(self._disk.create_sparse(path, self.file_size))
+        os.close(self._opened(partial(self._disk.create_sparse, path, self.file_size)))
 
     def write(self, path: str, data: Data, at: int) -> None:
         """Write at byte `at`. OSError as the disk gives it."""
@@ -179,16 +181,16 @@ class QueueFiles:
         descriptors = self._descriptors
         fd = descriptors.pop(path, None)
         if fd is None:
-            fd = self._open(path)
+            fd = self._opened(partial(self._disk.open, path))
             if len(descriptors) >= self._limit:
                 os.close(descriptors.pop(next(iter(descriptors))))
         descriptors[path] = fd  # the last one used stands last
         return fd
 
-    def _open(self, path: str) -> int:
-        """When the process has no descriptor to spare, ours are: half of them, the longest unused."""
+    def _opened(self, call: Callable[[], int]) -> int:
+        """A new descriptor. When the process has none to spare, ours go: half of them, the longest unused."""
         try:
-            return self._disk.open(path)
+            return call()
         except OSError as problem:
             if problem.errno not in NO_DESCRIPTORS or not self._descriptors:
                 raise
@@ -196,7 +198,7 @@ class QueueFiles:
             log.warning("too many open files, queue files closed count=%d error=%s", len(given_up), problem)
             for other in given_up:
                 self._forget(other)
-            return self._disk.open(path)
+            return call()
 
     def _forget(self, path: str) -> None:
         fd = self._descriptors.pop(path, None)

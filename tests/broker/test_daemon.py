@@ -91,6 +91,27 @@ def test_the_route_of_a_new_topic_is_known_when_its_creation_is_answered(daemon:
             assert names.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0, topic
 
 
+def test_a_deleted_topic_does_not_come_back(tmp_path: Path) -> None:
+    """After 215 and a kill its queues, offsets and messages are gone; made again, it begins at 0; retries stay."""
+    retry = "%RETRY%CG"
+    with running(directory=tmp_path) as daemon, client(daemon) as one:
+        assert send(one, b"old 1").code == 0
+        pull_all(one)  # makes the group, and with it its retry topic
+        assert send(one, b"old 2").code == 0
+        for body in (b"again 1", b"again 2"):
+            assert one.call(RequestCode.SEND_MESSAGE_V2, SEND | {"b": retry}, body).code == 0
+        offset = {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 2}
+        assert one.call(RequestCode.UPDATE_CONSUMER_OFFSET, offset).code == 0
+        assert one.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
+        daemon.stop(signal.SIGKILL)
+    with running(directory=tmp_path) as daemon, client(daemon) as one:
+        queue = {"topic": "T", "queueId": 0}
+        assert one.call(RequestCode.GET_MAX_OFFSET, queue).ext["offset"] == "0"
+        assert one.call(RequestCode.GET_MAX_OFFSET, {"topic": retry, "queueId": 0}).ext["offset"] == "2"
+        assert send(one, b"new").ext["queueOffset"] == "0"
+        assert pull_all(one) == [b"new"]
+
+
 def test_a_parked_pull_is_woken_by_the_next_message(daemon: Daemon) -> None:
     """The answer of a waiting pull arrives with the message."""
     with client(daemon) as one:

@@ -1,0 +1,363 @@
+"""What clients and operators see when something fails under a running daemon: docs/formats.md, "Failures".
+
+A broker in this process, with real sockets, over a disk that fails when told to.
+"""
+
+import asyncio
+import errno
+import json
+import os
+import resource
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.config import Machine, load_broker
+from broker.daemon import Broker
+from broker.errors import StartError
+from broker.settings import Given
+from broker.store import message_store
+from protocol.codes import RequestCode, ResponseCode
+from protocol.disk import offset_file_name
+from protocol.record import decode
+from tests.harness.daemon import LOOPBACK, MQBROKER, Daemon, free_ports, running, variables
+from tests.harness.raw import Answer, RawClient
+from tests.harness.stores import TestDisk
+from tests.harness.waiting import until
+
+SEGMENT_BYTES = 65_536
+PULL = {
+    "consumerGroup": "CG", "topic": "T", "queueId": 0, "maxMsgNums": 32, "commitOffset": 0, "sysFlag": 4,
+    "suspendTimeoutMillis": 0, "subVersion": 1, "subscription": "*",
+}  # fmt: skip
+SEND = {"a": "PG", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "m": False}
+
+
+class Outside:
+    """A broker as its clients and its operator have it."""
+
+    def __init__(self, broker: Broker, port: int, health_port: int) -> None:
+        self.broker = broker
+        self._port = port
+        self._health_port = health_port
+
+    async def ask(self, code: int, ext: Mapping[str, object], body: bytes = b"") -> Answer:
+        def ask() -> Answer:
+            with RawClient(LOOPBACK, self._port) as client:
+                return client.call(code, ext, body)
+
+        return await asyncio.to_thread(ask)
+
+    async def send(self, body: bytes = b"hello") -> Answer:
+        return await self.ask(RequestCode.SEND_MESSAGE_V2, SEND, body)
+
+    async def pull(self, offset: int = 0) -> list[bytes]:
+        answer = await self.ask(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": offset})
+        assert answer.code == ResponseCode.SUCCESS, answer
+        return [message.body for message in decode(answer.body)]
+
+    async def ready(self) -> tuple[int, dict[str, str]]:
+        """Status and checks of /readyz."""
+        return await asyncio.to_thread(self._ready)
+
+    def _ready(self) -> tuple[int, dict[str, str]]:
+        try:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{self._health_port}/readyz", timeout=5) as page:
+                return page.status, json.load(page)["checks"]
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)["checks"]
+
+    async def back(self) -> None:
+        """Wait until the broker takes messages again."""
+        await until(lambda: self.broker.store.is_writable)
+
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def disk() -> TestDisk:
+    return TestDisk()
+
+
+@pytest.fixture
+def start(tmp_path: Path, disk: TestDisk, monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Opens a broker over the failing disk, on the same directory each time."""
+    monkeypatch.setattr(message_store, "Disk", lambda: disk)
+
+    @asynccontextmanager
+    async def start(**settings: object) -> AsyncIterator[Outside]:
+        ports = dict(zip(("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort"), free_ports(3), strict=True))
+        chosen = {
+            "storePathRootDir": tmp_path / "store",
+            "mappedFileSizeCommitLog": SEGMENT_BYTES,
+            "mappedFileSizeConsumeQueue": 400,
+            "maxHashSlotNum": 100,
+            "maxIndexNum": 400,
+            **ports,
+            **settings,
+        }
+        machine = Machine(host_name="h", address=LOOPBACK, home=tmp_path, resolve=lambda host: host)
+        broker = Broker(load_broker([Given(key, str(text), "test") for key, text in chosen.items()], machine).config)
+        await broker.start()
+        try:
+            yield Outside(broker, ports["listenPort"], ports["metricsPromExporterPort"])
+        finally:
+            await broker.stop()
+
+    return start
+
+
+def refuse(disk: TestDisk, code: int, *calls: str, path: str = "/commitlog/") -> None:
+    """From now on these calls fail on files of that place."""
+
+    def check(call: str, at: str) -> None:
+        if call in calls and path in at:
+            raise OSError(code, os.strerror(code))
+
+    disk.refuse = check
+
+
+def heal(disk: TestDisk) -> None:
+    disk.refuse = lambda call, path: None
+
+
+async def test_a_failed_sync(start: Open, disk: TestDisk, tmp_path: Path) -> None:
+    """Nobody is told that a message is safe; the broker is read-only until a restart, which finds what is there."""
+    async with start(flushDiskType="SYNC_FLUSH") as broker:
+        assert (await broker.send(b"safe")).code == ResponseCode.SUCCESS
+        refuse(disk, errno.EIO, "fdatasync")
+        waiting = await broker.send(b"perhaps")
+        assert waiting.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        heal(disk)
+        assert (await broker.send(b"refused")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        status, checks = await broker.ready()
+        assert (status, checks["store"]) == (
+            503,
+            "a sync failed, only a restart knows what is on the disk ([Errno 5] Input/output error)",
+        )
+        assert await broker.pull() == [b"safe"]
+    assert (tmp_path / "store" / "abort").exists()
+    async with start(flushDiskType="SYNC_FLUSH") as broker:
+        assert (await broker.ready())[0] == 200
+        assert (await broker.pull())[0] == b"safe"
+        assert (await broker.send(b"again")).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
+async def test_the_log_cannot_be_written(start: Open, disk: TestDisk, code: int) -> None:
+    """Full or read-only: refused as such, with the measured ratios; reads go on; it comes back without a restart."""
+    async with start() as broker:
+        assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
+        refuse(disk, code, "pwrite")
+        for _ in range(2):
+            answer = await broker.send(b"refused")
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert answer.remark is not None
+            assert "[CL:  0.50 CQ:  0.50 INDEX:  0.50]" in answer.remark
+        status, checks = await broker.ready()
+        assert (status, checks["store"]) == (503, f"the log cannot be written ([Errno {code}] {os.strerror(code)})")
+        assert await broker.pull() == [b"before"]
+        heal(disk)
+        await broker.back()
+        assert (await broker.send(b"after")).code == ResponseCode.SUCCESS
+        assert await broker.pull() == [b"before", b"after"]
+        assert (await broker.ready())[0] == 200
+
+
+async def test_another_error_of_a_write(start: Open, disk: TestDisk) -> None:
+    """It is that message's alone."""
+    async with start() as broker:
+        assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
+        refuse(disk, errno.EIO, "pwrite")
+        answer = await broker.send(b"failed")
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR")
+        heal(disk)
+        assert (await broker.send(b"after")).code == ResponseCode.SUCCESS
+        assert await broker.pull() == [b"before", b"after"]
+
+
+async def test_no_room_for_another_segment(start: Open, disk: TestDisk) -> None:
+    """What does not fit is refused with 1, what fits is stored, reads go on; it comes back without a restart."""
+    async with start() as broker:
+        large = b"x" * 40_000
+        assert (await broker.send(large)).code == ResponseCode.SUCCESS
+        refuse(disk, errno.ENOSPC, "create")
+        codes = [(await broker.send(large)).code for _ in range(4)]  # some segments may have been made before
+        assert codes[-1] == ResponseCode.SYSTEM_ERROR
+        stored = 1 + codes.count(0)
+        answer = await broker.send(large)
+        assert answer.remark == "create mapped file failed, server is busy or broken."
+        assert (await broker.send(b"small")).code == ResponseCode.SUCCESS
+        status, checks = await broker.ready()
+        assert status == 503
+        assert checks["store"].startswith("the log's next segment cannot be made")
+        assert await broker.pull(stored) == [b"small"]
+        heal(disk)
+        await broker.back()
+        assert (await broker.send(large)).code == ResponseCode.SUCCESS
+
+
+async def test_a_full_disk(start: Open, disk: TestDisk) -> None:
+    """Above the warning ratio: 14 with what was measured, below it all is well again."""
+    async with start(cleanResourceInterval=50) as broker:
+        assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
+        disk.used = lambda path: 97 if path.endswith("consumequeue") else 91
+        await until(lambda: not broker.broker.store.is_writable)
+        answer = await broker.send(b"refused")
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert answer.remark is not None
+        assert "[CL:  0.91 CQ:  0.97 INDEX:  0.91]" in answer.remark
+        assert (await broker.ready())[1]["store"] == "the disk is too full (97 percent used, 90 are allowed)"
+        assert await broker.pull() == [b"before"]
+        disk.used = lambda path: 90
+        await broker.back()
+        assert (await broker.send(b"after")).code == ResponseCode.SUCCESS
+
+
+async def test_no_descriptor_for_a_queue(start: Open, disk: TestDisk) -> None:
+    """Its units wait, new messages are refused, and when there is a descriptor again nothing is missing."""
+    async with start() as broker:
+        assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
+        broker.broker.store._queue_files.close()  # as if others had pushed it out of the cache
+        refuse(disk, errno.EMFILE, "open", path="/consumequeue/")
+        assert (await broker.send(b"stored")).code == ResponseCode.SUCCESS
+        assert (await broker.send(b"refused")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert (await broker.ready())[1]["store"].startswith("queue units cannot be written")
+        heal(disk)
+        await broker.back()
+        assert (await broker.send(b"after")).code == ResponseCode.SUCCESS
+        assert await broker.pull() == [b"before", b"stored", b"after"]
+
+
+def test_descriptors_are_given_up_for_others(tmp_path: Path) -> None:
+    """With few descriptors the daemon serves who is there; a client too many is closed; all is well when some leave."""
+    with running(directory=tmp_path, settings={"defaultTopicQueueNums": 64}, preexec_fn=few_descriptors) as daemon:
+        with client_of(daemon) as first:
+            for number in range(64):
+                ext = SEND | {"d": 64, "e": number}
+                assert first.call(RequestCode.SEND_MESSAGE_V2, ext, b"%d" % number).code == ResponseCode.SUCCESS
+            clients = too_many_clients(daemon)
+            for number in range(64):
+                ext = PULL | {"queueId": number, "queueOffset": 0}
+                answer = first.call(RequestCode.PULL_MESSAGE, ext)
+                assert [message.body for message in decode(answer.body)] == [b"%d" % number]
+            for client in clients:
+                client.__exit__(None, None, None)
+            daemon.wait_ready()
+            for number in range(64):
+                ext = SEND | {"d": 64, "e": number}
+                assert first.call(RequestCode.SEND_MESSAGE_V2, ext, b"again").code == ResponseCode.SUCCESS
+        assert daemon.stop() == 0
+
+
+def few_descriptors() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (90, 90))
+
+
+def client_of(daemon: Daemon) -> RawClient:
+    return RawClient(LOOPBACK, daemon.broker_port)
+
+
+def too_many_clients(daemon: Daemon) -> list[RawClient]:
+    """As many as the daemon keeps, and one that it closes."""
+    clients = []
+    for _ in range(200):
+        client = client_of(daemon)
+        clients.append(client)
+        try:
+            client.call(99_999)
+        except ConnectionError:
+            return clients
+    raise AssertionError("the daemon has descriptors for everyone")
+
+
+def start_line(directory: Path, *flags: str) -> str:
+    """What a daemon says that does not start."""
+    settings = dict(zip(("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort"), free_ports(3), strict=True))
+    sizes = {"mappedFileSizeCommitLog": SEGMENT_BYTES, "mappedFileSizeConsumeQueue": 400}
+    ended = subprocess.run(
+        [*MQBROKER, *flags],
+        cwd=directory,
+        env=variables(settings | sizes),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode == 1
+    return ended.stderr.rstrip("\n")
+
+
+async def filled(start: Open, count: int = 20) -> None:
+    """Messages over six segments of the log: three to four in each."""
+    async with start() as broker:
+        for number in range(count):
+            assert (await broker.send(b"%d " % number + bytes(20_000))).code == ResponseCode.SUCCESS
+
+
+async def test_a_segment_of_the_wrong_size(start: Open, tmp_path: Path) -> None:
+    """The daemon does not start, and says which file it is and which two sizes do not agree."""
+    await filled(start)
+    path = Path("store/commitlog") / offset_file_name(SEGMENT_BYTES)
+    os.truncate(tmp_path / path, 5_000)
+    assert start_line(tmp_path) == f"mqbroker: {path} has 5000 bytes, the configured size is {SEGMENT_BYTES}"
+
+
+async def test_a_missing_segment(start: Open, tmp_path: Path) -> None:
+    """The daemon names the gap and does not start, unless it is told to: then it serves the rest."""
+    await filled(start)
+    (tmp_path / "store" / "commitlog" / offset_file_name(SEGMENT_BYTES)).unlink()
+    name = offset_file_name(SEGMENT_BYTES)
+    assert start_line(tmp_path) == (
+        f"mqbroker: store/commitlog: bytes {SEGMENT_BYTES} to {2 * SEGMENT_BYTES} are missing, files {name} to {name}; "
+        "mqbroker --force-gap serves the rest"
+    )
+    settings = {"mappedFileSizeCommitLog": SEGMENT_BYTES, "mappedFileSizeConsumeQueue": 400}
+    with (
+        running([*MQBROKER, "--force-gap"], tmp_path, settings, must_be_sound=False) as daemon,
+        client_of(daemon) as client,
+    ):
+        sent = client.call(RequestCode.SEND_MESSAGE_V2, SEND, b"20 ")
+        assert sent.ext["queueOffset"] == "20"
+        assert numbers_read(client) == [0, 1, 2, *range(6, 21)]
+
+
+def numbers_read(client: RawClient) -> list[int]:
+    """Every message of the queue, as a consumer follows the answers."""
+    numbers: list[int] = []
+    offset = "0"
+    while True:
+        answer = client.call(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": offset})
+        if answer.code == ResponseCode.PULL_NOT_FOUND:
+            return numbers
+        assert answer.code in {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY}, answer
+        numbers += [int(message.body[:3].split()[0]) for message in decode(answer.body)]
+        offset = answer.ext["nextBeginOffset"]
+
+
+async def test_damaged_state_files(start: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The backup is taken, with a warning; without a good one the daemon says so and does not start."""
+    async with start() as broker:
+        for topic in ("T", "U"):
+            assert (await broker.ask(RequestCode.SEND_MESSAGE_V2, SEND | {"b": topic})).code == ResponseCode.SUCCESS
+    path = tmp_path / "store" / "config" / "topics.json"
+    path.write_bytes(path.read_bytes()[:100])
+    async with start() as broker:
+        assert (await broker.ready())[0] == 200
+    assert "state file damaged" in caplog.text
+    assert "state file taken from backup" in caplog.text
+    for damaged in (path, path.with_name("topics.json.bak")):
+        damaged.write_bytes(b"{")
+    with pytest.raises(StartError, match="state file and its backup are damaged"):
+        async with start():
+            pass
+    assert start_line(tmp_path).startswith("mqbroker: state file and its backup are damaged: store/config/topics.json")
