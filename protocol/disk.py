@@ -41,7 +41,9 @@ INDEX_NAME_DIGITS: Final = 17
 _ENTRY_END: Final = ENTRY_END.encode()
 _UNIQ_KEY: Final = f"\x02{PropertyName.UNIQ_KEY}\x01".encode()
 _KEYS: Final = f"\x02{PropertyName.KEYS}\x01".encode()
+_FIRST_UNIQ_KEY: Final = _UNIQ_KEY[1:]
 _FIRST_KEYS: Final = _KEYS[1:]
+_SPACE: Final = 0x20
 
 COMMIT_LOG_DIRECTORY: Final = "commitlog"
 CONSUME_QUEUE_DIRECTORY: Final = "consumequeue"
@@ -134,11 +136,12 @@ def index_keys(properties: bytes) -> list[bytes]:
     if not is_there and properties.startswith(_FIRST_KEYS):
         rest = is_there = properties[len(_FIRST_KEYS) :]
     keys = rest.partition(_ENTRY_END)[0] if is_there else b""
-    if (not unique and _UNIQ_KEY[1:-1] in properties) or (not keys and _KEYS[1:-1] in properties):  # empty, or first
+    if (not unique and properties.find(_FIRST_UNIQ_KEY) >= 0) or (not keys and properties.find(_FIRST_KEYS) >= 0):
+        # empty, or where it mostly is not
         values = decode_properties(properties.decode("utf-8", "replace"))
         unique, keys = (values.get(name, "").encode() for name in (PropertyName.UNIQ_KEY, PropertyName.KEYS))
     found = [unique] if unique else []
-    if b" " in keys:
+    if _SPACE in keys:
         found += filter(None, keys.split(b" "))
     elif keys:
         found.append(keys)

@@ -36,7 +36,7 @@ def int64_array(numbers: Sequence[int]) -> Numbers:
 
 def hash_keys(keys: Sequence[bytes]) -> Numbers:
     """`protocol.disk.index_hash` of every `topic#key`, given as UTF-8."""
-    lengths = int64_array(list(map(len, keys)))
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
     longest = int(lengths.max())
     width = next((width for width in _WIDTHS if longest <= width), 0)
     if not width or not b"".join(keys).isascii():

@@ -1,8 +1,22 @@
-"""Queue units, checkpoint and file names: bytes of docs/formats.md's worked examples."""
+"""Queue units, index, checkpoint and file names: bytes of docs/formats.md's worked examples."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from protocol.disk import FILLER_UNIT, UNIT, Checkpoint, offset_file_name, parse_offset_file_name
+from protocol.disk import (
+    FILLER_UNIT,
+    UNIT,
+    Checkpoint,
+    IndexHeader,
+    IndexLayout,
+    index_hash,
+    index_keys,
+    offset_file_name,
+    parse_index_file_name,
+    parse_offset_file_name,
+)
+from protocol.message import decode_properties
 
 
 @pytest.mark.parametrize(
@@ -46,3 +60,57 @@ def test_file_names() -> None:
     assert parse_offset_file_name("00000000001073741824") == 1073741824
     for name in ("0", "0000000000107374182x", "00000000001073741824.tmp", "٠" * 20):
         assert parse_offset_file_name(name) is None
+
+
+@pytest.mark.parametrize(
+    ("properties", "keys"),
+    [
+        ("KEYS\x01k1\x02UNIQ_KEY\x01U\x02TAGS\x01a\x02", ["U", "k1"]),
+        ("TAGS\x01a\x02UNIQ_KEY\x01U\x02KEYS\x01k1 k2  k1", ["U", "k1", "k2", "k1"]),
+        ("UNIQ_KEY\x01U\x02TAGS\x01a\x02", ["U"]),
+        ("UNIQ_KEY\x01U", ["U"]),
+        ("KEYS\x01k1", ["k1"]),
+        ("KEYS\x01 \x02", []),
+        ("KEYS\x01\x02UNIQ_KEY\x01\x02", []),
+        ("KEYS\x01old\x02KEYS\x01\x02", ["old"]),
+        ("KEYS\x01old\x02KEYS\x01new\x02", ["new"]),
+        ("MYKEYS\x01no\x02UNIQ_KEYS\x01no\x02A\x01KEYS\x01no\x02", []),
+        ("KEYS\x01a\x01b\x02", ["a\x01b"]),
+        ("KEYS\x01订单\x02", ["订单"]),
+        ("", []),
+    ],
+)
+def test_index_keys(properties: str, keys: list[str]) -> None:
+    """The unique key comes first, then KEYS in pieces; properties are read as everywhere, in any order."""
+    assert [key.decode() for key in index_keys(properties.encode())] == keys
+
+
+@given(st.text("UNIQ_KEYS\x01\x02 a", max_size=40))
+def test_index_keys_of_anything(properties: str) -> None:
+    """They are what the decoded properties say."""
+    values = decode_properties(properties)
+    pieces = filter(None, values.get("KEYS", "").split(" "))
+    assert [key.decode() for key in index_keys(properties.encode())] == [
+        *filter(None, [values.get("UNIQ_KEY")]),
+        *pieces,
+    ]
+
+
+def test_index_layout() -> None:
+    """A file of RocketMQ's sizes; its header in 40 bytes, of which the last may say 0 for 1."""
+    layout = IndexLayout(5_000_000, 20_000_000)
+    assert (layout.size, layout.slot_at(988410), layout.item_at(1)) == (420_000_040, 3953680, 20000060)
+    header = IndexHeader(1700000000123, 1700000000123, 4096, 4096, 2, 3)
+    assert header.encode().hex() == "0000018bcfe5687b0000018bcfe5687b000000000000100000000000000010000000000200000003"
+    assert IndexHeader.decode(header.encode()) == header
+    assert IndexHeader.decode(bytes(40)).next_item == 1
+
+
+def test_index_hashes_and_names() -> None:
+    """Hashes are never negative; a name is 17 digits."""
+    assert index_hash("TopicTest#k1") == 2746024
+    assert index_hash("TopicTest") == 1902610879
+    assert index_hash("polygenelubricants") == 0
+    assert parse_index_file_name("20261121010820050") == 20261121010820050
+    for name in ("2026112101082005", "20261121010820050.tmp", "2026112101082005x"):
+        assert parse_index_file_name(name) is None

@@ -288,3 +288,13 @@ def test_the_index_is_a_dict_of_lists(
             for key in "abcdef":
                 assert parts.find(key, limit=1 << 20) == model[key]
         parts.index.close()
+
+
+def test_rolling_in_the_middle_of_a_message(tmp_path: Path) -> None:
+    """Of 20 items 19 are used: the seventh message of three keys has its first in one file and the others in the next."""
+    parts = IndexParts(tmp_path, IndexLayout(100, 20))
+    parts.index.add([said(number, "a b", "U") for number in range(1, 9)])
+    first, second = parts.items()
+    assert (len(first), first[-2:], second) == (19, [6, 7], [7, 7, 8, 8, 8])
+    assert parts.find("U") == list(range(8, 0, -1))
+    parts.index.close()
