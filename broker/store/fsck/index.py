@@ -19,10 +19,11 @@ import numpy as np
 from broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
 from broker.store.fsck.index_files import IndexOnDisk, Items, Numbers
 from broker.store.fsck.log import LogCheck
-from protocol.disk import INDEX_DIRECTORY, IndexLayout, index_hash, index_keys, is_indexed, parse_index_file_name
+from broker.store.index_hash import hash_keys, int64_array
+from protocol.disk import INDEX_DIRECTORY, IndexLayout, index_keys, is_indexed, parse_index_file_name
 from protocol.record import Record
 
-_PENDING_PAIRS: Final = 1 << 16
+_PENDING_PAIRS: Final = 1 << 13
 _HASH_BITS: Final = 31
 _MOST_BYTES: Final = 1 << 31  # of the log in one comparison: more would not fit beside the hash
 
@@ -49,8 +50,8 @@ class IndexCheck:
         self._deleted = deleted
         self._is_complete = is_complete
         self._files: list[IndexOnDisk] = []
-        self._offsets: list[int] = []  # of the pairs not yet compared
-        self._hashes: list[int] = []
+        self._keys: list[bytes] = []  # of the pairs not yet compared
+        self._offsets: list[int] = []
         self._times: list[int] = []
         self._optional: list[bool] = []
         self._keyed = 0
@@ -90,34 +91,33 @@ class IndexCheck:
 
     def add(self, records: Sequence[Record]) -> None:
         """The next records of the log."""
+        keys, offsets, times, optional = self._keys, self._offsets, self._times, self._optional
         for record in records:
-            if not is_indexed(record.sys_flag):
-                continue
-            keys = index_keys(record.properties)
-            if not keys:
-                continue
-            is_optional = bool(self._deleted) and record.physical_offset < self._deleted.get(record.topic, 0)
-            if self._offsets and record.physical_offset - self._offsets[0] > _MOST_BYTES:
-                self._compare(record.physical_offset)
-            for key in keys:
-                self._offsets.append(record.physical_offset)
-                self._hashes.append(index_hash(f"{record.topic}#{key.decode('utf-8', 'replace')}"))
-                self._times.append(record.store_timestamp)
-                self._optional.append(is_optional)
-        if len(self._offsets) >= _PENDING_PAIRS:
+            found = index_keys(record.properties) if is_indexed(record.sys_flag) else ()
+            offset = record.physical_offset
+            if offsets and offset - offsets[0] > _MOST_BYTES:
+                self._compare(offset)
+            prefix = f"{record.topic}#".encode()
+            is_optional = bool(self._deleted) and offset < self._deleted.get(record.topic, 0)
+            for key in found:
+                keys.append(prefix + key)
+                offsets.append(offset)
+                times.append(record.store_timestamp)
+                optional.append(is_optional)
+        if len(offsets) >= _PENDING_PAIRS:
             self._compare(self._log.end)
 
     def _compare(self, end: int) -> None:
         """The gathered pairs against the items of the same stretch, which ends before byte `end` of the log."""
-        offsets, hashes, times = np.array(self._offsets), np.array(self._hashes), np.array(self._times)
+        keys, offsets, times = self._keys[:], int64_array(self._offsets), int64_array(self._times)
         optional = np.array(self._optional, bool)
-        for gathered in (self._offsets, self._hashes, self._times, self._optional):
+        for gathered in (self._keys, self._offsets, self._times, self._optional):
             gathered.clear()
-        self._keyed += len(offsets)
+        self._keyed += len(keys)
         if not self._files:
             return
-        base = int(offsets[0]) if len(offsets) else 0
-        pairs = ((offsets - base) << _HASH_BITS) + hashes if len(offsets) else np.empty(0, np.int64)
+        base = int(offsets[0]) if keys else 0
+        pairs = ((offsets - base) << _HASH_BITS) + hash_keys(keys) if keys else offsets
         order = np.argsort(pairs, kind="stable")
         has_item = optional.copy()
         for index in self._files:
@@ -125,7 +125,7 @@ class IndexCheck:
             if len(numbers):
                 self._compare_items(index, numbers, items, base, pairs[order], times[order], order, has_item)
         for number in np.flatnonzero(~has_item).tolist() if self._is_complete else ():
-            self._missing(int(offsets[number]), int(hashes[number]))
+            self._missing(int(offsets[number]), keys[number])
 
     def _compare_items(
         self,
@@ -161,9 +161,9 @@ class IndexCheck:
             at = index.place_of(int(numbers[wrong]))
             self._add("seconds", self._repairable, index.name, at, what, "queries by key and time miss the message")
 
-    def _missing(self, physical_offset: int, key_hash: int) -> None:
+    def _missing(self, physical_offset: int, key: bytes) -> None:
         file, at = self._log.place_of(physical_offset)
-        what = f"record {physical_offset} is not in the index by its key of hash {key_hash}"
+        what = f"record {physical_offset} is not in the index by its key {key.decode('utf-8', 'replace')}"
         follows = "the next start puts it there" if self._crashed else "queries by that key miss the message"
         self._add("unindexed", self._repairable, file, at, what, follows)
 

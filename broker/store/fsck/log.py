@@ -27,7 +27,7 @@ from protocol.message import PropertyName
 from protocol.record import BLANK_SIZE, CRC_MASK, MAGIC_V1, MAGIC_V2, Blank, Damaged, Record, parse
 
 _AT_ONCE: Final = 2_048  # records given to the other checks at a time
-_PROGRESS_BYTES: Final = 1 << 24
+_DROPPED_BYTES: Final = 1 << 24
 _MAGICS: Final = tuple(struct.pack(">i", magic) for magic in (MAGIC_V1, MAGIC_V2))
 _CRC_SIZE: Final = 20
 _CRC_START: Final = f"{PropertyName.CRC32}\x01".encode()
@@ -73,6 +73,7 @@ class LogCheck:
         whole.madvise(mmap.MADV_SEQUENTIAL)
         view = memoryview(whole)[: self._size]
         batch: list[Record] = []
+        dropped = 0
         while True:
             record, at = self._next(segment, view, whole, at)
             if record is None:
@@ -82,6 +83,9 @@ class LogCheck:
             if len(batch) == _AT_ONCE:
                 yield batch
                 batch = []
+                if at - dropped >= _DROPPED_BYTES:  # what was read need not stay mapped
+                    whole.madvise(mmap.MADV_DONTNEED, dropped, _DROPPED_BYTES)
+                    dropped += _DROPPED_BYTES
         if batch:
             yield batch
 
