@@ -27,12 +27,17 @@ from broker.store.transient_pool import TransientPool, committer_of
 
 
 class LogFlushStatistics(msgspec.Struct, frozen=True):
-    """`lag` in bytes: written (or in a buffer) and not yet flushed; `waiting` commits that nobody may see yet."""
+    """`lag` in bytes: written (or in a buffer) and not yet flushed; `waiting` commits that nobody may see yet.
+
+    `commit_lag`: of those bytes, the ones that stand in buffers only; `free_buffers` None: there is no pool.
+    """
 
     flusher: FlusherStatistics
     lag: int
     waiting: int
     is_behind: bool
+    commit_lag: int
+    free_buffers: int | None
 
 
 class LogFlush:
@@ -216,6 +221,8 @@ class LogFlush:
             lag=self._log.written - self.done.end,
             waiting=len(self._waiting),
             is_behind=self.is_behind,
+            commit_lag=self._log.written - self._committer.done.end if self._committer is not None else 0,
+            free_buffers=self._pool.statistics().free if self._pool is not None else None,
         )
 
     def __repr__(self) -> str:

@@ -32,6 +32,7 @@ from broker.store.durability import Durability
 from broker.store.errors import refused_by_disk
 from broker.store.flush import FlusherStatistics
 from broker.store.helper import helper_thread
+from broker.store.index import IndexStatistics
 from broker.store.index_feed import IndexFeed
 from broker.store.key_query import Found, KeyQuery
 from broker.store.mapped_file_queue import MappedFileQueue
@@ -68,9 +69,12 @@ class MessageStoreStatistics(msgspec.Struct, frozen=True):
     dispatch_lag: int
     flush_lag: int
     waiting_for_flush: int
+    commit_lag: int
+    free_buffers: int | None  # of the transient store pool; None: there is none
     is_writable: bool
     reader: StoreReaderStatistics
     cleaner: CleanerStatistics
+    index: IndexStatistics | None  # None: messageIndexEnable is off
 
 
 class MessageStore:
@@ -107,9 +111,10 @@ class MessageStore:
         hottest call of all goes through no frame of ours.)"""
         self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival)
         self._reader = StoreReader(config, self._log)
-        self._index = IndexFeed.of(config, self._log, disk, now_ms) if config.message_index_enable else None
-        self._key_query = KeyQuery(self._index, self._reader, config.max_msgs_num_batch)
         self._helper = helper_thread()
+        has_index = config.message_index_enable
+        self._index = IndexFeed.of(config, self._log, disk, now_ms, self._helper) if has_index else None
+        self._key_query = KeyQuery(self._index, self._reader, config.max_msgs_num_batch)
         self._deleted = DeletedTopics(root, disk, self._helper)
         self._removal = Removal(config, self._helper)
         queue_cleaner = QueueCleaner(config, self._queues, self._queue_files, self._helper, self._reader)
@@ -338,9 +343,12 @@ class MessageStore:
             dispatch_lag=self._log.written - self._reput.offset,
             flush_lag=durability.lag,
             waiting_for_flush=durability.waiting,
+            commit_lag=durability.commit_lag,
+            free_buffers=durability.free_buffers,
             is_writable=self.is_writable,
             reader=self._reader.statistics(),
             cleaner=self._cleaner.statistics(),
+            index=self._index.index.statistics() if self._index is not None else None,
         )
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
 """CPU of the store alone: put + commit + dispatch of messages that are already in memory.
 
-    python tests/bench/bench_store.py [--batch 128] [--body 1024] [--messages 200000] [--queues 8] [--sync] ...
+    python tests/bench/bench_store.py [--batch 128] [--body 1024] [--messages 200000] [--sync] [--no-index] ...
 
 Prints, per message, user + system CPU of this process (helper threads included) as the minimum and the median over
 the rounds, and where it goes: put, commit (join, pwrite, dispatch, statuses), and the pwrite alone measured on the
@@ -80,6 +80,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--queues", type=int, default=8, help="queues that the messages go to in turn")
     parser.add_argument("--sync", action="store_true", help="SYNC_FLUSH (dispatch then happens as flushes arrive)")
+    parser.add_argument("--no-index", action="store_true", help="queues only")
     parser.add_argument("--directory", type=Path, default=None, help="where to make the store (default: TMPDIR)")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="bench-store-", dir=options.directory))
@@ -89,9 +90,10 @@ def main() -> None:
     try:
         for number in range(options.rounds):
             directory = root / str(number)
-            store = MessageStore(
-                StoreConfig(store_path_root_dir=directory, flush_disk_type=flush), lambda: time.time_ns() // 1_000_000
+            config = StoreConfig(
+                store_path_root_dir=directory, flush_disk_type=flush, message_index_enable=not options.no_index
             )
+            store = MessageStore(config, lambda: time.time_ns() // 1_000_000)
             store.load()
             store.start()
             rounds.append(run_round(store, options))

@@ -63,6 +63,7 @@ def test_acknowledged_before_seen(tmp_path: Path) -> None:
         (append,) = it.put(message())
         assert append.status is PutStatus.PUT_OK
         assert (it.bodies(), it.arrivals, disk.loops_writes) == ([], [], 0)
+        assert (it.store.statistics().commit_lag, it.store.statistics().free_buffers) == (append.size, 1)
         assert it.store.record_at(append.physical_offset) is None
         assert disk.waiting.wait(10)
         disk.go.set()
