@@ -24,8 +24,8 @@ HOT_TAIL_BYTES: Final = 64 << 20
 _WORTH_COPYING_BYTES: Final = 16 << 10  # copying what is between two records costs less than another system call
 _LARGE: Final = 1 << 20
 
-Chosen = tuple[int, int, int]
-"""A record that a get wants: physical offset, size, queue offset."""
+Chosen = tuple[int, int]
+"""A record that a get wants: physical offset, size."""
 
 
 class Region(msgspec.Struct, frozen=True, gc=False):
@@ -94,7 +94,7 @@ class LogReads:
         regions: list[Region] = []
         file: MappedFile | None = None
         file_start = file_end = begin = end = 0
-        for physical_offset, size, _ in records:
+        for physical_offset, size in records:
             if physical_offset == end < file_end:
                 end += size
                 continue

@@ -14,7 +14,7 @@ Source: docs/formats.md, "getMessage".
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
 
 import msgspec
@@ -24,7 +24,7 @@ from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.log_reads import Chosen, Copy, LogReads, Region
-from broker.store.record_checks import RecordChecks
+from broker.store.record_checks import ChosenUnit, RecordChecks
 from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
 
 MAX_PULL_BYTES = 128 << 20
@@ -169,7 +169,7 @@ class Reader:
             if self._log.files.gaps:
                 self._drop_missing(scan, known)
             if not scan.is_sound and len(scan.records) > known:
-                self._sift(queue, scan, known)
+                self._sift(queue, scan, known, list(_with_offsets(scan.records[known:], first, units)))
             units_left -= chunk_units
             chunk_units = units_left
 
@@ -179,18 +179,17 @@ class Reader:
         there = [record for record in scan.records[known:] if not is_missing(record[0])]
         if len(there) < len(scan.records) - known:
             scan.records[known:] = there
-            scan.total_bytes = sum(size for _, size, _ in scan.records)
+            scan.total_bytes = sum(size for _, size in scan.records)
             scan.status = GetStatus.MESSAGE_WAS_REMOVING
             scan.is_full = False
 
-    def _sift(self, queue: ConsumeQueue, scan: "_Scan", known: int) -> None:
+    def _sift(self, queue: ConsumeQueue, scan: "_Scan", known: int, chosen: list[ChosenUnit]) -> None:
         """Take back what was chosen since there were `known` records and is not what its unit says."""
-        chosen = scan.records[known:]
         good = self._checks.sift(queue, chosen)
         scan.copies += [copy for _, copy in good]
         if len(good) < len(chosen):
-            scan.records[known:] = [record for record, _ in good]
-            scan.total_bytes = sum(size for _, size, _ in scan.records)
+            scan.records[known:] = [(physical_offset, size) for (physical_offset, size, _), _ in good]
+            scan.total_bytes = sum(size for _, size in scan.records)
             scan.status = GetStatus.MESSAGE_WAS_REMOVING
             scan.is_full = False
 
@@ -208,7 +207,7 @@ class Reader:
         in_memory, on_disk = limits
         records = scan.records
         total = scan.total_bytes
-        offset = scan.next_offset
+        inspected = 0
         for physical_offset, size, tags_code in UNIT.iter_unpack(units):
             if records:
                 most, most_bytes = in_memory if physical_offset >= memory_from else on_disk
@@ -220,12 +219,12 @@ class Reader:
                 if physical_offset >= scan.skip_below:
                     scan.status = GetStatus.NO_MATCHED_MESSAGE
             elif scan.readable_from <= physical_offset <= written - size:
-                records.append((physical_offset, size, offset))
+                records.append((physical_offset, size))
                 total += size
             else:
-                self._note_gone(queue, scan, offset, physical_offset, size)
-            offset += 1
-        scan.next_offset = offset
+                self._note_gone(queue, scan, scan.next_offset + inspected, physical_offset, size)
+            inspected += 1
+        scan.next_offset += inspected
         scan.total_bytes = total
 
     def _note_gone(self, queue: ConsumeQueue, scan: "_Scan", offset: int, physical_offset: int, size: int) -> None:
@@ -241,6 +240,13 @@ class Reader:
         else:
             fault = f"its queue unit says {size} bytes, beyond the log's end"
             self._checks.note_damaged(queue, physical_offset, offset, fault)
+
+
+def _with_offsets(chosen: Sequence[Chosen], first: int, units: bytes | bytearray) -> Iterator[ChosenUnit]:
+    """Chosen records with their queue offsets: they follow each other as their units do, which begin at `first`."""
+    offsets = enumerate(UNIT.iter_unpack(units), first)
+    for record in chosen:
+        yield *record, next(offset for offset, unit in offsets if unit[:2] == record)
 
 
 class _Scan(msgspec.Struct, gc=False):

@@ -25,7 +25,7 @@ import msgspec
 from broker.store.cold_reads import ColdReads
 from broker.store.commit_log import CommitLog
 from broker.store.consume_queue import ConsumeQueue
-from broker.store.log_reads import Chosen, Copy, LogReads
+from broker.store.log_reads import Copy, LogReads
 from broker.store.queue_table import LIGHT_QUEUE_PREFIX
 from broker.store.verified import VerifiedRanges, VerifiedStatistics
 from protocol.record import SMALLEST_RECORD, Damaged, Record, parse, queue_offset_at
@@ -34,6 +34,10 @@ from protocol.record_checksum import is_broken
 log = logging.getLogger(__name__)
 
 _REMEMBERED: Final = 10_000  # damaged records that are not logged again
+
+
+ChosenUnit = tuple[int, int, int]
+"""A unit that a get wants the record of: physical offset, size, queue offset."""
 
 
 class RecordChecksStatistics(msgspec.Struct, frozen=True):
@@ -56,10 +60,10 @@ class RecordChecks:
         self._checked = 0
         self._damaged = 0
 
-    def sift(self, queue: ConsumeQueue, records: Sequence[Chosen]) -> list[tuple[Chosen, Copy]]:
+    def sift(self, queue: ConsumeQueue, records: Sequence[ChosenUnit]) -> list[tuple[ChosenUnit, Copy]]:
         """Those of a queue's records that are what their units say, with their bytes. After ColdRead: call again."""
         believable = [record for record in records if self._is_believable(queue, record)]
-        good: list[tuple[Chosen, Copy]] = []
+        good: list[tuple[ChosenUnit, Copy]] = []
         for record, view in self._views(believable):
             physical_offset, size, queue_offset = record
             self._checked += 1
@@ -73,7 +77,7 @@ class RecordChecks:
                 self.note_damaged(queue, physical_offset, queue_offset, fault)
         return good
 
-    def _is_believable(self, queue: ConsumeQueue, record: Chosen) -> bool:
+    def _is_believable(self, queue: ConsumeQueue, record: ChosenUnit) -> bool:
         """Whether there can be such a record at all: only then are its bytes asked for."""
         physical_offset, size, queue_offset = record
         if self._places.may_hold_record(physical_offset, size):
@@ -82,9 +86,9 @@ class RecordChecks:
             self.note_damaged(queue, physical_offset, queue_offset, f"its queue unit says {size} bytes")
         return False
 
-    def _views(self, records: Sequence[Chosen]) -> Iterator[tuple[Chosen, memoryview]]:
+    def _views(self, records: Sequence[ChosenUnit]) -> Iterator[tuple[ChosenUnit, memoryview]]:
         """Every record with its bytes."""
-        regions = self._places.regions(records)
+        regions = self._places.regions([(physical_offset, size) for physical_offset, size, _ in records])
         copies = iter(self._places.copies(regions))
         rest = memoryview(b"")
         for record in records:
@@ -93,7 +97,7 @@ class RecordChecks:
             yield record, rest[:size]
             rest = rest[size:]
 
-    def _fault(self, queue: ConsumeQueue, record: Chosen, found: Record) -> str | None:
+    def _fault(self, queue: ConsumeQueue, record: ChosenUnit, found: Record) -> str | None:
         physical_offset, size, queue_offset = record
         if found.size != size:
             return f"it has {found.size} bytes, its queue unit says {size}"
