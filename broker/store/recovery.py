@@ -62,8 +62,8 @@ class _Scanned(msgspec.Struct, gc=False):
     first_unit: int
 
 
-class _QueueEndsEarlier(Exception):
-    """A scanned record's queue lacks units of records before the scan."""
+class _BeginsTooLate(Exception):
+    """A scanned record's queue lacks units of records before the scan, or there is no record to begin with."""
 
 
 class Recovery:
@@ -159,8 +159,11 @@ class Recovery:
     def _scan_back_from(self, start: int, dispatch_from: int) -> tuple[int, int]:
         while True:
             try:
-                return self._scan(start, dispatch_from), start
-            except _QueueEndsEarlier as gap:
+                end = self._scan(start, dispatch_from)
+                if self._records or start <= self._log.files.min_offset:
+                    return end, start
+                raise _BeginsTooLate(f"no record at {start}")
+            except _BeginsTooLate as gap:
                 previous = self._log.files.before(start)
                 start = previous.start if previous is not None else self._log.files.min_offset
                 dispatch_from = 0
@@ -250,7 +253,7 @@ class Recovery:
         queue = self._queues.make(record.topic, record.queue_id) if self._gets_unit(record) else None
         if queue is not None:
             if may_go_back and record.queue_offset > queue.next_offset:
-                raise _QueueEndsEarlier(f"queue {record.topic}/{record.queue_id} ends at {queue.next_offset}")
+                raise _BeginsTooLate(f"queue {record.topic}/{record.queue_id} ends at {queue.next_offset}")
             queue.next_offset = max(queue.next_offset, record.queue_offset + 1)
         return self._reput.append_of(record, queue)
 

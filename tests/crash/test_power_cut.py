@@ -10,7 +10,7 @@ pytestmark = pytest.mark.crash
 
 CUTS = int(os.environ.get("SKYLARK_CUTS", "3000"))
 
-# What each seed found, when the harness was as it is now or a little younger.
+# What these seeds found when they were first run; the workload has grown since, so they are seeds like any other now.
 FOUND = {
     4: "units of a killed process were never synced, and the clean stop after it vouched for them",
     5: "records of a killed process were called durable unsynced, and vanished after they were seen",
