@@ -93,8 +93,13 @@ class QueueTable:
         keys = [key for key in self.by_key if key[0] == topic]
         for key in keys:
             self.by_key.pop(key).remove()
-        if keys and os.path.isdir(f"{self._root}/{topic}"):
-            self._files.remove_directory(f"{self._root}/{topic}")
+        directory = f"{self._root}/{topic}"
+        if keys and os.path.isdir(directory):
+            for name in _directories(directory):  # of queues that a cut has left without files
+                if name.isascii() and name.isdigit():
+                    self._files.remove_all(f"{directory}/{name}")
+            if not os.listdir(directory):
+                self._files.remove_directory(directory)
         return len(keys)
 
     def __repr__(self) -> str:

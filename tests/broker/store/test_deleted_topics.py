@@ -210,3 +210,15 @@ def test_a_damaged_file(tmp_path: Path, data: bytes) -> None:
     path.with_suffix(".json.bak").write_bytes(data)
     with pytest.raises(StoreError, match="damaged"):
         Opened(tmp_path)
+
+
+def test_directories_without_files(tmp_path: Path) -> None:
+    """Queues that a cut left empty go too; what is not ours stays, and nobody minds."""
+    (tmp_path / "consumequeue" / "T" / "7").mkdir(parents=True)
+    (tmp_path / "consumequeue" / "U").mkdir()
+    (tmp_path / "consumequeue" / "U" / "README").write_text("mine")
+    with opened(tmp_path) as it:
+        it.put(message(), message(topic="U"))
+        assert (delete(it), delete(it, "U")) == (2, 1)
+        assert not (tmp_path / "consumequeue" / "T").exists()
+        assert os.listdir(tmp_path / "consumequeue" / "U") == ["README"]
