@@ -143,7 +143,6 @@ async def test_answers_arrive_through_the_loop(tmp_path: Path) -> None:
 def test_topic_deleted_while_its_message_waits(tmp_path: Path) -> None:
     """A message whose topic is deleted before its sync is acknowledged, and its queue stays away."""
     with opened(tmp_path, sync=True) as it:
-        it.must_be_sound = False
         it.disk.syncs.clear()
         (append,) = it.put(message())
         assert asyncio.run(it.store.delete_topic("T")) == 1
