@@ -34,7 +34,7 @@ class Round:
         self.latencies: list[int] = []
         self.end_ns = time.perf_counter_ns() + int(options.seconds * 1e9)
         self.done = asyncio.get_running_loop().create_future()
-        self.in_flight = 0
+        self.senders = options.in_flight
 
     def put(self, count: int) -> None:
         """One turn: so many messages, one commit."""
@@ -43,7 +43,6 @@ class Round:
             self.store.put(append)
         self.store.commit()
         begin = time.perf_counter_ns()
-        self.in_flight += count
         self.store.when_settled(lambda: self.settled(count, begin, appends[-1].status))
 
     def settled(self, count: int, begin: int, status: PutStatus) -> None:
@@ -51,10 +50,11 @@ class Round:
         assert status is PutStatus.PUT_OK, status
         now = time.perf_counter_ns()
         self.latencies += [now - begin] * count
-        self.in_flight -= count
         if now < self.end_ns:
             asyncio.get_running_loop().call_soon(self.put, count)
-        elif not self.in_flight:
+            return
+        self.senders -= count
+        if not self.senders:
             self.done.set_result(None)
 
 
@@ -63,6 +63,7 @@ async def run_round(directory: Path, *, written: bool, options: argparse.Namespa
     config = StoreConfig(
         store_path_root_dir=directory,
         flush_disk_type=FlushDiskType.SYNC_FLUSH,
+        message_index_enable=False,
         mapped_file_size_commit_log=options.segment_mib << 20,
     )
     store = MessageStore(config, lambda: time.time_ns() // 1_000_000)
