@@ -314,15 +314,15 @@ class Index:
         current = [file for file in self.files[-1:] if not file.is_full]
         return [*self.take_full(durable), *current]
 
-    def delete_before(self, physical_offset: int) -> int:
-        """Remove files of which the log has no message any more, but never the last. Returns how many went."""
-        count = 0
+    def take_before(self, physical_offset: int) -> list[IndexFile]:
+        """Files of which the log has no message any more, but never the last; they belong to the caller, who removes
+        them."""
+        taken: list[IndexFile] = []
         while len(self.files) > 1 and self.files[0].header.end_offset < physical_offset:
             file = self.files.pop(0)
-            log.info("index file removed path=%s end_offset=%d", file.path, file.header.end_offset)
-            file.remove()
-            count += 1
-        return count
+            file.is_removed = True
+            taken.append(file)
+        return taken
 
     # asking
 

@@ -19,11 +19,13 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, Self
 
 from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.disk import Disk
+from broker.store.helper import Helper
 from broker.store.index import Index, Indexed
 from broker.store.index_file import IndexFile
 from broker.store.mapped_file import MappedFile
@@ -45,9 +47,10 @@ _PROGRESS_BYTES: Final = 1 << 28  # a line for an operator every 256 MiB
 class IndexFeed:
     """Between log and index. `offset` is how far the log is dispatched."""
 
-    def __init__(self, index: Index, commit_log: CommitLog) -> None:
+    def __init__(self, index: Index, commit_log: CommitLog, helper: Helper) -> None:
         self.index = index
         self._log = commit_log
+        self._helper = helper
         self._end = 0  # what lies below that byte of the log is dispatched
         self._steps: Iterator[None] | None = None  # while the index is behind
         self._at = 0  # how far they have come
@@ -55,10 +58,12 @@ class IndexFeed:
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    def of(cls, config: StoreConfig, commit_log: CommitLog, disk: Disk, now_ms: Callable[[], int]) -> Self:
+    def of(
+        cls, config: StoreConfig, commit_log: CommitLog, disk: Disk, now_ms: Callable[[], int], helper: Helper
+    ) -> Self:
         """The feed of a store's index."""
         layout = IndexLayout(config.max_hash_slot_num, config.max_index_num)
-        return cls(Index(config.store_path_root_dir, layout, disk, now_ms, commit_log.flags), commit_log)
+        return cls(Index(config.store_path_root_dir, layout, disk, now_ms, commit_log.flags), commit_log, helper)
 
     # life
 
@@ -159,7 +164,9 @@ class IndexFeed:
 
     def follow(self, log_start: int, _now_ms: int) -> None:
         """The log begins at byte `log_start`: files that only speak of what was before it go."""
-        self.index.delete_before(log_start)
+        for file in self.index.take_before(log_start):
+            log.info("index file deleted path=%s end_offset=%d", file.path, file.header.end_offset)
+            self._helper.submit(partial(_remove, file))
 
     def _catch_up(self) -> Iterator[None]:
         """Add records from where the index ends to where dispatch is, a slice at a time."""
@@ -210,3 +217,11 @@ class IndexFeed:
 
     def __repr__(self) -> str:
         return f"<IndexFeed {self.index!r} behind={self._steps is not None}>"
+
+
+def _remove(file: IndexFile) -> None:
+    """In the helper's thread: freeing the blocks of a large file takes long."""
+    try:
+        file.remove()
+    except OSError as problem:
+        log.warning("index file not removed, the next start finds it again path=%s error=%s", file.path, problem)

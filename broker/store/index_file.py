@@ -200,9 +200,12 @@ class IndexFile:
 
     def sync(self) -> None:
         """Everything put so far is on disk afterwards, and found there. Called by the flusher's thread."""
-        if not self.is_removed:
+        try:
             self._disk.fdatasync(self.fd)
             self._disk.sync_directory(os.path.dirname(self.path))
+        except OSError:
+            if not self.is_removed:  # nothing of a removed file needs to last
+                raise
 
     def stop_writing(self) -> None:
         """Give up the mapping."""
@@ -221,7 +224,7 @@ class IndexFile:
             self._close_fd()
 
     def remove(self) -> None:
-        """Unlink the file; a reader that holds it may finish."""
+        """Unlink the file; a reader that holds it may finish. It may take long: a serving store has a helper do it."""
         self.is_removed = True
         self.close()
         self._disk.unlink(self.path)
@@ -233,9 +236,9 @@ class IndexFile:
             self._close_fd()
 
     def _close_fd(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def __repr__(self) -> str:
         return f"<IndexFile {self.path} items={self.header.next_item - 1}/{self.layout.items - 1}>"

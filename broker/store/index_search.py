@@ -43,7 +43,7 @@ def search(files: Sequence[IndexFile], wanted: Wanted, read: Read) -> Steps[list
     found: list[int] = []
     for file in reversed(files):
         header = file.header
-        if header.begin_timestamp <= wanted.end and header.end_timestamp >= wanted.begin:
+        if header.begin_timestamp <= wanted.end and header.end_timestamp >= wanted.begin and not file.is_removed:
             file.hold()
             try:
                 yield from _search_file(file, wanted, read, found)
