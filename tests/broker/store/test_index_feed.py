@@ -250,3 +250,24 @@ async def test_keys_do_not_wait_for_more(tmp_path: Path) -> None:
         assert it.store._index.index.waiting == 9
         await until(lambda: it.store._index is not None and it.store._index.index.waiting == 0)
         assert_finds_all(it, 3)
+
+
+def test_files_follow_the_log(tmp_path: Path) -> None:
+    """What the log gave up is not found, and the files that only spoke of it go; a search under way finds its end."""
+    with opened(tmp_path) as it:
+        fill(it)
+        index = it.store._index
+        assert index is not None
+        assert found(it, "U0") == [0]
+        first = index.index.files[0]
+        for file in index.index.files[:3]:
+            file.hold()
+        index.follow(first.header.end_offset + 1, 0)
+        it.store._helper.shutdown()
+        assert len(index_files(tmp_path)) == 9
+        assert found(it, "U0") == []
+        assert first.item(1)[1] == 0
+        first.release()
+        assert first.fd == -1
+        assert found(it, "U599") == [599]
+        it.must_be_sound = False
