@@ -285,7 +285,7 @@ def failures(
     if jobs <= 1:
         yield from map(of, seeds)
         return
-    with multiprocessing.Pool(jobs) as pool:
+    with multiprocessing.Pool(jobs, maxtasksperchild=20) as pool:  # a cut process leaves descriptors behind
         yield from pool.imap_unordered(of, seeds, chunksize=50)
 
 
