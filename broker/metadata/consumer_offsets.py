@@ -109,8 +109,10 @@ class ConsumerOffsetTable:
         return self._committed
 
     def remove_topic(self, topic: str) -> None:
-        """Forget what every group had committed of a deleted topic."""
+        """Forget what every group had committed and pulled of a deleted topic."""
         prefix = topic + SEPARATOR
+        for key in [key for key in self._pulled if key.startswith(prefix)]:
+            del self._pulled[key]
         for key in [key for key in self._committed if key.startswith(prefix)]:
             del self._committed[key]
             self._texts.pop(key, None)

@@ -85,7 +85,9 @@ def test_a_deleted_topic_takes_its_offsets_along(offsets: ConsumerOffsetTable) -
         offsets.commit("h", topic, 0, 5)
     offsets.encode()
     offsets.commit("g", "t", 1, 5)
+    offsets.note_pull("g", "t", 1, 9)
     offsets.remove_topic("t")
+    assert offsets.pulled("g", "t", 1) is None
     assert set(offsets.table()) == {"t2@g", "t2@h", "%RETRY%t@g", "%RETRY%t@h"}
     assert table(offsets.encode()).table() == offsets.table()
 
