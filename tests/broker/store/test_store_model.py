@@ -3,15 +3,21 @@
 import shutil
 import tempfile
 from collections import defaultdict
+from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.store.append import PutStatus
+from broker.store.append import Append, PutStatus
+from broker.store.message_store import MessageStore
 from broker.store.reading import GetStatus
-from tests.harness.stores import Opened, message, records_of
+from tests.harness.simulated_disk import SimulatedDisk
+from tests.harness.stepped_helpers import stepped_helpers
+from tests.harness.stores import Clock, Opened, config_of, message, records_of
 
 QUEUES = st.tuples(st.sampled_from(["T", "U"]), st.integers(0, 2))
 SIZES = st.one_of(st.integers(0, 200), st.integers(5_000, 20_000))
@@ -91,3 +97,80 @@ class StoreModel(RuleBasedStateMachine):
 
 TestStoreModel = StoreModel.TestCase
 TestStoreModel.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+
+
+class CutModel(RuleBasedStateMachine):
+    """SYNC_FLUSH on a disk that forgets: after a cut each queue is a beginning of what was sent, and no acknowledged
+    message is missing from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resources = ExitStack()
+        self.helpers = self.resources.enter_context(stepped_helpers())
+        scratch = tempfile.mkdtemp(prefix="cut-model-")
+        self.resources.callback(shutil.rmtree, scratch)
+        self.disk = SimulatedDisk(Path(scratch))
+        self.clock = Clock()
+        self.config = config_of(Path(scratch) / "store", sync=True, mapped_file_size_commit_log=4096)
+        self.queues: defaultdict[tuple[str, int], list[Append]] = defaultdict(list)
+        self.counter = 0
+        self.open()
+
+    def open(self) -> None:
+        self.store = MessageStore(self.config, self.clock, disk=self.disk)
+        self.store.load()
+        for queue, sent in self.queues.items():
+            kept = self.store.max_offset(*queue) or 0
+            assert kept >= sum(append.status is PutStatus.PUT_OK for append in sent)
+            del sent[kept:]
+            for append in sent:
+                append.status = PutStatus.PUT_OK  # a recovery made it last
+        self.store.start()
+
+    @rule(turn=st.lists(st.tuples(QUEUES, st.integers(0, 900)), min_size=1, max_size=6))
+    def put(self, turn: list[tuple[tuple[str, int], int]]) -> None:
+        for queue, size in turn:
+            self.counter += 1
+            append = message((b"%d:" % self.counter).ljust(size, b"."), *queue)
+            self.store.put(append)
+            self.queues[queue].append(append)
+        self.store.commit()
+
+    @rule()
+    def flush(self) -> None:
+        self.helpers.sync(self.helpers.flushers[0])
+        self.store.step(self.clock.now_ms)
+
+    @rule(step_ms=st.integers(0, 4_000))
+    def time_passes(self, step_ms: int) -> None:
+        self.clock.now_ms += step_ms
+        self.flush()
+        self.helpers.sync(self.helpers.flushers[1])
+
+    @rule(seed=st.integers(0, 1 << 32), is_cut=st.booleans())
+    def end_and_start(self, seed: int, is_cut: bool) -> None:
+        self.helpers.forget(self.store)
+        if is_cut:
+            self.disk.cut(Random(seed))
+        self.open()
+
+    @rule()
+    def stop_and_start(self) -> None:
+        self.store.close()
+        self.helpers.forget(self.store)
+        self.open()
+
+    @invariant()
+    def bodies_agree(self) -> None:
+        for queue, sent in self.queues.items():
+            result = self.store.get(*queue, 0, 32)
+            found = [bytes(record.body) for record in records_of(result)]
+            assert found == [bytes(append.body) for append in sent[: len(found)]]
+
+    def teardown(self) -> None:
+        self.helpers.forget(self.store)
+        self.resources.close()
+
+
+TestCutModel = pytest.mark.crash(CutModel.TestCase)
+TestCutModel.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
