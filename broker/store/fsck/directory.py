@@ -19,13 +19,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from broker.store.deleted_topics import DELETED_TOPICS_FILE
 from broker.store.fsck.findings import Finding, Findings, OnProgress, no_progress
 from broker.store.fsck.index import IndexCheck
 from broker.store.fsck.log import LogCheck
 from broker.store.fsck.queues import QueueCheck
 from broker.store.fsck.sizes import Sizes
 from broker.store.fsck.state import (
-    DELETED_TOPICS_FILE,
     TOPICS_FILE,
     check_checkpoint,
     check_small_files,

@@ -19,7 +19,6 @@ from protocol.javajson import loads
 
 TABLE_SUFFIX: Final = ".json"
 TOPICS_FILE: Final = "topics.json"
-DELETED_TOPICS_FILE: Final = "deletedTopics.json"
 _LARGEST_TABLE: Final = 1 << 30
 _CHECKPOINT_FIELDS_SIZE: Final = 40
 _LOCK_SIZE: Final = 4
