@@ -147,8 +147,8 @@ class QueueFiles:
         self._dirty_directories[os.path.dirname(path)] = None
 
     def remove_all(self, directory: str) -> None:
-        """Remove a queue's directory with its files."""
-        for name in sorted(os.listdir(directory)):
+        """Remove a queue's directory with its files, the first one last: what a cut leaves begins where it began."""
+        for name in sorted(os.listdir(directory), reverse=True):
             self.remove(f"{directory}/{name}")
         self.remove_directory(directory)
 
