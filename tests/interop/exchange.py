@@ -10,15 +10,16 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from broker.store.config import StoreConfig
 from protocol.codes import RequestCode, SystemTopic
 from protocol.message import BatchRecord, MessageExt, encode_batch
 from protocol.record import decode
 from tests.harness.raw import Answer, RawClient
-from tests.harness.stores import message, opened
+from tests.harness.stores import config_of, message, opened
 from tests.interop.drivers import Received
 
 ORDERS, EVENTS, JAVA, DELAYED, ODD = (
@@ -39,6 +40,13 @@ SIZES: Final = {
     "maxIndexNum": 1_000,
 }
 """Small enough that log, queues and index roll many times."""
+
+STORE_SIZES: Final[dict[str, Any]] = {
+    "mapped_file_size_commit_log": SIZES["mappedFileSizeCommitLog"],
+    "mapped_file_size_consume_queue": SIZES["mappedFileSizeConsumeQueue"],
+    "max_hash_slot_num": SIZES["maxHashSlotNum"],
+    "max_index_num": SIZES["maxIndexNum"],
+}
 
 SIZE_100_KIB: Final = 100 << 10
 COMPRESSED: Final = 1
@@ -204,15 +212,14 @@ def acknowledged(ext: Mapping[str, object], properties: dict[str, str], body: by
     )
 
 
+def store_config(root: Path) -> StoreConfig:
+    """The settings under which such a store is opened."""
+    return config_of(root, **STORE_SIZES)
+
+
 def put_delayed(root: Path, ledger: Ledger) -> None:
     """Delayed messages, put as a broker stores them: the daemon takes none before it can deliver them."""
-    with opened(
-        root,
-        mapped_file_size_commit_log=SIZES["mappedFileSizeCommitLog"],
-        mapped_file_size_consume_queue=SIZES["mappedFileSizeConsumeQueue"],
-        max_hash_slot_num=SIZES["maxHashSlotNum"],
-        max_index_num=SIZES["maxIndexNum"],
-    ) as it:
+    with opened(root, **STORE_SIZES) as it:
         it.clock.now_ms = int(time.time() * 1000)
         for level in (*LEVELS_SOON, LEVEL_TWO_HOURS):
             for i in range(20):

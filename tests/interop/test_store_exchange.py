@@ -15,7 +15,9 @@ from typing import NamedTuple
 import pytest
 
 from protocol.codes import RequestCode
+from protocol.record import decode
 from tests.harness.raw import RawClient
+from tests.harness.sound import assert_sound
 from tests.interop.brokers import LOOPBACK, BrokerUnderTest, free_ports, running_broker, until
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import Question, Received, Sent, Stage
@@ -33,6 +35,7 @@ from tests.interop.exchange import (
     pull_all,
     pull_queue,
     put_delayed,
+    store_config,
 )
 from tests.interop.plan import Order, thousand_orders
 
@@ -111,9 +114,11 @@ def test_a_store_goes_there_and_back(
     with ours(tmp_path / "again", root, written.ports), raw(written.ports) as client:
         assert all_bounds(client) == bounds
         assert ledger_differences(client, ledger) == []
+        assert not_found(client, ledger) == []
         assert end == KILLED or committed(client, ORDERS) == COMMITTED
         Writer(client, ledger, "again").orders(8)
         assert ledger_differences(client, ledger) == []
+    assert_sound(root, store_config(root))
     measured.append(f"store exchange: {end} store there ({version}) and back in {time.monotonic() - begun:.2f} s")
 
 
@@ -212,6 +217,20 @@ class staged:  # noqa: N801
 
     def __exit__(self, *_: object) -> None:
         self._stage.stop()
+
+
+def not_found(client: RawClient, ledger: Ledger) -> list[str]:
+    """Messages that ours does not give by their first key and by their offset id."""
+    missing = []
+    for n, message in ledger.messages.items():
+        ext = {"topic": message.topic, "key": message.first_key, "maxNum": 64, "beginTimestamp": 0}
+        answers = [client.call(RequestCode.QUERY_MESSAGE, ext | {"endTimestamp": 1 << 60})] if message.first_key else []
+        if message.place:
+            offset = int(message.place[-16:], 16)
+            answers.append(client.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset}))
+        names = [{found.properties.get("n") for found in decode(answer.body)} for answer in answers]
+        missing += [n for found in names if n not in found]
+    return missing
 
 
 def ledger_differences(client: RawClient, ledger: Ledger) -> list[str]:
