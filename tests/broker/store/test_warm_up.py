@@ -12,7 +12,6 @@ import pytest
 from broker.store import locked_memory
 from tests.harness.stores import SEGMENT_BYTES, message, opened
 
-
 BIG = b"x" * (SEGMENT_BYTES - 150)
 
 
