@@ -131,7 +131,7 @@ class Index:
             reason = "damaged or empty"
         elif before is not None and file.header.begin_offset < before.header.end_offset:
             reason = "begins before the one before it ends"
-        elif trusted_to is not None and not (file.is_full and end <= trusted_to):
+        elif trusted_to is not None and not (file.is_full and 0 < end <= trusted_to):  # 0: a head that was lost
             reason = "not known to be on disk whole"
         elif trusted_to is not None and before is not None and before.header.end_timestamp == trusted_to:
             reason = "ends in the same millisecond as one that is known to be on disk"
