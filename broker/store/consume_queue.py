@@ -266,8 +266,10 @@ class ConsumeQueue:
             self.physical_end = unit[0] + unit[1]
 
     def distrust(self, offset: int) -> None:
-        """Units from `offset` on may be another process's, and not synced: the next flush covers them."""
+        """Units from `offset` on, and files gone, may be another process's work, and not synced: the next flush covers
+        them."""
         size = self._files.file_size
+        self._files.distrust_directory(self._directory)
         if self.first_start >= 0:
             begin = offset * UNIT_SIZE // size * size
             for start in range(max(begin, self.first_start), self.last_start + 1, size):

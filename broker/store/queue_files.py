@@ -24,7 +24,7 @@ from broker.store.helper import Helper
 log = logging.getLogger(__name__)
 
 PAGE_BYTES: Final = 4096
-_DIRECTORIES: Final = 4  # above a segment: queue, topic, consumequeue, and the store's root
+_DIRECTORIES: Final = 4  # queue, topic, consumequeue, and the store's root
 
 
 class DirtyFile:
@@ -120,11 +120,14 @@ class QueueFiles:
         return cleared
 
     def distrust(self, path: str) -> None:
-        """Someone else wrote it, or made it, and may not have synced it: it counts as written just now."""
+        """Someone else wrote it and may not have synced it: it counts as written just now."""
         self._dirty.setdefault(path, 0)
+
+    def distrust_directory(self, directory: str) -> None:
+        """Someone else made or removed files there, or made it, and may not have synced that."""
         for _ in range(_DIRECTORIES):
-            path = os.path.dirname(path)
-            self._dirty_directories[path] = None
+            self._dirty_directories[directory] = None
+            directory = os.path.dirname(directory)
 
     def expire(self, paths: list[str], helper: Helper) -> "Future[None]":
         """Have segments of one queue unlinked by a helper thread, in order, each lasting before the next."""
