@@ -28,7 +28,7 @@ from broker.store.mapped_file import MappedFile
 from broker.store.queue_table import QueueTable
 from broker.store.reput import Reput, has_unit
 from protocol.disk import FILLER_RECORD_SIZE, Checkpoint
-from protocol.record import Blank, Damaged, Parsed, Record, parse
+from protocol.record import BLANK, MAGIC_BLANK, Blank, Damaged, Parsed, Record, parse
 from protocol.record_checksum import is_sealed
 
 log = logging.getLogger(__name__)
@@ -265,8 +265,12 @@ class Recovery:
             for record in self._records_of(segment, at):
                 yield record
                 at = record.position + record.size
-            if not isinstance(parse(segment.view, at), Blank):
+            blank = parse(segment.view, at)
+            if not isinstance(blank, Blank):
                 return
+            if blank.size != segment.size - at:  # torn; its magic is all that a reader goes by
+                log.warning("blank mended path=%s position=%d size=%d", segment.path, at, blank.size)
+                segment.write(BLANK.pack(segment.size - at, MAGIC_BLANK), at)
             segment, at = self._log.files.at_or_behind(segment.end), 0
         self._reason = "last segment is closed"
 

@@ -21,6 +21,7 @@ FOUND = {
     361: "the store's directory was made by a killed process and never synced",
     1053: "a torn unit counted as that of a later record",
     225: "a deleted queue's first file went first, and the rest of it became a queue that begins later",
+    17930: "a torn blank was stepped over and left torn",
     730: "an index file whose head was lost counted as covered by the checkpoint",
     7120: "files that a killed recovery removed came back behind the next clean stop",
     3489: "a state file renamed by a killed process was served, then lost",
