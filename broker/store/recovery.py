@@ -328,7 +328,8 @@ class Recovery:
             return False
         segment = self._log.files.find(unit[0])
         found = parse(segment.view, unit[0] - segment.start, check_body=False) if segment is not None else None
-        return isinstance(found, Record) and (found.topic, found.queue_id) == (queue.topic, queue.queue_id)
+        place = queue.topic, queue.queue_id, unit[1]
+        return isinstance(found, Record) and (found.topic, found.queue_id, found.size) == place
 
     def _finish_queues(self) -> None:
         for queue in self._queues.by_key.values():
