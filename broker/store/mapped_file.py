@@ -74,6 +74,13 @@ class MappedFile:
             if not self.is_deleted:  # of a deleted segment nothing needs to last
                 raise
 
+    def distrust_cache(self) -> None:
+        """Have what is read next come from the disk: after a failed sync the page cache shows what never got there.
+
+        Pages that are still to be written stay, and so do mapped ones: to be called before the first look.
+        """
+        os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def zero(self, begin: int, end: int | None = None) -> int:
         """Clear bytes [begin, end) where anything is stored; what was never written is left unwritten.
 

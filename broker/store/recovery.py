@@ -10,6 +10,9 @@ record scanned; a record that is dispatched twice writes the same unit to the sa
 be cut and run again. If a record's queue turns out to end before it, units from before the scan are missing: the
 scan starts over one segment earlier.
 
+A log that did not end cleanly is read from the disk and not from the page cache, which after a failed sync shows what
+never got there.
+
 Source: docs/formats.md, "Recovery".
 """
 
@@ -151,6 +154,7 @@ class Recovery:
         """The last segment whose first record is older than everything the checkpoint vouches for."""
         limit = min(checkpoint.physic_timestamp, checkpoint.logics_timestamp) - CHECKPOINT_MARGIN_MS
         for segment in reversed(self._log.files.segments):
+            segment.distrust_cache()
             first = parse(segment.view, 0, check_body=False)
             if isinstance(first, Record) and 0 < first.store_timestamp <= limit:
                 return segment.start
@@ -165,6 +169,8 @@ class Recovery:
                 raise _BeginsTooLate(f"no record at {start}")
             except _BeginsTooLate as gap:
                 previous = self._log.files.before(start)
+                if previous is not None:
+                    previous.distrust_cache()
                 start = previous.start if previous is not None else self._log.files.min_offset
                 dispatch_from = 0
                 log.warning("%s, scanning one segment more from=%d", gap, start)
@@ -234,11 +240,11 @@ class Recovery:
         if self._start == 0 and record.queue_offset > 0 and not self._has_passed_gap:
             return False
         unit = queue.unit(record.queue_offset) if queue is not None else None
-        if unit is None or not self._log.files.min_offset <= unit[0] < record.physical_offset:
+        if unit is None or not unit[1] or not self._log.files.min_offset <= unit[0] < record.physical_offset:
             return True
         segment = self._log.files.find(unit[0])
         found = parse(segment.view, unit[0] - segment.start, check_body=False) if segment is not None else None
-        return not isinstance(found, Record) or _place(found) != _place(record)
+        return not isinstance(found, Record) or _place(found) != _place(record) or not self._gets_unit(found)
 
     def _begins_again(self, record: Record, scanned: _Scanned | None) -> bool:
         """Whether the topic was deleted and made again: then its unit was there already, or a next record follows."""

@@ -23,6 +23,7 @@ FOUND = {
     225: "a deleted queue's first file went first, and the rest of it became a queue that begins later",
     17930: "a torn blank was stepped over and left torn",
     22974: "a unit of zeros counted as that of the record at offset 0",
+    30090: "a unit of zeros led to a deleted topic's record, and a topic made again ended the log",
     730: "an index file whose head was lost counted as covered by the checkpoint",
     7120: "files that a killed recovery removed came back behind the next clean stop",
     3489: "a state file renamed by a killed process was served, then lost",

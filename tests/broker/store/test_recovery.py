@@ -3,11 +3,13 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from broker.store.append import PutStatus
 from broker.store.errors import StoreError
+from broker.store.mapped_file import MappedFile
 from broker.store.message_store import MessageStore
 from protocol.disk import UNIT, Checkpoint, offset_file_name
 from tests.harness.stores import Clock, Opened, config_of, message, opened
@@ -75,6 +77,21 @@ def test_crash_reopen_finds_everything(tmp_path: Path) -> None:
         (append,) = again.put(message(b"9" * 200))
         assert append.queue_offset == 250
         assert len(again.bodies()) == 251
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_after_a_crash_the_disk_is_asked_and_not_the_cache(tmp_path: Path, crashed: bool) -> None:
+    """What a failed sync never wrote may still stand in the page cache: a recovery does not take it for the truth."""
+    it = filled(tmp_path, 500)
+    if crashed:
+        it.crash()
+    else:
+        it.store.close()
+    distrusted: list[int] = []
+    with patch.object(MappedFile, "distrust_cache", lambda segment: distrusted.append(segment.start)), opened(tmp_path):
+        pass
+    assert distrusted == (sorted(distrusted, reverse=True) if crashed else [])
+    assert (0 in distrusted) is crashed
 
 
 def test_checkpoint_shortens_the_scan(tmp_path: Path) -> None:
