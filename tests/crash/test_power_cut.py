@@ -24,6 +24,7 @@ FOUND = {
     17930: "a torn blank was stepped over and left torn",
     22974: "a unit of zeros counted as that of the record at offset 0",
     30090: "a unit of zeros led to a deleted topic's record, and a topic made again ended the log",
+    45977: "a record torn to store time 0 gives an index file no beginning: the check expected seconds all the same",
     730: "an index file whose head was lost counted as covered by the checkpoint",
     7120: "files that a killed recovery removed came back behind the next clean stop",
     3489: "a state file renamed by a killed process was served, then lost",

@@ -149,9 +149,9 @@ class IndexCheck:
         self._check_seconds(index, numbers[agrees], items[agrees], times[places])
 
     def _check_seconds(self, index: IndexOnDisk, numbers: Numbers, items: Items, times: Numbers) -> None:
-        """Item 1 may count from another beginning, that of the file before."""
+        """Item 1 may count from another beginning, that of the file before; without a beginning all say 0."""
         begin = index.header.begin_timestamp
-        expected = np.clip((times - begin) // 1000, 0, (1 << 31) - 1)
+        expected = np.clip((times - begin) // 1000, 0, (1 << 31) - 1 if begin > 0 else 0)
         if len(numbers) and numbers[0] == 1:
             index.first_time = int(times[0])
         if len(numbers) and numbers[-1] == index.count:
