@@ -2,11 +2,11 @@
 
 `step(now_ms)` does at most a little: every `cleanResourceInterval` it looks how full the disk is and asks the rules
 (`broker/store/retention.py`) what this round may take; then one segment leaves per `deleteCommitLogFilesInterval`,
-until the round is used up or the oldest is not due. The last one never leaves, nor what is not flushed and dispatched.
+until the round is used up or the oldest is not due. The last one never leaves, nor what is not flushed.
 Deleting begins a minute after the first step, so that a start under a wrong clock or setting can be stopped.
 
 A segment leaves the log at once, on the loop; its file goes in a helper thread (`broker/store/removal.py`). Queues and
-index follow at their own pace, since nothing reads behind the log's start whether they did or not.
+index follow at their own pace behind it, since nothing reads behind the log's start whether they did or not.
 
 Source: docs/formats.md, "Retention".
 """
@@ -73,7 +73,7 @@ class Cleaner:
         self._deleted = 0
 
     def step(self, now_ms: int, measure: Callable[[], DiskUsage], settled: Callable[[], int]) -> None:
-        """What is due by now. `settled()`: everything below that byte of the log is flushed and dispatched."""
+        """What is due by now. `settled()`: below that byte of the log everything is flushed, queues too."""
         if self._first_round_ms < 0:
             self._first_round_ms = now_ms + FIRST_ROUND_MS
         self._removal.step(now_ms)
@@ -85,7 +85,7 @@ class Cleaner:
                 log.warning("disk not measured error=%s", problem)
         if self._left and now_ms >= self._next_delete_ms and self._removal.is_ready:
             self._delete_first(now_ms, settled())
-        for follower in self._followers:
+        for follower in self._followers if self._removal.is_ready else ():  # else a cut may bring the segment back
             follower.follow(self._files.min_offset, now_ms)
 
     def _look(self, now_ms: int, usage: DiskUsage) -> None:

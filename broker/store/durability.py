@@ -125,8 +125,10 @@ class Durability:
 
     @property
     def settled(self) -> int:
-        """Everything below that byte of the log is flushed and dispatched: nobody needs its segment any more."""
-        return 0 if self._reput.failed else min(self.log.done.end, self._reput.offset)
+        """Everything below that byte of the log is flushed, and so are its queues, which without their units would be
+        numbered anew: nobody needs its segment any more."""
+        flusher = self._queue_flusher
+        return 0 if self._reput.failed or flusher is None else min(self.log.done.end, flusher.done.end)
 
     def step(self, now_ms: int) -> None:
         """What is due by now: answers of the flusher, overdue waiters, queues to flush or to try again."""
@@ -164,7 +166,9 @@ class Durability:
         vouched = msgspec.structs.replace(
             vouched, physic_timestamp=max(vouched.physic_timestamp, self.log.done.timestamp)
         )
+        end = self._queue_flusher.done.end
         if not self._queue_files.statistics().dirty_files and not self._reput.failed:
+            end = self._reput.offset
             logics = max(vouched.logics_timestamp, self._reput.last_store_timestamp)
             vouched = msgspec.structs.replace(vouched, logics_timestamp=logics)
         for index_file in index_files:
@@ -173,8 +177,8 @@ class Durability:
         if vouched != self._vouched:
             self._vouched = vouched
             files.append(CheckpointWrite(self._checkpoint, vouched))
-        if files:
-            self._queue_flusher.submit(Target(self._reput.offset, self._reput.last_store_timestamp, files))
+        if files or end > self._queue_flusher.done.end:
+            self._queue_flusher.submit(Target(end, self._reput.last_store_timestamp, files))
 
     def __repr__(self) -> str:
         return f"<Durability {self.log!r}>"

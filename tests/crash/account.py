@@ -1,10 +1,12 @@
 """What a store owes: the account of what was sent, acknowledged and seen, held against what is there after a crash.
 
     prefix     the log holds the first n records that were written, in their order, and nothing else
+    start      of these n, only records of segments that the store gave up are missing; what was gone stays gone
     floor      n covers everything that was acknowledged under SYNC_FLUSH, that a consumer saw under it, that a flusher
                called durable, and that an earlier recovery found after a power cut
-    queues     each has exactly one unit for each of its records in the log, gapless, at its queue offset
-    index      its items are the keys of the log's records, each once, in order
+    queues     each has exactly one unit for each of its records in the log, gapless, at its queue offset; it begins
+               with the first of them, and goes on behind the last that it ever had
+    index      its items are the keys of the log's records, each once, in order; before them, some of records given up
     state      a state file holds what was saved last, or a save that was under way
 
 Below the floor a record is compared whole. Above it, what tears in a record's head cannot be seen in this format
@@ -75,6 +77,9 @@ class Account:
     def __init__(self, *, is_sync: bool) -> None:
         self._is_sync = is_sync
         self._log: list[Stored] = []
+        self._gone: list[Stored] = []  # records in front of the log
+        self._start = 0  # where the log began at the last check
+        self._given_up = 0  # where it may begin by now
         self._floor = 0
         self._unsynced_floor = 0  # what a process may lose by its own end: nothing that was written
         self._waiting: list[Append] = []
@@ -143,6 +148,10 @@ class Account:
         tried = self._deletions[topic]
         self._deletions[topic] = [end] if end else tried[:-1]
 
+    def expire(self, start: int) -> None:
+        """The store lets its log begin there; until the next start nobody says whether that lasts."""
+        self._given_up = max(self._given_up, start)
+
     def save(self, number: int) -> None:
         """A save of the state file is about to begin."""
         self._saves.append(number)
@@ -162,6 +171,11 @@ class Account:
         """AssertionError with what does not hold, for a store that was just loaded."""
         floor = max(self._floor, self._unsynced_floor)
         records = log_of(store)
+        start = store.min_physical_offset
+        assert self._start <= start <= self._given_up, f"begins at {start}, not {self._start} to {self._given_up}"
+        self._start = self._given_up = start
+        self._gone += [record for record in self._log if record.at < start]
+        self._log = [record for record in self._log if record.at >= start]
         for owed, found in zip(self._log, records, strict=False):
             assert (found.at, found.size, found.body) == (owed.at, owed.size, owed.body), f"{found} instead of {owed}"
             if owed.end <= floor:
@@ -173,9 +187,14 @@ class Account:
         assert not lost, f"lost below {floor}: {lost[0]}"
         self._log = records
         self._unsynced_floor = max(floor, records[-1].end if records else 0)
-        for topic in {record.topic for record in records} | {queue.topic for queue in store._queues.by_key.values()}:
-            self._check_topic(store, topic, [record for record in records if record.topic == topic])
-        assert items_of(store) == keys_of(records)
+        every = [*self._gone, *records]
+        for topic in {record.topic for record in every} | {queue.topic for queue in store._queues.by_key.values()}:
+            self._check_topic(store, topic, [record for record in every if record.topic == topic])
+        items = items_of(store)
+        assert [item for item in items if item[1] >= start] == keys_of(records)
+        gone = iter(keys_of(self._gone))
+        assert all(item in gone for item in items if item[1] < start), "items of no record, or out of order"
+        assert items == sorted(items, key=lambda item: item[1])
         log_end = store.max_physical_offset
         self._deletions = {topic: [min(end, log_end) for end in ends] for topic, ends in self._deletions.items()}
 
@@ -192,8 +211,7 @@ class Account:
                 return
         raise problems[-1]
 
-    @staticmethod
-    def _check_queues(store: MessageStore, topic: str, records: list[Stored]) -> None:
+    def _check_queues(self, store: MessageStore, topic: str, records: list[Stored]) -> None:
         expected: dict[tuple[str, int], list[Stored]] = {}
         for record in records:
             if has_unit(record.sys_flag):
@@ -201,9 +219,14 @@ class Account:
         for key, queue in store._queues.by_key.items():
             if key[0] != topic:
                 continue
-            owed = expected.pop(key, [])
-            assert (queue.min_offset, queue.end, queue.next_offset) == (0, len(owed), len(owed)), f"{queue!r}: {owed}"
-            for offset, record in enumerate(owed):
+            ever = expected.pop(key, [])
+            owed = [record for record in ever if record.at >= self._start]
+            end = ever[-1].queue_offset + 1 if ever else 0
+            begin = owed[0].queue_offset if owed else end
+            assert len(owed) == end - begin, f"a gap in {queue!r}: {owed}"
+            assert begin == 0 or len(owed) < len(ever), f"begins in the middle: {queue!r}: {owed}"
+            assert (queue.min_offset, queue.end, queue.next_offset) == (begin, end, end), f"{queue!r}: {ever}"
+            for offset, record in enumerate(owed, begin):
                 unit = queue.unit(offset)
                 assert unit is not None
                 assert (record.queue_offset, unit[:2]) == (offset, (record.at, record.size)), f"{queue!r} at {offset}"

@@ -3,9 +3,9 @@
     python -m tests.crash.power_cut --seeds 1000000 --jobs 2      a summary at the end, failing seeds as they come
     python -m tests.crash.power_cut --seed 4711                   that one alone, telling every step
 
-A life sends, reads, lets flushers run, saves a state file, and ends at a system call chosen by the seed, on a disk that
-then forgets what was not synced (tests/harness/simulated_disk.py). The next life opens what is left; that recovery may
-itself be cut, three times over. `Life` keeps the account; `tests.crash.account` says what must hold.
+A life sends, reads, lets flushers run, saves a state file, may give up old segments, and ends at a system call chosen
+by the seed, on a disk that then forgets what was not synced (tests/harness/simulated_disk.py). The next life opens what
+is left; that recovery may itself be cut, three times over. `Account` (tests/crash/account.py) says what must hold.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from random import Random
 from typing import Final
 
 from broker.store.append import Append, PutStatus
+from broker.store.cleaner import FIRST_ROUND_MS
 from broker.store.message_store import MessageStore
 from broker.store.state_file import StateFile
 from protocol.message import tags_code
@@ -36,6 +37,7 @@ from tests.harness.stores import Clock, config_of, message
 MEMORY: Final = Path("/dev/shm")
 NESTED_CUTS: Final = 3
 QUEUES: Final = [("A", 0), ("A", 1), ("B", 0), ("B-1", 2)]
+CROWDED: Final = 88  # percent: what is not due goes too, messages are still accepted
 _PREPARED, _ROLLBACK = 4, 12
 
 
@@ -44,6 +46,8 @@ class Run:
 
     def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, tell: Callable[[str], None]) -> None:
         self.rng = rng = Random(seed)
+        self.expiry_rng = Random(f"expiry {seed}")  # its own, so that it changes nothing in lives without an expiry
+        self.expiry_chance = 0.1 if self.expiry_rng.random() < 0.3 else 0.0
         self.helpers = helpers
         self.tell = tell
         self.clock = Clock()
@@ -153,6 +157,8 @@ class Run:
         for _ in range(steps):
             (action,) = rng.choices(list(self._actions), list(self._actions.values()))
             action()
+            if self.expiry_rng.random() < self.expiry_chance:
+                self._expire()
         if rng.random() < 0.3:
             self.store.close()
             self.account.stopped()
@@ -201,7 +207,7 @@ class Run:
         topic, queue_id = self.rng.choice(QUEUES)
         begin = self.store.min_offset(topic, queue_id)
         end = self.store.max_offset(topic, queue_id)
-        if end:
+        if end and begin != end:
             offset = self.rng.randint(begin or 0, end - 1)
             self.account.seen(self.store.get(topic, queue_id, offset, 32), offset)
             self.tell(f"got {topic}/{queue_id} from {offset} of {end}")
@@ -221,8 +227,14 @@ class Run:
             self.helpers.sync(flusher)
         finally:
             self.disk.before_call = lambda call, path: None
-        self.store.step(self.clock.now_ms)
+        self._step()
         self.account.settled(self.helpers.flushers[0].done.end)
+
+    def _step(self) -> None:
+        try:
+            self.store.step(self.clock.now_ms)
+        finally:
+            self.account.expire(self.store.min_physical_offset)
 
     def _allocate(self) -> None:
         self.helpers.make_segments()
@@ -230,7 +242,24 @@ class Run:
 
     def _pass_time(self) -> None:
         self.clock.now_ms += self.rng.choice((1, 200, 1_100, 4_000, 61_000))
-        self.store.step(self.clock.now_ms)
+        self._step()
+
+    def _expire(self) -> None:
+        """The disk is crowded for a while: the oldest segments go, one slow call at a time, and what follows them."""
+        rng = self.expiry_rng
+        self._step()
+        self.clock.now_ms += FIRST_ROUND_MS
+        if rng.random() < 0.7:
+            self.helpers.sync(self.helpers.flushers[0])
+        self.disk.used = CROWDED
+        for _ in range(rng.randint(1, 12)):
+            self._step()
+            if rng.random() < 0.7:
+                self.helpers.make_calls()
+            self.clock.now_ms += self.config.delete_commit_log_files_interval
+        self.disk.used = 0
+        self.account.settled(self.helpers.flushers[0].done.end)
+        self.tell(f"log begins at {self.store.min_physical_offset}: {self.store.statistics().cleaner}")
 
     def _delete_topic(self) -> None:
         topic = self.rng.choice(QUEUES)[0]

@@ -31,6 +31,9 @@ FOUND = {
     3993: "a torn topic with a zero byte came out of load as ValueError",
     6867: "removed queue files came back with their units",
     14565: "a torn queue offset made a queue begin in the middle",
+    331: "a queue file went before its log segment's unlink was safe: the segment came back, and the start was stopped",
+    194: "an index file went before its log segment's unlink was safe, and the segment came back",
+    465: "a segment went before its queue's units were synced: the queue was numbered anew",
 }
 
 

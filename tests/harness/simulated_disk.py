@@ -159,6 +159,7 @@ class SimulatedDisk(Disk):
         self._root = str(root)
         self.calls = 0
         self.cut_at = -1
+        self.used = 0  # percent
         self.before_call: Callable[[str, str], None] = lambda call, path: None
         self._directories: dict[str, _Directory] = {self._root: _Directory()}
         self._files: dict[int, _File] = {}  # by inode number
@@ -181,6 +182,9 @@ class SimulatedDisk(Disk):
 
     def _file(self, fd: int) -> _File:
         return self._files[os.fstat(fd).st_ino]
+
+    def used_percent(self, path: str) -> int:
+        return self.used
 
     # system calls
 
@@ -318,6 +322,7 @@ class SimulatedDisk(Disk):
         """Another process may work here."""
         self.cut_at = -1
         self.calls = 0
+        self.used = 0
 
     def _rebuild(self, path: str, old: _Directory, contents: dict[_File, bytes], rng: Random, side: int) -> None:
         os.mkdir(path, 0o755)
