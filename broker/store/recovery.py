@@ -247,9 +247,12 @@ class Recovery:
         return not isinstance(found, Record) or _place(found) != _place(record) or not self._gets_unit(found)
 
     def _begins_again(self, record: Record, scanned: _Scanned | None) -> bool:
-        """Whether the topic was deleted and made again: then its unit was there already, or a next record follows."""
+        """Whether the topic was deleted and made again: then its unit was there already, or a next record follows. A
+        record #1 may as well follow the #0 before; then this one is a torn head, and that one may be acknowledged."""
         if scanned is not None and scanned.first == 0 and scanned.first_unit >= record.physical_offset:
             return True
+        if scanned is not None and scanned.end == 1:
+            return False
         for later in self._records_from(record.physical_offset + record.size):
             if _place(later)[:2] == _place(record)[:2] and has_unit(later.sys_flag):
                 return later.queue_offset == 1

@@ -1,6 +1,6 @@
 """CPU of the index: per key put into a file of full size, per message on the way through the store.
 
-    python tests/bench/bench_index.py [--batch 512] [--keys 1000000] [--messages 100000] [--rounds 7] [--directory DIR]
+    python -m tests.bench.bench_index [--batch 512] [--keys 1000000] [--messages 100000] [--rounds 7] [--directory DIR]
 
 Three figures, as minimum and median (user + system CPU of this process; on a shared machine trust the minimum):
 

@@ -1,6 +1,6 @@
 """CPU of the store alone: put + commit + dispatch of messages that are already in memory.
 
-    python tests/bench/bench_store.py [--batch 128] [--body 1024] [--messages 200000] [--sync] [--no-index] ...
+    python -m tests.bench.bench_store [--batch 128] [--body 1024] [--messages 200000] [--sync] [--no-index] ...
 
 Prints, per message, user + system CPU of this process (helper threads included) as the minimum and the median over
 the rounds, and where it goes: put, commit (join, pwrite, dispatch, statuses), and the pwrite alone measured on the

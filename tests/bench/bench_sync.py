@@ -1,6 +1,6 @@
 """SYNC_FLUSH: how fast messages are acknowledged, into segments reserved only and into segments written beforehand.
 
-    python tests/bench/bench_sync.py [--in-flight 64] [--body 1024] [--seconds 3] [--segment-mib 256] [--rounds 3] ...
+    python -m tests.bench.bench_sync [--in-flight 64] [--body 1024] [--seconds 3] [--segment-mib 256] [--rounds 3] ...
 
 So many senders, each with one message in flight, in this process: whatever the flusher settled is put again in the
 same turn, so that commits and syncs find each other as they do in a broker, without its sockets. Prints, for each

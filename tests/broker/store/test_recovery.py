@@ -15,6 +15,7 @@ from protocol.disk import UNIT, Checkpoint, offset_file_name
 from tests.harness.stores import Clock, Opened, config_of, message, opened
 
 SIZE = 91 + 1 + 200  # a record of `filled`
+SYS_FLAG_AT = 36
 PER_SEGMENT = (65_536 - 8) // SIZE
 
 
@@ -255,3 +256,16 @@ def test_transactions_do_not_hide_the_end(tmp_path: Path) -> None:
     with opened(tmp_path) as again:
         assert (again.store.max_physical_offset, again.recovered.records) == (end, 3)
         assert numbers(again) == [0, 1, 2]
+
+
+def test_torn_head_does_not_take_a_message_s_place(tmp_path: Path) -> None:
+    """A half message whose torn flags call it the queue's first ends the log: the first message keeps its unit."""
+    it = filled(tmp_path, 1)
+    (half,) = it.put(message(b"half", sys_flag=4))
+    it.put(message(b"%0200d" % 1))
+    it.crash()
+    overwrite(log_path(tmp_path), half.physical_offset + SYS_FLAG_AT, bytes(4))
+    queue_path(tmp_path).unlink()
+    with opened(tmp_path) as again:
+        assert again.store.max_physical_offset == half.physical_offset
+        assert numbers(again) == [0]
