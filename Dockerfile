@@ -1,5 +1,6 @@
-# One image for the broker and for the name server (`docker run ... mqnamesrv`).
-FROM python:3.11-slim AS build
+# One image for the broker and for the name server (`docker run ... mqnamesrv`). The first stage has a compiler, so that
+# the compiled leaves are built; the second takes the result.
+FROM python:3.11 AS build
 COPY . /src
 RUN python3 -m venv /opt/skylark && /opt/skylark/bin/pip install --no-cache-dir /src
 

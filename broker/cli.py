@@ -35,6 +35,7 @@ from broker.config import LOOPBACK, EffectiveSetting, Loaded, Machine, load_brok
 from broker.errors import StartError
 from broker.keys import BROKER_KEYS, NAMESRV_KEYS
 from broker.settings import NAMESRV_KEY, Catalogue, Given, from_environment, from_file, from_flags
+from protocol import compiled
 
 DISTRIBUTION: Final = "skylarkmq"
 LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
@@ -71,7 +72,8 @@ Examples:\n
 def show_version(wanted: bool) -> None:
     if wanted:
         python = f"Python {platform.python_version()}"
-        typer.echo(f"{DISTRIBUTION} {version(DISTRIBUTION)} ({python}, uvloop {version('uvloop')})")
+        parts = f"{python}, uvloop {version('uvloop')}, {compiled.variant()}"
+        typer.echo(f"{DISTRIBUTION} {version(DISTRIBUTION)} ({parts})")
         raise typer.Exit
 
 

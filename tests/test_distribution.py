@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from protocol import compiled
+
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = ("protocol", "broker", "clients")
@@ -18,13 +20,14 @@ PACKAGES = ("protocol", "broker", "clients")
 # The wire's third header dialect and the metrics are built on these; declared from the first version so that adding
 # them changes no installation (docs/decisions/0002-dependencies.md).
 NOT_IMPORTED_YET = {"msgpack", "prometheus-client"}
+COMPILE_TIME = {"cython"}  # what the sources of compiled leaves import is gone once they are compiled
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """The wheel, built from a copy of what it is built from, without a network."""
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for name in ("pyproject.toml", "README.md", "LICENSE", *PACKAGES):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", *PACKAGES):
         (source / name).symlink_to(ROOT / name)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel"]
     options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", str(target), str(source)]
@@ -38,14 +41,16 @@ def sources() -> set[str]:
         str(path.relative_to(ROOT))
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.suffix == ".py" or path.name == "py.typed"
+        if path.suffix in {".py", ".pyi"} or path.name == "py.typed"
     }
 
 
 def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    """protocol, broker and clients are shipped whole, with their type markers; tests are not."""
+    """protocol, broker and clients are shipped whole, with type markers and what could be compiled; tests are not."""
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert shipped == sources()
+    built = {name for name in shipped if name.endswith(".so")}
+    assert shipped - built == sources()
+    assert {name.split(".")[0] for name in built} <= {f"protocol/compiled/{leaf}" for leaf in compiled.LEAVES}
     assert {f"{package}/py.typed" for package in PACKAGES} <= shipped
 
 
@@ -74,7 +79,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
         for node in ast.walk(ast.parse((ROOT / path).read_text()))
         for name in imported_modules(node)
     }
-    foreign = imported - set(sys.stdlib_module_names) - set(PACKAGES)
+    foreign = imported - set(sys.stdlib_module_names) - set(PACKAGES) - COMPILE_TIME
     distributions = importlib.metadata.packages_distributions()
     used = {normal(distributions[module][0]) for module in foreign}
     declared = {normal(re.split(r"[<>=\[; ]", requirement)[0]) for requirement in PROJECT["dependencies"]}
