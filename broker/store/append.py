@@ -51,3 +51,5 @@ class Append(msgspec.Struct, gc=False):
     size: int = 0  # bytes of the whole record
     store_timestamp: int = 0  # ms
     queue: "ConsumeQueue | None" = None  # where its unit goes; None for prepared and rollback records
+
+    keys: list[bytes] | None = None  # what it is found by (protocol.disk.index_keys), where its maker knows that
