@@ -23,7 +23,7 @@ import msgspec
 from broker.errors import StartError
 from broker.keys import BROKER_KEYS, NAMESRV_KEYS
 from broker.namesrv.config import NamesrvConfig
-from broker.remoting.selector import RemotingConfig
+from broker.remoting.config import RemotingConfig
 from broker.settings import Given, Setting, Settled, settle, shown
 from broker.store.config import StoreConfig
 from protocol.message_id import encode_host

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from broker.remoting.selector import Connection
+from broker.remoting.connection import Connection
 from protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
 from protocol.bodies.heartbeat import ConsumerData, SubscriptionData
 from protocol.filters.tag import TagFilter

@@ -18,7 +18,9 @@ from broker.namesrv.kv_config import KVConfig, KVConfigStatistics
 from broker.namesrv.processors import NamesrvProcessors, told
 from broker.namesrv.route_table import RouteTable, RouteTableStatistics
 from broker.remoting.boss import RemotingServer
-from broker.remoting.selector import Connection, RemotingConfig, RemotingStatistics
+from broker.remoting.config import RemotingConfig
+from broker.remoting.connection import Connection
+from broker.remoting.selector import RemotingStatistics
 
 FIRST_SCAN_S: Final = 0.005
 

@@ -20,8 +20,8 @@ import msgspec
 from broker.metadata.client_sessions import ClientMember, ClientSessions, ConsumerGroup
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import UNIT_SUB, TopicTable
+from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
-from broker.remoting.selector import Connection
 from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, ConsumerIdList, HeartbeatData
 from protocol.bodies.subscription_group import SubscriptionGroupConfig
 from protocol.codes import RETRY_PREFIX, LanguageCode, RequestCode, ResponseCode

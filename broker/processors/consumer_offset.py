@@ -14,8 +14,8 @@ from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import TopicTable
 from broker.processors.patience import patient
+from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
-from broker.remoting.selector import Connection
 from broker.store.message_store import MessageStore
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand

@@ -9,8 +9,8 @@ import asyncio
 import inspect
 from collections.abc import Awaitable
 
+from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
-from broker.remoting.selector import Connection
 from broker.store.cold_reads import ColdRead
 from broker.store.message_store import MessageStore
 from protocol.command import RemotingCommand

@@ -23,8 +23,8 @@ from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.processors.patience import patient
 from broker.processors.pull_answer import MASTER_ID, pull_answer_head
 from broker.processors.pull_checks import AdmittedPull, PullChecks, PullConfig, PullForbidden
+from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor, error_response
-from broker.remoting.selector import Connection
 from broker.store.cold_reads import ColdRead
 from broker.store.message_store import MessageStore
 from broker.store.reading import GetResult, GetStatus

@@ -16,7 +16,7 @@ import msgspec
 from broker.metadata.client_sessions import ClientSessions, Subscription
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import TopicTable
-from broker.remoting.selector import Connection
+from broker.remoting.connection import Connection
 from protocol.bodies.heartbeat import SubscriptionData
 from protocol.bodies.subscription_group import SubscriptionGroupConfig
 from protocol.bodies.topic import TopicConfig

@@ -9,8 +9,8 @@ from collections.abc import Awaitable
 from typing import Final
 
 from broker.processors.patience import patient
+from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
-from broker.remoting.selector import Connection
 from broker.store.message_store import MessageStore
 from broker.store.offset_by_time import Boundary
 from protocol.codes import RequestCode, ResponseCode

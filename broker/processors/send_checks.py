@@ -16,7 +16,7 @@ import msgspec
 
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import NOT_SENDABLE, UNIT, UNIT_SUB, TopicTable
-from broker.remoting.selector import Connection
+from broker.remoting.connection import Connection
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import DLQ_PREFIX, FAQ, RETRY_PREFIX, Permission, ResponseCode
 from protocol.command import RemotingCommand

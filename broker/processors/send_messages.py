@@ -8,7 +8,7 @@ import random
 from typing import Final
 
 from broker.processors.stored_properties import PropertyCompletion
-from broker.remoting.selector import Connection
+from broker.remoting.connection import Connection
 from broker.store.append import Append
 from protocol.bodies.enums import TopicFilterType
 from protocol.bodies.topic import TopicConfig

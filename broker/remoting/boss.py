@@ -9,8 +9,10 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from broker.remoting.config import RemotingConfig
+from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Dispatcher
-from broker.remoting.selector import Connection, RemotingConfig, Selector
+from broker.remoting.selector import Selector
 
 BACKLOG: Final = 1024
 IDLE_SCAN_S: Final = 5.0

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from broker.remoting.selector import Connection
+from broker.remoting.connection import Connection
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError, RequestError

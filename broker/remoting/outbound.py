@@ -10,8 +10,10 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from broker.remoting.config import RemotingConfig
+from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Dispatcher
-from broker.remoting.selector import Connection, RemotingConfig, RemotingStatistics, Selector
+from broker.remoting.selector import RemotingStatistics, Selector
 from protocol.command import RemotingCommand
 
 CONNECT_TIMEOUT_S: Final = 3.0

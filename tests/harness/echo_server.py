@@ -5,11 +5,13 @@ from types import TracebackType
 from typing import Self
 
 from broker.remoting.boss import RemotingServer
+from broker.remoting.config import RemotingConfig
+from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Pool, Processor
-from broker.remoting.selector import Connection, RemotingConfig
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RequestError
+from tests.harness.raw import frame
 
 ECHO = 1001
 """Answers with the request's ext and body."""
@@ -24,6 +26,11 @@ GATHER = 1006
 DEFER = 1007
 """Kept in `deferred`; the test answers."""
 UNKNOWN = 1999
+
+
+def requests(count: int, size: int = 10) -> bytes:
+    """`count` requests for an echo of `size` bytes, opaques from 0."""
+    return b"".join(frame({"code": ECHO, "opaque": n}, bytes([n % 256]) * size) for n in range(count))
 
 
 class EchoServer:

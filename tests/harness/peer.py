@@ -9,8 +9,10 @@ Whatever the broker writes within the turn is decoded again; what it writes late
 import asyncio
 from typing import Any
 
+from broker.remoting.config import RemotingConfig
+from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Dispatcher
-from broker.remoting.selector import Connection, RemotingConfig, Selector
+from broker.remoting.selector import Selector
 from protocol.command import RemotingCommand
 from protocol.frame import FrameDecoder
 from protocol.serialize import decode_command, encode_command

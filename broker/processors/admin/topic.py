@@ -13,8 +13,8 @@ from typing import Final
 
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.metadata.topics import TopicTable
+from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
-from broker.remoting.selector import Connection
 from broker.store.message_store import MessageStore
 from protocol.bodies.enums import TopicFilterType
 from protocol.bodies.topic import TopicConfig

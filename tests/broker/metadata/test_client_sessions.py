@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from broker.metadata.client_sessions import EXPIRY_MS, ClientMember, ClientSessions
-from broker.remoting.selector import Connection
+from broker.remoting.connection import Connection
 from protocol.bodies.heartbeat import SubscriptionData
 from protocol.filters.tag import subscribe
 from tests.harness.broker_parts import GROUP, TOPIC, consumer

@@ -12,7 +12,7 @@ import pytest
 
 from broker.namesrv.config import NamesrvConfig
 from broker.namesrv.server import NameServer
-from broker.remoting.selector import RemotingConfig
+from broker.remoting.config import RemotingConfig
 from protocol import javajson
 from protocol.bodies.cluster import ClusterInfo
 from protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper

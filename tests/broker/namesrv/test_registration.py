@@ -13,8 +13,8 @@ import pytest
 from broker.namesrv.config import NamesrvConfig
 from broker.namesrv.registration import Registrar, RegistrationTiming
 from broker.namesrv.server import NameServer
+from broker.remoting.config import RemotingConfig
 from broker.remoting.outbound import Outbound
-from broker.remoting.selector import RemotingConfig
 from protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from protocol.headers.namesrv import RegisterBrokerHeader
 from tests.harness.fake_server import FakeServer

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from broker.remoting.boss import RemotingServer
-from broker.remoting.selector import RemotingConfig
+from broker.remoting.config import RemotingConfig
 from tests.harness.echo_server import ECHO, LARGE, WAIT, EchoServer
 from tests.harness.raw_peer import RawPeer
 from tests.harness.waiting import until

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from broker.remoting.config import RemotingConfig
 from broker.remoting.outbound import Outbound, split_address
-from broker.remoting.selector import RemotingConfig
 from protocol.command import RemotingCommand
 from tests.harness.fake_server import FakeServer
 from tests.harness.raw import frame

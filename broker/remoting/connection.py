@@ -1,0 +1,297 @@
+"""A connection: its reading half, and the requests that are ours.
+
+All connections share one receive buffer. A read is handled whole before anything else happens: every complete frame in
+it is decoded and dispatched. A connection owns no more than the piece of a frame that a read cut off. What it writes is
+its output's business (`transfer.py`).
+
+A peer that does not read what it asked for is not read from either: above `peer_backlog_bytes` waiting for one peer
+(or, with anything waiting for it, `total_backlog_bytes` for all) its connection is paused, frames already received are
+kept for later, and everything goes on when the peer has taken what is there. Other connections do not notice. Whoever
+handles requests may have a connection held as well (`hold_reading`): it is not read from until all are released.
+
+A connection carries requests of both sides. Answers to ours are matched by opaque; oneway requests of the peer are
+never answered. Nothing here knows what a request means.
+"""
+
+import asyncio
+import logging
+import socket
+from typing import Final, Protocol, cast
+
+from broker.remoting.config import RemotingConfig
+from broker.remoting.transfer import Output, Transfer
+from protocol.codes import Flag
+from protocol.command import RemotingCommand
+from protocol.errors import ProtocolError
+from protocol.frame import Frame, FrameDecoder
+from protocol.message_id import encode_host
+from protocol.serialize import decode_command, encode_command
+
+RECEIVE_BUFFER_BYTES: Final = 256 * 1024
+_RESPONSE: Final = Flag.RESPONSE
+
+log = logging.getLogger(__name__)
+
+
+class Turns(Protocol):
+    """What reading wants of the dispatcher."""
+
+    def dispatch(self, connection: "Connection", command: RemotingCommand) -> None:
+        """Serve one request."""
+
+    def end_turn(self) -> None:
+        """Finish what was gathered during a read."""
+
+
+class Shared(Protocol):
+    """What a connection wants of the selector."""
+
+    turns: Turns
+    config: RemotingConfig
+    transfer: Transfer
+    receive_buffer: memoryview
+    received_bytes: int
+    protocol_errors: int
+
+    def opened(self, connection: "Connection") -> bool:
+        """A connection came; returns whether it may stay."""
+
+    def closed(self, connection: "Connection") -> None:
+        """A connection is gone."""
+
+    def read(self, connection: "Connection", frames: list[Frame]) -> None:
+        """Handle the frames of one read and write what came of them."""
+
+    def hold(self, connection: "Connection") -> None:
+        """Read no more from a connection until all are released."""
+
+    def is_held(self, connection: "Connection") -> bool:
+        """Whether a connection is not to be read from."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One TCP connection, accepted or opened by us."""
+
+    def __init__(self, selector: Shared) -> None:
+        self._selector = selector
+        self._loop = asyncio.get_running_loop()
+        self._decoder = FrameDecoder(selector.config.max_frame_bytes)
+        self._output = Output(selector.transfer, self)
+        self.write = self._output.write
+        self.flush = self._output.flush
+        self._deferred: list[Frame] = []
+        self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._opaque = 0
+        self._transport: asyncio.Transport | None = None
+        self.paused = False
+        self.active_s = self._loop.time()
+        self.peer = "?"
+        self.peer_host = bytes(8)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "paused" if self.paused else "open"
+        return f"<Connection {self.peer} {state} backlog={self.backlog_bytes}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is gone or going."""
+        return self._transport is None or self._transport.is_closing()
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What the peer has not taken yet."""
+        return self._output.backlog_bytes
+
+    # ------------------------------------------------------------------------------------------- the loop calls these
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport, or refuse it when there are too many."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._output.opened(self._transport)
+        host, port = transport.get_extra_info("peername", ("0.0.0.0", 0))[:2]
+        self.peer_host = encode_host(host, port)
+        self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        _no_delay(transport.get_extra_info("socket"))
+        if not self._selector.opened(self):
+            self._transport.abort()
+
+    def get_buffer(self, _size_hint: int) -> memoryview:
+        """The shared receive buffer: it is used up before anybody else reads."""
+        return self._selector.receive_buffer
+
+    def buffer_updated(self, size: int) -> None:
+        """One read: see the module's story."""
+        selector = self._selector
+        self.active_s = self._loop.time()
+        selector.received_bytes += size
+        data = selector.receive_buffer[:size]
+        if size == RECEIVE_BUFFER_BYTES and not self.paused and self._transport is not None:
+            # uvloop would go on reading this one connection; let the others have their turn
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+        frames = self._decoder.feed(data)
+        if frames:
+            selector.read(self, frames)
+        if self._decoder.failure is not None:
+            self._fail(self._decoder.failure)
+
+    def eof_received(self) -> bool:
+        """The peer has said all; it gets no more answers either, as with RocketMQ."""
+        return False
+
+    def pause_writing(self) -> None:
+        """Something waits to be written; the output looks how much."""
+
+    def resume_writing(self) -> None:
+        """All was written: take up what waited."""
+        self._output.taken()
+        self.active_s = self._loop.time()
+        if self.paused:
+            self.paused = False
+            deferred, self._deferred = self._deferred, []
+            if deferred:
+                self._selector.read(self, deferred)
+            if self._decoder.failure is not None:
+                self._fail(self._decoder.failure)
+            self._read_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone: fail what waits for its answers, forget what it was to be told."""
+        self._transport = None
+        self._output.lost()
+        self._deferred.clear()
+        pending, self._pending = self._pending, {}
+        for future in pending.values():
+            if not future.done():
+                future.set_exception(ConnectionError(f"connection to {self.peer} lost: {exc or 'closed'}"))
+        self._selector.closed(self)
+
+    # ------------------------------------------------------------------------------------------------------- requests
+
+    def handle(self, frames: list[Frame]) -> None:
+        """Decode and dispatch frames; those behind too much output are kept for later.
+
+        A frame that cannot be understood ends the stream, like bytes that are no frame: nothing behind it is looked at.
+        """
+        output = self._output
+        limit = self._selector.config.peer_backlog_bytes
+        dispatch = self._selector.turns.dispatch
+        for index, frame in enumerate(frames):
+            if output.gathered_bytes + output.backlog_bytes > limit:
+                self._defer(frames[index:])
+                return
+            try:
+                command = decode_command(frame)
+                if command is None:
+                    continue
+                if command.flag & _RESPONSE:
+                    self._answered(command)
+                else:
+                    dispatch(self, command)
+            except ProtocolError as error:
+                self._decoder.failure = error
+                return
+
+    def _defer(self, frames: list[Frame]) -> None:
+        """Keep frames in memory of their own until the peer has read."""
+        self._deferred += [(d, memoryview(bytes(h)), memoryview(bytes(b))) for d, h, b in frames]
+        self.behind()
+
+    def _answered(self, command: RemotingCommand) -> None:
+        future = self._pending.pop(command.opaque, None)
+        if future is None or future.done():
+            log.debug("answer without a request peer=%s opaque=%d", self.peer, command.opaque)
+        else:
+            future.set_result(command.detached())
+
+    def _fail(self, error: ProtocolError) -> None:
+        """Close because of the peer's bytes, once everything before them has been answered."""
+        if self._deferred or self.closed:
+            return
+        self._selector.protocol_errors += 1
+        log.warning("closing connection peer=%s reason=%s", self.peer, error)
+        self.close()
+
+    def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        """Answer a request in its dialect, unless it wanted none or the peer is gone."""
+        if not request.flag & Flag.ONEWAY:
+            self.write(encode_command(response.answer_to(request)))
+
+    # --------------------------------------------------------------------------------------------- pauses and progress
+
+    def behind(self) -> None:
+        """The peer does not take its answers: read no more from it."""
+        if not self.paused and self._transport is not None:
+            self.paused = True
+            self._transport.pause_reading()
+            log.debug("pausing peer=%s backlog_bytes=%d", self.peer, self.backlog_bytes)
+
+    def progressed(self) -> None:
+        """A peer that takes a long answer slowly is not idle."""
+        self.active_s = self._loop.time()
+
+    def drained(self) -> None:
+        """The peer took all at once."""
+        self.active_s = self._loop.time()
+        if self.paused:  # the transport will not say it
+            self._loop.call_soon(self.resume_writing)
+
+    def note_progress(self) -> None:
+        """Look how much a slow peer has taken meanwhile."""
+        self._output.note_progress()
+
+    def hold_reading(self) -> None:
+        """Read no more from this peer until the selector releases all who are held; its answers are still written."""
+        if not self.closed:
+            self._selector.hold(self)
+            cast(asyncio.Transport, self._transport).pause_reading()
+
+    def resume_reading(self) -> None:
+        """The hold is over; until now the peer could not show that it is alive."""
+        self.active_s = self._loop.time()
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if not self.closed and not self.paused and not self._selector.is_held(self):
+            cast(asyncio.Transport, self._transport).resume_reading()
+
+    # ---------------------------------------------------------------------------------------------------- our requests
+
+    def push(self, command: RemotingCommand) -> None:
+        """Send a oneway request."""
+        command.opaque = self._next_opaque()
+        self.write(encode_command(command))
+
+    async def invoke(self, command: RemotingCommand, timeout_s: float) -> RemotingCommand:
+        """Send a request and wait for its answer; TimeoutError or ConnectionError if none comes."""
+        if self.closed:
+            raise ConnectionError(f"connection to {self.peer} is closed")
+        command.opaque = self._next_opaque()
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self._pending[command.opaque] = future
+        self.write(encode_command(command))
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await future
+        finally:
+            self._pending.pop(command.opaque, None)
+
+    def _next_opaque(self) -> int:
+        self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
+        return self._opaque
+
+    def close(self) -> None:
+        """Write what is there, then close."""
+        if self._transport is not None:
+            self.flush()
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _no_delay(sock: socket.socket | None) -> None:
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
