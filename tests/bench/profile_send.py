@@ -1,0 +1,252 @@
+"""Where a send's CPU goes, stage by stage, as ns per message.
+
+    python -m tests.bench.profile_send                        # batches of 128, 8 and 1 frames
+    SKYLARK_COMPILED=0 python -m tests.bench.profile_send     # the interpreted variant on a machine that compiles
+    python -m tests.bench.profile_send --batches 128 --rounds 200 --dialect binary --no-index
+
+Frames of 1 KiB messages (UNIQ_KEY, TAGS, one of KEYS) are fed from memory through the broker's own parts over a real
+store; nothing is simulated but the socket, whose two calls are timed on a pair of their own. Every figure is the
+minimum of many rounds, so that a busy machine adds little. `whole` is one read as the selector handles it, from the
+receive buffer to the transport: it is measured for itself, not added up.
+"""
+
+import argparse
+import asyncio
+import gc
+import platform
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
+from broker.metadata.topics import TopicsConfig, TopicTable
+from broker.processors.send import SendProcessor
+from broker.processors.send_answer import SendAnswers
+from broker.processors.send_checks import SendChecks, SendConfig
+from broker.processors.send_messages import SendMessages
+from broker.processors.stored_properties import PropertyCompletion
+from broker.remoting.config import RemotingConfig
+from broker.remoting.connection import Connection
+from broker.remoting.dispatch import Dispatcher, Pool
+from broker.remoting.selector import Selector
+from broker.store.commit_log import CommitLog
+from broker.store.config import StoreConfig
+from broker.store.index_feed import IndexFeed
+from broker.store.mapped_file import MappedFile
+from broker.store.message_store import MessageStore
+from broker.store.reput import Reput
+from protocol import compiled
+from protocol.bodies.topic import TopicConfig
+from protocol.command import JSON, ROCKETMQ
+from protocol.frame import FrameDecoder
+from protocol.headers.send import SendMessageV2Header
+from protocol.message_id import encode_host
+from protocol.serialize import decode_command
+from tests.bench.bench_send import TOPIC, send_frame
+from tests.harness.peer import MemoryTransport
+
+STAGES = {
+    "read": "recv of the frames",
+    "frame": "frames cut out of the read",
+    "header": "outer fields and typed header",
+    "checks": "topic, queue, permissions",
+    "encode": "properties completed, the append made",
+    "store": "put: record into the open batch",
+    "append": "commit without what follows: join, flusher told, statuses",
+    "write": "the one pwrite",
+    "dispatch": "queue units and arrivals",
+    "index": "keys into the index",
+    "answer": "answers made and gathered",
+    "send": "answers joined (without the kernel)",
+    "whole": "receive buffer to transport, all of the above but read",
+}
+clock = time.perf_counter_ns
+
+
+class SendSide:
+    """The parts that a send goes through, wired as the daemon does it."""
+
+    def __init__(self, directory: Path, *, is_indexed: bool) -> None:
+        config = StoreConfig(
+            store_path_root_dir=directory, message_index_enable=is_indexed, mapped_file_size_commit_log=256 << 20
+        )
+        self.store = MessageStore(config, now_ms)
+        self.store.load()
+        self.store.start(asyncio.get_running_loop())
+        topics = TopicTable(TopicsConfig(cluster_name="DefaultCluster", broker_name="broker-a"), now_ms)
+        topics.load(None)
+        topics.update(TopicConfig(TOPIC, 4, 4))
+        groups = SubscriptionGroups(GroupsConfig(), now_ms)
+        self.checks = SendChecks(SendConfig(broker_ip="127.0.0.1"), topics, groups, now_ms)
+        self.messages = SendMessages(PropertyCompletion("DefaultCluster", lambda: "0" * 32), 4 << 20)
+        self.answers = SendAnswers("DefaultRegion", trace_on=True, store_host=encode_host("127.0.0.1", 10911))
+        pool = Pool("send", 10_000)
+        self.sends = SendProcessor(self.checks, self.messages, self.store, self.answers, pool)
+        dispatcher = Dispatcher()
+        for code, handler in self.sends.handlers().items():
+            dispatcher.register([code], handler, pool)
+        dispatcher.at_turn_end(self.sends.finish_turn)
+        self.selector = Selector(dispatcher, RemotingConfig())
+        self.transport = MemoryTransport(("127.0.0.1", 40000))
+        self.connection = Connection(self.selector)
+        self.connection.connection_made(self.transport)
+
+
+class Stopwatch:
+    """Time spent in methods that are called once a turn: `within(owner, name, stage)` wraps one of them."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, int] = {}
+        self._wrapped: list[tuple[Any, str, Any]] = []
+
+    def within(self, owner: Any, name: str, stage: str) -> None:
+        method = getattr(owner, name)
+        self._wrapped.append((owner, name, method))
+
+        def timed(*arguments: Any) -> Any:
+            begun = clock()
+            try:
+                return method(*arguments)
+            finally:
+                self.spent[stage] = self.spent.get(stage, 0) + clock() - begun
+
+        setattr(owner, name, timed)
+
+    def unwrap(self) -> None:
+        while self._wrapped:
+            setattr(*self._wrapped.pop())
+
+    def take(self) -> dict[str, int]:
+        spent, self.spent = self.spent, {}
+        return spent
+
+
+def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[tuple[str, int]]:
+    """One read, taken through the parts stage by stage; what each took, in ns."""
+    marks = [clock()]
+    frames = FrameDecoder().feed(data)
+    marks.append(clock())
+    commands = [command for frame in frames if (command := decode_command(frame)) is not None]
+    headers = [command.header(SendMessageV2Header) for command in commands]
+    marks.append(clock())
+    connection, check, single, put = side.connection, side.checks.topic_for, side.messages.single, side.store.put
+    topics = [check(connection, command, header) for command, header in zip(commands, headers, strict=True)]
+    marks.append(clock())
+    made = [single(connection, *parts) for parts in zip(commands, headers, topics, strict=True)]
+    marks.append(clock())
+    for append, _ in made:
+        put(append)
+    marks.append(clock())
+    watch.take()
+    side.store.commit()
+    marks.append(clock())
+    for command, (append, unique_key) in zip(commands, made, strict=True):
+        place = append.physical_offset, append.queue_id, append.queue_offset
+        frame = side.answers.stored(command, *place, unique_key)
+        assert frame is not None
+        connection.write(frame)
+    marks.append(clock())
+    side.selector.flush()
+    marks.append(clock())
+    stages = ("frame", "header", "checks", "encode", "store", "commit", "answer", "send")
+    spent = dict(zip(stages, (b - a for a, b in zip(marks, marks[1:], strict=False)), strict=True)) | watch.take()
+    dispatch = spent.get("dispatch", 0)
+    spent["append"] = spent.pop("commit") - spent["write"] - dispatch
+    spent["dispatch"] = dispatch - spent.get("index", 0)
+    yield from spent.items()
+
+
+def profile(side: SendSide, batch: int, rounds: int, dialect: int) -> dict[str, float]:
+    """ns per message of every stage."""
+    body = bytes(range(256)) * 4
+    frames = b"".join(send_frame(n, n % 4, body, dialect) for n in range(batch))
+    buffer = side.selector.receive_buffer
+    buffer[: len(frames)] = frames
+    turns = max(1, 256 // batch)
+    best: dict[str, float] = {}
+
+    def note(stage: str, spent: float) -> None:
+        best[stage] = min(best.get(stage, spent), spent)
+
+    for _ in range(rounds):
+        watch = Stopwatch()
+        watch.within(MappedFile, "write", "write")
+        watch.within(Reput, "dispatch", "dispatch")
+        watch.within(IndexFeed, "add", "index")
+        total: dict[str, int] = {}
+        for _ in range(turns):
+            for stage, spent in staged_turn(side, buffer[: len(frames)], watch):
+                total[stage] = total.get(stage, 0) + spent
+        watch.unwrap()
+        for stage, spent in total.items():
+            note(stage, spent / turns / batch)
+        begun = clock()
+        for _ in range(turns):
+            side.connection.buffer_updated(len(frames))
+        note("whole", (clock() - begun) / turns / batch)
+        side.transport.written.clear()
+    note("read", socket_calls(frames, batch, rounds))
+    return best
+
+
+def socket_calls(frames: bytes, batch: int, rounds: int) -> float:
+    """ns per message of receiving the frames."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        far = socket.create_connection(server.getsockname())
+        near, _ = server.accept()
+    buffer = bytearray(len(frames))
+    best = float("inf")
+    for _ in range(rounds):
+        far.setblocking(False)
+        sent = far.send(frames)
+        received = spent = 0
+        while received < sent:
+            begun = clock()
+            received += near.recv_into(buffer)
+            spent += clock() - begun
+        best = min(best, spent / batch * len(frames) / received)
+    near.close()
+    far.close()
+    return best
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def show(figures: dict[int, dict[str, float]]) -> None:
+    print(f"{'ns per message':16}" + "".join(f"{f'batch {batch}':>12}" for batch in figures))
+    for stage, what in STAGES.items():
+        print(f"{stage:16}" + "".join(f"{best.get(stage, 0):12.0f}" for best in figures.values()) + f"   {what}")
+
+
+async def run(options: argparse.Namespace) -> None:
+    directory = Path(tempfile.mkdtemp(prefix="profile-send-", dir=options.directory))
+    side = SendSide(directory / "store", is_indexed=not options.no_index)
+    try:
+        gc.collect()
+        gc.freeze()
+        dialect = ROCKETMQ if options.dialect == "binary" else JSON
+        print(f"Python {platform.python_version()}, {compiled.variant()}, {options.dialect} headers, 1 KiB")
+        show({batch: profile(side, batch, options.rounds, dialect) for batch in options.batches})
+    finally:
+        side.store.close()
+        shutil.rmtree(directory)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=int, nargs="+", default=[128, 8, 1])
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--dialect", choices=("json", "binary"), default="json")
+    parser.add_argument("--no-index", action="store_true")
+    parser.add_argument("--directory", help="where the temporary store is made")
+    asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
