@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("protocol", "broker", "clients")
 
-STORE = ("protocol", "broker.errors")
+STORE = ("protocol", "broker.errors", "broker.buckets")
 METADATA = (*STORE, "broker.config", "broker.store", "broker.remoting")
 DELIVERY = (*METADATA, "broker.metadata")
 PROCESSORS = (*DELIVERY, "broker.delivery")
@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "protocol": (),
     "broker": (),
     "broker.errors": (),
+    "broker.buckets": (),
     "broker.inactive": (),
     "broker.settings": ("broker.errors",),
     "broker.keys": KEYS,

@@ -23,11 +23,13 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from broker.buckets import Buckets
 from broker.store.cold_reads import ColdReads
 from broker.store.disk import Disk
 from broker.store.errors import StoreError
 from broker.store.mapped_file_queue import gaps, segment_starts
 from broker.store.queue_files import QueueFiles
+from broker.store.topic_traffic import SIZE_BOUNDS
 from broker.store.unit_search import UNIT_DTYPE, first_at_or_behind
 from protocol.codes import SystemTopic
 from protocol.disk import FILLER_RECORD_SIZE, FILLER_UNIT, UNIT, UNIT_SIZE, offset_file_name
@@ -80,6 +82,7 @@ class ConsumeQueue:
         "sound_from",
         "topic",
         "topic_field",
+        "traffic",
     )
 
     def __init__(self, topic: str, queue_id: int, directory: str, files: QueueFiles) -> None:
@@ -93,6 +96,7 @@ class ConsumeQueue:
         self.end = 0
         self.physical_end = 0  # end of the last unit's record
         self.sound_from = 0  # units from here on were written or compared since the start; older ones may be damaged
+        self.traffic = Buckets(SIZE_BOUNDS)  # all sizes of records of its topic since the start
         self.pending: list[int] = []
         self.pending_next = 0  # the queue offset behind the last of them
         self.first_start = self.last_start = -1  # bytes where the first and last segment begin; -1: no files

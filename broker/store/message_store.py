@@ -13,7 +13,7 @@ Only the event loop's thread comes in here. Source: docs/formats.md, "Store dire
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -50,6 +50,7 @@ from broker.store.running_flags import RunningFlag
 from broker.store.sealed_log import SealedCommitLog
 from broker.store.store_reader import StoreReader, StoreReaderStatistics
 from broker.store.sync_queue import Settled
+from broker.store.topic_traffic import TopicTraffic
 from broker.store.transient_pool import TransientPool
 from broker.store.warm_up import WarmUp
 from protocol.disk import COMMIT_LOG_DIRECTORY
@@ -154,6 +155,7 @@ class MessageStore:
             if self._index is not None:
                 self._durability.open_index(self._index, clean=was_clean)
             self._reader.begin(recovered.scanned_from if is_checked else recovered.end)
+            self._queues.begin_traffic()
             return recovered
         except BaseException:
             self._close_files()
@@ -331,6 +333,10 @@ class MessageStore:
         self._durability.step(now_ms)
         self._log.retry(now_ms)
         self._cleaner.step(now_ms, self.disk_usage, lambda: self._durability.settled)
+
+    def traffic(self) -> Mapping[str, TopicTraffic]:
+        """What came into each topic that has queues, to look at."""
+        return self._queues.traffic
 
     def statistics(self) -> MessageStoreStatistics:
         """A snapshot."""

@@ -18,6 +18,7 @@ from broker.store.deleted_topics import DeletedTopics
 from broker.store.disk import Disk
 from broker.store.mapped_file_queue import gaps
 from broker.store.queue_files import QueueFiles
+from broker.store.topic_traffic import TopicTraffic
 from protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY, parse_offset_file_name
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class QueueTable:
         self._disk = disk
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
         self.batch_topics: frozenset[str] = frozenset()
+        self.traffic: dict[str, TopicTraffic] = {}
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if it ever had a message."""
@@ -47,7 +49,20 @@ class QueueTable:
         if queue is None:
             queue = ConsumeQueue(topic, queue_id, f"{self._root}/{topic}/{queue_id}", self._files)
             self.by_key[key] = queue
+            queue.traffic = self._traffic_of(topic).sizes
         return queue
+
+    def _traffic_of(self, topic: str) -> TopicTraffic:
+        traffic = self.traffic.get(topic)
+        if traffic is None:
+            traffic = self.traffic[topic] = TopicTraffic()
+        return traffic
+
+    def begin_traffic(self) -> None:
+        """Count what comes from now on: what a recovery dispatched came before the start."""
+        self.traffic.clear()
+        for queue in self.by_key.values():
+            queue.traffic = self._traffic_of(queue.topic).sizes
 
     def load(self, deleted: DeletedTopics | None = None) -> int:
         """Open every queue directory. StoreError as in ConsumeQueue.load.
@@ -93,6 +108,7 @@ class QueueTable:
         keys = [key for key in self.by_key if key[0] == topic]
         for key in keys:
             self.by_key.pop(key).remove()
+        self.traffic.pop(topic, None)
         directory = f"{self._root}/{topic}"
         if keys and os.path.isdir(directory):
             for name in _directories(directory):  # of queues that a cut has left without files

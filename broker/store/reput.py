@@ -80,7 +80,7 @@ class Reput:
                 self.index.add(appends, self.offset)
 
     def _write(self, queue: ConsumeQueue) -> None:
-        tags_codes = queue.pending[2::3]
+        tags_codes, sizes = queue.pending[2::3], queue.pending[1::3]
         try:
             queue.write_pending()
         except OSError as problem:
@@ -88,6 +88,7 @@ class Reput:
                 log.error("queue units not written topic=%s queue_id=%d error=%s", queue.topic, queue.queue_id, problem)
             self.failed.add(queue)
             return
+        queue.traffic.note_all(sizes)
         if self.on_arrival is not None and not queue.is_removed:
             self.on_arrival(queue.topic, queue.queue_id, queue.end, tags_codes)
 

@@ -1,0 +1,41 @@
+"""What came into a topic since the start: messages and bytes of records, by their sizes.
+
+All queues of a topic share one. A turn notes the sizes of each queue's units in one call, when the units are written;
+recovery counts nothing. Messages of a special kind (fifo, delay, transaction) are noted once more by whoever knows
+their properties, so that plain ones cost nothing: what is not special is normal. The figures go with the topic.
+"""
+
+from typing import Final
+
+from broker.buckets import Buckets
+
+SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
+NORMAL: Final = "normal"
+
+
+class TopicTraffic:
+    """`sizes` are those of all messages, `special` those of each kind but the normal one."""
+
+    __slots__ = ("sizes", "special")
+
+    def __init__(self) -> None:
+        self.sizes = Buckets(SIZE_BOUNDS)
+        self.special: dict[str, Buckets] = {}
+
+    def __repr__(self) -> str:
+        return f"<TopicTraffic messages={self.sizes.count} bytes={self.sizes.total}>"
+
+    def note_special(self, kind: str, size: int) -> None:
+        """One of the messages was of this kind."""
+        buckets = self.special.get(kind)
+        if buckets is None:
+            buckets = self.special[kind] = Buckets(SIZE_BOUNDS)
+        buckets.note(size)
+
+    def by_kind(self) -> dict[str, Buckets]:
+        """The sizes of each kind; normal ones are there if there are any, or no others."""
+        normal = self.sizes.plus(self.special.values(), -1)
+        kinds = dict(self.special)
+        if not kinds or any(normal.counts):
+            kinds[NORMAL] = normal
+        return kinds

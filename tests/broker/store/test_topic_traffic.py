@@ -1,0 +1,62 @@
+"""What came into a topic: counted per turn, dropped with the topic, nothing from before the start."""
+
+from pathlib import Path
+
+from broker.store.topic_traffic import NORMAL, TopicTraffic
+from tests.harness.stores import Opened, message
+
+
+def test_a_turn_counts_messages_and_bytes_of_all_queues_of_a_topic(tmp_path: Path) -> None:
+    """Figures are by topic: its queues share them, other topics do not."""
+    opened = Opened(tmp_path)
+    appends = [message(b"x" * size, "T", queue_id) for size, queue_id in ((10, 0), (10, 1), (2_000, 1))]
+    other = message(b"y", "U", 0)
+    for append in (*appends, other):
+        opened.store.put(append)
+    opened.store.commit()
+    traffic = opened.store.traffic()
+    assert traffic["T"].sizes.counts[:2] == [2, 1]
+    assert traffic["T"].sizes.total == sum(append.size for append in appends)
+    assert (traffic["U"].sizes.count, traffic["U"].sizes.total) == (1, other.size)
+    opened.store.close()
+
+
+async def test_figures_go_with_their_topic(tmp_path: Path) -> None:
+    """A deleted topic has none, and begins at 0 when it is made again."""
+    opened = Opened(tmp_path)
+    opened.store.put(message(b"x", "T", 0))
+    opened.store.commit()
+    await opened.store.delete_topic("T")
+    assert "T" not in opened.store.traffic()
+    opened.store.put(message(b"x", "T", 0))
+    opened.store.commit()
+    assert opened.store.traffic()["T"].sizes.count == 1
+    opened.store.close()
+
+
+def test_what_a_recovery_finds_is_not_traffic(tmp_path: Path) -> None:
+    """After a restart every topic is there, at 0."""
+    opened = Opened(tmp_path)
+    opened.store.put(message(b"x", "T", 0))
+    opened.store.commit()
+    opened.store.close()
+    again = Opened(tmp_path)
+    assert again.store.traffic()["T"].sizes.count == 0
+    again.store.put(message(b"x", "T", 0))
+    again.store.commit()
+    assert again.store.traffic()["T"].sizes.count == 1
+    again.store.close()
+
+
+def test_what_is_not_special_is_normal() -> None:
+    """Special messages are noted once more, with their kind."""
+    traffic = TopicTraffic()
+    assert traffic.by_kind()[NORMAL].count == 0
+    traffic.sizes.note_all([100, 200, 300])
+    traffic.note_special("fifo", 200)
+    kinds = traffic.by_kind()
+    assert {kind: (sizes.count, sizes.total) for kind, sizes in kinds.items()} == {NORMAL: (2, 400), "fifo": (1, 200)}
+    traffic.note_special("fifo", 100)
+    traffic.note_special("delay", 300)
+    assert NORMAL not in traffic.by_kind()
+    assert "messages=3" in repr(traffic)
