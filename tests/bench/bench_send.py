@@ -19,7 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from protocol.codes import RequestCode
 from protocol.command import JSON, ROCKETMQ, RemotingCommand
@@ -60,13 +62,14 @@ def parse_arguments() -> argparse.Namespace:
 class BrokerProcess:
     """A fresh broker with an embedded name server on free ports."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, more: Mapping[str, object] = MappingProxyType({})) -> None:
         self.port, namesrv_port = free_port(), free_port()
         settings = {
             "listenPort": self.port,
             "embeddedNamesrvPort": namesrv_port,
             "storePathRootDir": directory / "store",
             "metricsPromExporterPort": 0,
+            **more,
         }
         arguments = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
         started = time.monotonic()
@@ -77,6 +80,11 @@ class BrokerProcess:
         if answer["code"] != 0:
             raise SystemExit(f"the broker refused the first send: {answer}")
         self.idle_rss_mb = self.rss_mb()
+
+    @property
+    def pid(self) -> int:
+        """The broker's process."""
+        return self._process.pid
 
     def cpu_s(self) -> float:
         """User and system time so far."""

@@ -1,0 +1,321 @@
+"""What peers that know no measure do to a broker's memory, and to a client that does.
+
+    python -m tests.bench.bench_overload                                   # everybody at once, 20 s
+    python -m tests.bench.bench_overload --only senders --seconds 10
+    python -m tests.bench.bench_overload --only pullers halves --set transferMsgByHeap=true
+
+A fresh `mqbroker` on a temporary store; each crowd is one process with one thread, so that the broker has a core of
+its own:
+
+    senders   1,000 connections that send 1 KiB messages as fast as they are read, without a limit on what is in flight
+    pullers   100 connections that ask for messages as fast as they are read, and never read an answer
+    stalled   100 connections that announce a frame of 16 MiB, send a little of it, and stop
+    halves    1,000 connections that announce a frame of 16 MiB and send half of it, as far as they are read
+
+Meanwhile a polite client sends one message of 1 KiB at a time, 100 a second. Printed: the broker's RssAnon (sampled 20
+times a second; the mapped log does not count), what the polite client waited and was told, and what the crowds got.
+Budget: RssAnon below 300 MB, the polite client's p99 below 100 ms.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import selectors
+import socket
+import struct
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+from statistics import quantiles
+from typing import Final
+
+from protocol.codes import PullSysFlag, RequestCode
+from protocol.command import JSON, RemotingCommand
+from protocol.frame import encode_prefix
+from protocol.headers.pull import PullMessageHeader
+from protocol.serialize import encode_command
+from tests.bench.bench_send import TOPIC, BrokerProcess, create_topic, send_frame
+from tests.bench.bench_send import call as ask
+
+MIB: Final = 1 << 20
+BODY: Final = b"x" * 1024
+QUEUES: Final = 4
+FILLED: Final = 64 * QUEUES
+LARGEST: Final = 16 * MIB
+SAMPLE_S: Final = 0.05
+POLITE_EVERY_S: Final = 0.01
+PATIENCE_S: Final = 3.0
+"""As long as a client waits for the answer to a send."""
+
+
+def main() -> None:
+    """Run the crowds and print what they did."""
+    options = parse_arguments()
+    with tempfile.TemporaryDirectory(prefix="bench-overload-", dir=options.directory) as directory:
+        broker = BrokerProcess(Path(directory), dict(pair.split("=", 1) for pair in options.set))
+        try:
+            figures = measure(broker, options)
+        finally:
+            broker.stop()
+    print(json.dumps(figures) if options.json else "\n".join(f"{name:28} {value}" for name, value in figures.items()))
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--senders", type=int, default=1000, help="connections")
+    parser.add_argument("--pullers", type=int, default=100)
+    parser.add_argument("--stalled", type=int, default=100)
+    parser.add_argument("--halves", type=int, default=1000)
+    parser.add_argument("--only", nargs="+", choices=sorted(CROWDS), default=sorted(CROWDS), help="crowds to run")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")
+    parser.add_argument("--directory", help="where the temporary store is made")
+    parser.add_argument("--json", action="store_true", help="figures as one JSON object")
+    return parser.parse_args()
+
+
+def measure(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, object]:
+    """Let everybody loose, watch the broker, collect."""
+    ask(broker.port, create_topic(QUEUES))
+    fill(broker.port)
+    idle_mb = rss_anon_mb(broker.pid)
+    deadline = time.time() + options.seconds
+    crowds = {name: Crowd(name, broker.port, getattr(options, name), deadline) for name in options.only}
+    polite = Crowd("polite", broker.port, 1, deadline)
+    samples = [idle_mb]
+    cpu_s = broker.cpu_s()
+    while time.time() < deadline:
+        samples.append(rss_anon_mb(broker.pid))
+        time.sleep(SAMPLE_S)
+    cpu_s = broker.cpu_s() - cpu_s
+    figures: dict[str, object] = {
+        "rss_anon_mb_max": round(max(samples), 1),
+        "rss_anon_mb_before": round(idle_mb, 1),
+        "broker_cpu_percent": round(cpu_s / options.seconds * 100),
+        **polite.result(),
+    }
+    for crowd in crowds.values():
+        figures |= crowd.result()
+    time.sleep(1)
+    figures["rss_anon_mb_after"] = round(rss_anon_mb(broker.pid), 1)
+    return figures
+
+
+def fill(port: int) -> None:
+    """Messages for those who pull."""
+    stream = Stream(port)
+    for number in range(FILLED):
+        stream.socket.sendall(send_frame(number, number % QUEUES, BODY, JSON))
+        stream.receive_code()
+    stream.socket.close()
+
+
+def rss_anon_mb(pid: int) -> float:
+    """Memory of a process that is nothing but its own."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")) / 1024
+
+
+class Crowd:
+    """A process in which many connections do the same until a deadline."""
+
+    def __init__(self, name: str, port: int, count: int, deadline: float) -> None:
+        self._pipe, end = multiprocessing.Pipe()
+        run = polite_client if name == "polite" else run_crowd
+        self._process = multiprocessing.Process(target=run, args=(name, port, count, deadline, end), name=name)
+        self._process.start()
+
+    def result(self) -> dict[str, object]:
+        """What the process says in the end."""
+        figures: dict[str, object] = self._pipe.recv()
+        self._process.join()
+        return figures
+
+
+# --------------------------------------------------------------------------------------------------------------- polite
+
+
+def polite_client(_name: str, port: int, _count: int, deadline: float, pipe: Pipe) -> None:
+    """One send at a time, on a beat; a late answer counts as long as it took."""
+    waits_ms: list[float] = []
+    codes: Counter[str] = Counter()
+    stream = Stream(port)
+    number = 0
+    beat = time.time()
+    while time.time() < deadline:
+        number += 1
+        started = time.monotonic()
+        stream.socket.sendall(send_frame(number, number % QUEUES, BODY, JSON))
+        try:
+            codes[f"{stream.receive_code()}"] += 1
+        except TimeoutError:
+            codes["none"] += 1
+            stream = Stream(port)
+        waits_ms.append((time.monotonic() - started) * 1000)
+        beat = max(beat + POLITE_EVERY_S, time.time() - 1)
+        time.sleep(max(beat - time.time(), 0))
+    cuts = quantiles(waits_ms, n=100)
+    pipe.send(
+        {
+            "polite_p50_ms": round(cuts[49], 1),
+            "polite_p99_ms": round(cuts[98], 1),
+            "polite_max_ms": round(max(waits_ms), 1),
+            "polite_answers": dict(codes),
+        }
+    )
+
+
+class Stream:
+    """A connection on which answers are waited for one by one."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._stream = self.socket.makefile("rb")
+
+    def receive_code(self) -> int:
+        """The code of the next answer. TimeoutError."""
+        size, word = struct.unpack(">iI", self._stream.read(8))
+        header = json.loads(self._stream.read(word & 0xFFFFFF))
+        self._stream.read(size - 4 - (word & 0xFFFFFF))
+        code: int = header["code"]
+        return code
+
+
+# --------------------------------------------------------------------------------------------------------------- crowds
+
+
+class Member:
+    """One connection of a crowd: it writes `block` over and over, or once, and reads answers or does not."""
+
+    def __init__(self, port: int, block: bytes, *, repeat: bool, reads: bool) -> None:
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)  # what is sent shall be the broker's
+        if not reads:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.socket.connect(("127.0.0.1", port))
+        self.socket.setblocking(False)
+        self._block = memoryview(block)
+        self._repeat = repeat
+        self._at = 0
+        self.reads = reads
+        self.sent_bytes = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing more to write."""
+        return self._at == len(self._block) and not self._repeat
+
+    def write(self) -> None:
+        """Write as much as is taken."""
+        if self._at == len(self._block):
+            self._at = 0
+        try:
+            sent = self.socket.send(self._block[self._at : self._at + 256 * 1024])
+        except BlockingIOError:
+            return
+        self._at += sent
+        self.sent_bytes += sent
+
+
+def senders_block() -> bytes:
+    """Sends of 1 KiB."""
+    return b"".join(send_frame(number, number % QUEUES, BODY, JSON) for number in range(64))
+
+
+def pullers_block() -> bytes:
+    """Pulls of what is there, from the first offset on, 32 messages each."""
+    return b"".join(pull_frame(number) for number in range(64))
+
+
+def pull_frame(number: int) -> bytes:
+    """One pull that brings its subscription along and would wait."""
+    header = PullMessageHeader(
+        consumer_group="Deaf",
+        topic=TOPIC,
+        queue_id=number % QUEUES,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=15_000,
+        sub_version=0,
+        subscription="*",
+    )
+    command = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
+    command.opaque = number
+    return encode_command(command)
+
+
+def announcing(size: int) -> bytes:
+    """The first `size` bytes of a frame as large as may be."""
+    header = b'{"code":310,"opaque":1}'
+    prefix = encode_prefix(JSON, len(header), LARGEST - 8 - len(header))
+    return (prefix + header).ljust(size, b"x")
+
+
+CROWDS: Final[dict[str, tuple[Callable[[], bytes], bool, bool]]] = {
+    "senders": (senders_block, True, True),
+    "pullers": (pullers_block, True, False),
+    "stalled": (lambda: announcing(1000), False, False),
+    "halves": (lambda: announcing(LARGEST // 2), False, False),
+}
+"""What each member writes, whether again and again, and whether it reads."""
+
+
+def run_crowd(name: str, port: int, count: int, deadline: float, pipe: Pipe) -> None:
+    """All members until the deadline; tells how many answers of which code came, and what was sent."""
+    make_block, repeat, reads = CROWDS[name]
+    block = make_block()
+    answers: Counter[str] = Counter()
+    closed = 0
+    members = [Member(port, block, repeat=repeat, reads=reads) for _ in range(count)]
+    with selectors.DefaultSelector() as selector:
+        for member in members:
+            selector.register(member.socket, interest(member), member)
+        while time.time() < deadline:
+            for key, events in selector.select(0.2):
+                try:
+                    serve(key.data, events, answers)
+                except (ConnectionError, EOFError):
+                    closed += 1
+                    selector.unregister(key.fileobj)
+                    key.data.socket.close()
+                    continue
+                if key.data.is_done and key.events & selectors.EVENT_WRITE:
+                    selector.modify(key.fileobj, selectors.EVENT_READ, key.data)
+    sent = sum(member.sent_bytes for member in members)
+    pipe.send(
+        {
+            f"{name}_sent_mb": round(sent / 1e6),
+            **({f"{name}_answers": dict(answers)} if reads else {}),
+            f"{name}_closed": closed,
+        }
+    )
+
+
+def interest(member: Member) -> int:
+    """What a member waits for."""
+    return selectors.EVENT_WRITE | selectors.EVENT_READ if member.reads else selectors.EVENT_WRITE
+
+
+def serve(member: Member, events: int, answers: Counter[str]) -> None:
+    """Let one member do what it can. ConnectionError or EOFError: it was closed."""
+    if events & selectors.EVENT_WRITE:
+        member.write()
+    if events & selectors.EVENT_READ:
+        data = member.socket.recv(256 * 1024)
+        if not data:
+            raise EOFError
+        answers["0"] += data.count(b'{"code":0,')
+        answers["2"] += data.count(b'{"code":2,')
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    main()
