@@ -126,6 +126,11 @@ class Record(msgspec.Struct, gc=False):
         """The properties as stored, without their length."""
         return bytes(self.source[self.properties_at : self.position + self.size])
 
+    @property
+    def keys(self) -> list[bytes] | None:
+        """What the record is found by: nobody has looked yet (an append of broker.store may know it)."""
+        return None
+
 
 class Blank(msgspec.Struct, frozen=True):
     """The rest of a segment: `size` bytes from here to its end, these 8 included."""

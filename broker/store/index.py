@@ -24,18 +24,17 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from broker.store.disk import Disk
+from broker.store.index_entries import Indexed, IndexEntries
 from broker.store.index_file import IndexFile
 from broker.store.index_search import Read, Steps, Wanted, search
 from broker.store.running_flags import RunningFlag, RunningFlags
-from protocol.codes import SysFlag
-from protocol.disk import INDEX_DIRECTORY, IndexLayout, index_keys, parse_index_file_name
+from protocol.disk import INDEX_DIRECTORY, IndexLayout, parse_index_file_name
 
 log = logging.getLogger(__name__)
 
@@ -45,23 +44,6 @@ _PUT_AT_ONCE: Final = 8_192
 _RETRY_MS: Final = 1_000
 _FAILURES_TO_REFUSE: Final = 3
 _ALL: Final = 1 << 30
-_TRANSACTION: Final = SysFlag.TRANSACTION_MASK
-_ROLLBACK: Final = SysFlag.TRANSACTION_ROLLBACK
-
-
-class Indexed(Protocol):
-    """What the index wants to know of a message: appends and records are such."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def properties(self) -> bytes: ...
-    @property
-    def sys_flag(self) -> int: ...
-    @property
-    def physical_offset(self) -> int: ...
-    @property
-    def store_timestamp(self) -> int: ...
 
 
 class IndexStatistics(msgspec.Struct, frozen=True):
@@ -89,9 +71,7 @@ class Index:
         self._full: list[IndexFile] = []  # that no flusher has taken yet
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._keys: list[bytes] = []
-        self._offsets: list[int] = []
-        self._timestamps: list[int] = []
+        self._entries = IndexEntries()
         self._newest = -1
         self._newest_keys = 0  # how many keys of that message are in
         self._failures = 0
@@ -193,34 +173,20 @@ class Index:
             return
         if messages[0].physical_offset <= self._newest:
             messages = [message for message in messages if message.physical_offset >= self._newest]
-        keys, offsets, timestamps = self._keys, self._offsets, self._timestamps
-        newest = self._newest
-        topic, prefix = "", b"#"
-        for message in messages:
-            if message.sys_flag & _TRANSACTION == _ROLLBACK:
-                continue
-            if message.topic != topic:
-                topic = message.topic
-                prefix = _prefix(topic)
-            offset = message.physical_offset
-            timestamp = message.store_timestamp
-            found = index_keys(message.properties)
-            for key in found if offset != newest else found[self._newest_keys :]:
-                keys.append(prefix + key)
-                offsets.append(offset)
-                timestamps.append(timestamp)
         if messages:
+            self._entries.add(messages, self._newest_keys if messages[0].physical_offset == self._newest else 0)
             self._newest, self._newest_keys = messages[-1].physical_offset, _ALL
-        if len(keys) >= BATCH_KEYS:
+        waiting = len(self._entries)
+        if waiting >= BATCH_KEYS:
             self.put_waiting()
-        elif self._timer is None and self._loop is not None and keys:
+        elif self._timer is None and self._loop is not None and waiting:
             self._timer = self._loop.call_later(GATHER_S, self._put_when_due, self._put)
 
     def _put_when_due(self, put_before: int) -> None:
         self._timer = None
         if self._put == put_before:
             self.put_waiting()
-        elif self._keys and self._loop is not None:  # a full batch left meanwhile: these are younger than 5 ms
+        elif len(self._entries) and self._loop is not None:  # a full batch left meanwhile: these are younger than 5 ms
             self._timer = self._loop.call_later(GATHER_S, self._put_when_due, self._put)
 
     def put_waiting(self) -> None:
@@ -230,12 +196,12 @@ class Index:
         try:
             if self._failures:
                 self._file_with_room().make_room()
-            while self._keys:
+            while len(self._entries):
                 self._put_some()
         except OSError as problem:
             self._failures += 1
             self._next_attempt_ms = self._now_ms() + _RETRY_MS
-            log.error("index not written failures=%d waiting=%d error=%s", self._failures, len(self._keys), problem)
+            log.error("index not written failures=%d waiting=%d error=%s", self._failures, len(self._entries), problem)
             if self._failures >= _FAILURES_TO_REFUSE:
                 self._flags.set(RunningFlag.INDEX_ERROR, problem)
         else:
@@ -244,9 +210,8 @@ class Index:
 
     def _put_some(self) -> None:
         file = self._file_with_room()
-        some = slice(0, _PUT_AT_ONCE)
-        count = file.put(self._keys[some], self._offsets[some], self._timestamps[some])
-        del self._keys[:count], self._offsets[:count], self._timestamps[:count]
+        count = file.put(self._entries.first(_PUT_AT_ONCE))
+        self._entries.drop(count)
         self._put += count
         if file.is_full:
             file.stop_writing()
@@ -286,12 +251,11 @@ class Index:
     @property
     def waiting(self) -> int:
         """Keys that are not in the files yet."""
-        return len(self._keys)
+        return len(self._entries)
 
     def forget_waiting(self) -> None:
         """Take back what was added since the files were written to: it will be added again."""
-        for waiting in (self._keys, self._offsets, self._timestamps):
-            waiting.clear()
+        self._entries.clear()
         self._find_newest()
 
     @property
@@ -339,15 +303,10 @@ class Index:
 
     def statistics(self) -> IndexStatistics:
         """Counts since the start."""
-        return IndexStatistics(len(self.files), self._put, len(self._keys), self._newest, self._failures)
+        return IndexStatistics(len(self.files), self._put, len(self._entries), self._newest, self._failures)
 
     def __repr__(self) -> str:
-        return f"<Index files={len(self.files)} waiting={len(self._keys)}>"
-
-
-@lru_cache(maxsize=4096)
-def _prefix(topic: str) -> bytes:
-    return f"{topic}#".encode()
+        return f"<Index files={len(self.files)} waiting={len(self._entries)}>"
 
 
 def _names_in(directory: str) -> list[str]:

@@ -26,7 +26,8 @@ from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.disk import Disk
 from broker.store.helper import Helper
-from broker.store.index import Index, Indexed
+from broker.store.index import Index
+from broker.store.index_entries import Indexed
 from broker.store.index_file import IndexFile
 from broker.store.mapped_file import MappedFile
 from protocol.disk import IndexLayout, index_hash, index_keys, is_indexed

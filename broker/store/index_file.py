@@ -8,7 +8,7 @@ blocks reserved first, the slots at once and the items in steps, so that a full 
 The mapping is made for the file that is written to and given up once that is full; readers use the descriptor. Syncing
 is `fdatasync`, which writes what the mapping changed and releases the GIL.
 
-Many keys are put by NumPy: all hashes, all old slot values, all items, all new slot values. Keys of one batch that
+Many keys are put by NumPy: all old slot values, all items, all new slot values. Keys of one batch that
 share a slot show by the slot not holding their number afterwards; their chain is made by a stable sort. Few keys go one
 by one. Both ways leave the same bytes, those of RocketMQ: item 1 counts its seconds from the header's first begin (the
 end of the file before), which it then replaces by its own time.
@@ -18,7 +18,6 @@ Source: docs/formats.md, "IndexFile".
 
 import mmap
 import os
-from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final, Self
 
@@ -26,8 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.store.disk import Disk
-from broker.store.index_hash import Numbers, hash_keys, int64_array
-from protocol.disk import INDEX_HEADER_SIZE, INDEX_ITEM, IndexHeader, IndexLayout, index_hash
+from broker.store.index_entries import Entries
+from broker.store.index_hash import Numbers
+from protocol.disk import INDEX_HEADER_SIZE, INDEX_ITEM, IndexHeader, IndexLayout
 
 FEW_KEYS: Final = 24  # below that NumPy's calls cost more than they save
 MAX_SECONDS: Final = 2**31 - 1
@@ -128,22 +128,19 @@ class IndexFile:
         self._disk.reserve(self.fd, self.layout.item_at(wanted))
         self._reserved = wanted
 
-    def put(self, keys: Sequence[bytes], offsets: Sequence[int], timestamps: Sequence[int]) -> int:
-        """Put keys with the physical offset and store time of their messages, as many as fit; returns how many.
-
-        OSError: none of them.
-        """
-        count = min(len(keys), self.layout.items - self.header.next_item)
+    def put(self, entries: Entries) -> int:
+        """Put entries, as many as fit; returns how many. OSError: none of them."""
+        count = min(len(entries.hashes), self.layout.items - self.header.next_item)
         self.make_room(count)
         begin = 0
         if self.header.next_item <= 1 or count < FEW_KEYS:
             begin = count if count < FEW_KEYS else 1
-            for key, offset, timestamp in zip(keys[:begin], offsets, timestamps, strict=False):
-                self._put_one(key, offset, timestamp)
+            columns = (column.tolist() for column in entries.part(0, begin))
+            for key_hash, offset, timestamp in zip(*columns, strict=True):
+                self._put_one(key_hash, offset, timestamp)
         if begin < count:
-            times = int64_array(timestamps[begin:count])
-            self._put_many(keys[begin:count], int64_array(offsets[begin:count]), times)
-        self._close_put(offsets[count - 1], timestamps[count - 1])
+            self._put_many(*entries.part(begin, count))
+        self._close_put(int(entries.offsets[count - 1]), int(entries.timestamps[count - 1]))
         return count
 
     def _close_put(self, offset: int, timestamp: int) -> None:
@@ -153,11 +150,10 @@ class IndexFile:
         header.end_timestamp = timestamp
         self._writing.map[:INDEX_HEADER_SIZE] = header.encode()
 
-    def _put_one(self, key: bytes, offset: int, timestamp: int) -> None:
+    def _put_one(self, key_hash: int, offset: int, timestamp: int) -> None:
         assert self._writing is not None
         mapping, header, layout = self._writing.map, self.header, self.layout
         number = header.next_item
-        key_hash = index_hash(key.decode("utf-8", "replace"))
         slot_at = layout.slot_at(key_hash % layout.slots)
         (old,) = _SLOT.unpack_from(mapping, slot_at)
         if not 0 < old <= number:
@@ -172,14 +168,13 @@ class IndexFile:
             header.begin_timestamp = timestamp
         header.next_item = number + 1
 
-    def _put_many(self, keys: Sequence[bytes], offsets: Numbers, timestamps: Numbers) -> None:
+    def _put_many(self, hashes: Numbers, offsets: Numbers, timestamps: Numbers) -> None:
         assert self._writing is not None
         writing, header = self._writing, self.header
         first = header.next_item
-        end = first + len(keys)
+        end = first + len(hashes)
         numbers = np.arange(first, end, dtype=np.int32)
         swapped = numbers.byteswap()
-        hashes = hash_keys(keys)
         at = hashes % self.layout.slots
         previous = writing.slots[at].byteswap()
         previous[(previous < 0) | (previous > numbers)] = 0
@@ -193,7 +188,7 @@ class IndexFile:
         else:
             writing.seconds[first:end] = 0
         writing.previous[first:end] = previous
-        header.used_slots += len(keys) - int(np.count_nonzero(previous))
+        header.used_slots += len(hashes) - int(np.count_nonzero(previous))
         header.next_item = end
 
     # the end

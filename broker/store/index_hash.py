@@ -1,11 +1,11 @@
 """Java's hash of many index keys at once.
 
-h = sum of u[i] * 31^(n-1-i) over the n bytes of a key is 31^n times the sum of u[i] * 31^(-1-i), all modulo 2^32, where
-31 has an inverse. So keys of any length lie left-aligned in one matrix, zeros behind them, and one product with the
-powers of 1/31 serves all of them; the power of the length comes last. The powers are split into halves of 16 bits, so
-that the sums are exact in floating point, where a matrix product is fast.
+h = sum of u[i] * 31^(n-1-i) over the n bytes of a key. Where the key's bytes stand in a row with those of others, at
+[begin, end), that is 31^end times the sum of u[p] * 31^(-1-p) over their positions p, all modulo 2^32, where 31 has an
+inverse. So all keys are joined, one product weighs every byte, one reduction adds up each key's, and the power of its
+end comes last. What stands before a key (`topic#`) is known by its hash alone: that times 31^n is added.
 
-This holds for ASCII keys, whose bytes are their UTF-16 units. Others, and very long ones, are hashed one by one.
+This holds for ASCII keys, whose bytes are their UTF-16 units. Others, very long ones and few are hashed one by one.
 
 Source: docs/formats.md, "Java hash", "IndexFile".
 """
@@ -17,16 +17,25 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.disk import index_hash
+from protocol.message import java_hash
 
 Numbers: TypeAlias = NDArray[np.int64]
 
-_WIDTHS: Final = (64, 256)  # bytes of a matrix row
-_MODULUS: Final = 1 << 32
-_INVERSE: Final = pow(31, -1, _MODULUS)
-_NEGATIVE_POWERS: Final = [pow(_INVERSE, i + 1, _MODULUS) for i in range(_WIDTHS[-1])]
-_HALVES: Final = np.array([(power >> 16, power & 0xFFFF) for power in _NEGATIVE_POWERS], np.float64)
-_POWERS: Final = np.array([pow(31, n, _MODULUS) for n in range(_WIDTHS[-1] + 1)], np.uint64)
+_FEW: Final = 16  # below that NumPy's calls cost more than they save
+_ROW: Final = 1 << 16  # bytes hashed at once
+_MASK: Final = 0xFFFF_FFFF
+_INVERSE: Final = pow(31, -1, _MASK + 1)
+
+
+def _powers(base: int) -> NDArray[np.uint32]:
+    powers = [1]
+    for _ in range(_ROW):
+        powers.append(powers[-1] * base & _MASK)
+    return np.array(powers, np.uint32)
+
+
+_POWERS: Final = _powers(31)
+_WEIGHTS: Final = _powers(_INVERSE)[1:]
 
 
 def int64_array(numbers: Sequence[int]) -> Numbers:
@@ -34,14 +43,29 @@ def int64_array(numbers: Sequence[int]) -> Numbers:
     return np.frombuffer(array("q", numbers), np.int64)
 
 
-def hash_keys(keys: Sequence[bytes]) -> Numbers:
-    """`protocol.disk.index_hash` of every `topic#key`, given as UTF-8."""
+def hash_keys(keys: Sequence[bytes], prefixes: Numbers | None = None) -> Numbers:
+    """Java's hash without its sign (`protocol.disk.index_hash`) of every key, given as UTF-8.
+
+    `prefixes`: for each key the unsigned hash of what stands before it.
+    """
+    if prefixes is None:
+        prefixes = np.zeros(len(keys), np.int64)
+    joined = b"".join(keys)
+    if len(keys) > 1 and len(joined) > _ROW:
+        half = len(keys) // 2
+        return np.concatenate((hash_keys(keys[:half], prefixes[:half]), hash_keys(keys[half:], prefixes[half:])))
     lengths = np.fromiter(map(len, keys), np.int64, len(keys))
-    longest = int(lengths.max())
-    width = next((width for width in _WIDTHS if longest <= width), 0)
-    if not width or not b"".join(keys).isascii():
-        return int64_array([index_hash(key.decode("utf-8", "replace")) for key in keys])
-    units: NDArray[Any] = np.array(keys, f"S{width}").view(np.uint8).reshape(-1, width)
-    halves = (units.astype(np.float64) @ _HALVES[:width]).astype(np.uint64)
-    hashes = ((halves[:, 0] << np.uint64(16)) + halves[:, 1]) * _POWERS[lengths]
-    return np.abs(hashes.astype(np.uint32).view(np.int32).astype(np.int64)) & 0x7FFF_FFFF
+    if len(keys) < _FEW or len(joined) > _ROW or not joined.isascii() or not lengths.all():
+        return int64_array([_hash_one(key, prefix) for key, prefix in zip(keys, prefixes.tolist(), strict=True)])
+    ends = np.cumsum(lengths)
+    weighed: NDArray[Any] = np.frombuffer(joined, np.uint8) * _WEIGHTS[: len(joined)]
+    hashes = np.add.reduceat(weighed, ends - lengths, dtype=np.uint32) * _POWERS[ends]
+    hashes += prefixes.astype(np.uint32) * _POWERS[lengths]
+    return np.abs(hashes.view(np.int32).astype(np.int64)) & 0x7FFF_FFFF
+
+
+def _hash_one(key: bytes, prefix: int) -> int:
+    text = key.decode("utf-8", "replace")
+    units = len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+    unsigned = (prefix * pow(31, units, _MASK + 1) + java_hash(text)) & _MASK
+    return abs(unsigned - ((unsigned & 0x8000_0000) << 1)) & 0x7FFF_FFFF

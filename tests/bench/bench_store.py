@@ -21,15 +21,20 @@ from broker.store.message_store import MessageStore
 from protocol.record import Buffer
 
 BORN_HOST = bytes((127, 0, 0, 1)) + (40000).to_bytes(4, "big")
-PROPERTIES = (
-    b"KEYS\x01key-1234567\x02UNIQ_KEY\x017F00000105030000486C525300000000\x02TAGS\x01TagA\x02CLUSTER\x01Default\x02"
-)
+PROPERTIES = b"KEYS\x01%b\x02UNIQ_KEY\x01%b\x02TAGS\x01TagA\x02CLUSTER\x01Default\x02"
 
 
-def make_appends(count: int, body: Buffer, queues: int, now_ms: int) -> list[Append]:
-    return [
-        Append("BenchmarkTopic", i % queues, body, PROPERTIES, 2598919, 0, 0, now_ms, BORN_HOST) for i in range(count)
-    ]
+def make_appends(count: int, body: Buffer, queues: int, now_ms: int, first: int = 0) -> list[Append]:
+    """Messages `first` and on, each with keys of its own."""
+    appends = []
+    for number in range(first, first + count):
+        keys = [b"7F00000105030000486C%012X" % number, b"key-%d" % number]
+        append = Append(
+            "BenchmarkTopic", number % queues, body, PROPERTIES % (keys[1], keys[0]), 2598919, 0, 0, now_ms, BORN_HOST
+        )
+        append.keys = keys
+        appends.append(append)
+    return appends
 
 
 def run_round(store: MessageStore, options: argparse.Namespace) -> dict[str, float]:
@@ -38,9 +43,9 @@ def run_round(store: MessageStore, options: argparse.Namespace) -> dict[str, flo
     batches = options.messages // options.batch
     cpu = time.process_time_ns
     made = put = committed = 0
-    for _ in range(batches):
+    for turn in range(batches):
         begin = cpu()
-        appends = make_appends(options.batch, body[:], options.queues, 1700000000000)
+        appends = make_appends(options.batch, body[:], options.queues, 1700000000000, turn * options.batch)
         after_make = cpu()
         store_put = store.put
         for append in appends:

@@ -30,6 +30,7 @@ class Said(NamedTuple):
     sys_flag: int
     physical_offset: int
     store_timestamp: int
+    keys: list[bytes] | None = None
 
 
 def said(offset: int, keys: str = "", unique: str = "", topic: str = "T", flag: int = 0, after_ms: int = 0) -> Said:

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.store.disk import Disk
+from broker.store.index_entries import Entries
 from broker.store.index_file import FEW_KEYS, IndexFile
-from broker.store.index_hash import hash_keys
+from broker.store.index_hash import hash_keys, int64_array
 from protocol.disk import IndexHeader, IndexLayout, index_hash
 
 FULL_SIZE = IndexLayout(5_000_000, 20_000_000)
@@ -29,6 +30,10 @@ def new_file(path: Path, layout: IndexLayout = SMALL, before: IndexHeader | None
         file.close()
 
 
+def put(file: IndexFile, keys: list[bytes], offsets: list[int], timestamps: list[int]) -> int:
+    return file.put(Entries(hash_keys(keys), int64_array(offsets), int64_array(timestamps)))
+
+
 def at(file: IndexFile, begin: int, size: int) -> str:
     return os.pread(file.fd, size, begin).hex(" ", 4)
 
@@ -36,14 +41,14 @@ def at(file: IndexFile, begin: int, size: int) -> str:
 def test_first_message_of_a_store(tmp_path: Path) -> None:
     """Header, slots and items are where RocketMQ puts them; a later message of the same key leads to the first."""
     with new_file(tmp_path / "index", FULL_SIZE) as file:
-        file.put([UNIQ, K1], [4096, 4096], [1700000000123] * 2)
+        put(file, [UNIQ, K1], [4096, 4096], [1700000000123] * 2)
         header = "0000018bcfe5687b0000018bcfe5687b000000000000100000000000000010000000000200000003"
         assert at(file, 0, 40).replace(" ", "") == header
         assert at(file, 3953680, 4) == "00000001"
         assert at(file, 10984136, 4) == "00000002"
         assert at(file, 20000060, 20) == "030a057a 00000000 00001000 00000000 00000000"
         assert at(file, 20000080, 20) == "0029e6a8 00000000 00001000 00000000 00000000"
-        file.put([K1], [9000], [1700000007123])
+        put(file, [K1], [9000], [1700000007123])
         assert at(file, 20000100, 20) == "0029e6a8 00000000 00002328 00000007 00000002"
         assert at(file, 10984136, 4) == "00000003"
         assert os.fstat(file.fd).st_size == 420_000_040
@@ -55,7 +60,7 @@ def test_a_rolled_file_counts_from_the_one_before(tmp_path: Path, keys: int) -> 
     """Item 1 has its seconds against the end of the file before, though the header then begins with its own time."""
     before = IndexHeader(end_timestamp=1700000000000, end_offset=9000)
     with new_file(tmp_path / "index", FULL_SIZE, before) as file:
-        file.put([b"x"] * keys, [9500] * keys, [1700000007123] * keys)
+        put(file, [b"x"] * keys, [9500] * keys, [1700000007123] * keys)
         begin = "0000018bcfe583d30000018bcfe583d3000000000000251c000000000000251c00000001"
         assert at(file, 0, 36).replace(" ", "") == begin
         assert at(file, FULL_SIZE.item_at(1), 20) == "00000078 00000000 0000251c 00000007 00000000"
@@ -87,12 +92,12 @@ def test_many_keys_leave_the_bytes_of_one_by_one(
     with new_file(directory / "one", layout, before) as one, new_file(directory / "many", layout, before) as many:
         taken = 0
         while taken < min(len(keys), 99):
-            one.put(names[taken : taken + 1], offsets[taken : taken + 1], times[taken : taken + 1])
+            put(one, names[taken : taken + 1], offsets[taken : taken + 1], times[taken : taken + 1])
             taken += 1
         done = 0
         while done < taken:
             end = done + data.draw(st.integers(1, len(keys) - done))
-            done += many.put(names[done:end], offsets[done:end], times[done:end])
+            done += put(many, names[done:end], offsets[done:end], times[done:end])
         assert (done, one.is_full) == (taken, many.is_full)
         assert one.header == many.header
         assert (directory / "one").read_bytes() == (directory / "many").read_bytes()
@@ -115,18 +120,18 @@ def test_garbage_in_slots_is_no_chain(tmp_path: Path) -> None:
     """A slot that names an item that does not exist yet, or a negative one, counts as empty, for few keys and many."""
     for count in (1, FEW_KEYS + 2):
         with new_file(tmp_path / "index") as file:
-            file.put([b"a"], [1], [1])
+            put(file, [b"a"], [1], [1])
             for slot in range(SMALL.slots):
                 value = -5 if slot % 2 else 190
                 os.pwrite(file.fd, value.to_bytes(4, "big", signed=True), SMALL.slot_at(slot))
-            file.put([b"%d" % number for number in range(count)], [2] * count, [1] * count)
+            put(file, [b"%d" % number for number in range(count)], [2] * count, [1] * count)
             assert {file.item(number)[3] for number in range(2, count + 2)} <= {0, *range(2, count + 2)}
 
 
 def test_a_full_file_takes_no_more(tmp_path: Path) -> None:
     """What does not fit is left for the next file."""
     with new_file(tmp_path / "index") as file:
-        assert file.put([b"k"] * 300, [7] * 300, [9] * 300) == 199
+        assert put(file, [b"k"] * 300, [7] * 300, [9] * 300) == 199
         assert file.is_full
         assert file.header == IndexHeader(9, 9, 7, 7, 1, 200)
 
@@ -134,7 +139,7 @@ def test_a_full_file_takes_no_more(tmp_path: Path) -> None:
 def test_a_reader_finishes_on_a_removed_file(tmp_path: Path) -> None:
     """The descriptor lasts as long as somebody reads."""
     with new_file(tmp_path / "index") as file:
-        file.put([b"k"], [7], [9])
+        put(file, [b"k"], [7], [9])
         file.hold()
         file.remove()
         assert not (tmp_path / "index").exists()
