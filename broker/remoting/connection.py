@@ -1,8 +1,8 @@
 """A connection: its reading half, and the requests that are ours.
 
-All connections share one receive buffer. A read is handled whole before anything else happens: every complete frame in
-it is decoded and dispatched. A connection owns no more than the piece of a frame that a read cut off. What it writes is
-its output's business (`transfer.py`).
+All connections share one receive buffer, and take turns (`rounds.py`). A read is handled whole before anything else
+happens: every complete frame in it is decoded and dispatched. A connection owns no more than the piece of a frame that
+a read cut off. What it writes is its output's business (`transfer.py`).
 
 A peer that does not read what it asked for is not read from either: above `peer_backlog_bytes` waiting for one peer
 (or, with anything waiting for it, `total_backlog_bytes` for all) its connection is paused, frames already received are
@@ -16,9 +16,11 @@ never answered. Nothing here knows what a request means.
 import asyncio
 import logging
 import socket
+from time import monotonic
 from typing import Final, Protocol, cast
 
 from broker.remoting.config import RemotingConfig
+from broker.remoting.rounds import Rounds
 from broker.remoting.transfer import Output, Transfer
 from protocol.codes import Flag
 from protocol.command import RemotingCommand
@@ -27,7 +29,6 @@ from protocol.frame import Frame, FrameDecoder
 from protocol.message_id import encode_host
 from protocol.serialize import decode_command, encode_command
 
-RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 _RESPONSE: Final = Flag.RESPONSE
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Shared(Protocol):
     turns: Turns
     config: RemotingConfig
     transfer: Transfer
+    rounds: Rounds
     receive_buffer: memoryview
     received_bytes: int
     protocol_errors: int
@@ -85,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self.paused = False
         self.active_s = self._loop.time()
+        self.arrived_s = monotonic()  # when what is being handled now came; whoever resumes a request puts it back
         self.peer = "?"
         self.peer_host = bytes(8)
 
@@ -115,20 +118,26 @@ class Connection(asyncio.BufferedProtocol):
         if not self._selector.opened(self):
             self._transport.abort()
 
+    def secured(self, transport: asyncio.Transport) -> None:
+        """The peer speaks TLS: from now on this is the transport."""
+        self._transport = transport
+        self._output.opened(transport)
+
     def get_buffer(self, _size_hint: int) -> memoryview:
-        """The shared receive buffer: it is used up before anybody else reads."""
-        return self._selector.receive_buffer
+        """As much of the shared receive buffer as is fair: it is used up before anybody else reads."""
+        return self._selector.rounds.window
 
     def buffer_updated(self, size: int) -> None:
         """One read: see the module's story."""
         selector = self._selector
-        self.active_s = self._loop.time()
+        self.active_s = now_s = self._loop.time()
         selector.received_bytes += size
         data = selector.receive_buffer[:size]
-        if size == RECEIVE_BUFFER_BYTES and not self.paused and self._transport is not None:
+        if selector.rounds.note(size, now_s) and not self.paused and self._transport is not None:
             # uvloop would go on reading this one connection; let the others have their turn
             self._transport.pause_reading()
-            self._loop.call_soon(self._read_on)
+            selector.rounds.stand_in_line(self)
+        self.arrived_s = monotonic()
         frames = self._decoder.feed(data)
         if frames:
             selector.read(self, frames)
@@ -153,13 +162,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._selector.read(self, deferred)
             if self._decoder.failure is not None:
                 self._fail(self._decoder.failure)
-            self._read_on()
+            self.read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: fail what waits for its answers, forget what it was to be told."""
         self._transport = None
         self._output.lost()
         self._deferred.clear()
+        self._selector.rounds.forget(self)
         pending, self._pending = self._pending, {}
         for future in pending.values():
             if not future.done():
@@ -249,9 +259,10 @@ class Connection(asyncio.BufferedProtocol):
     def resume_reading(self) -> None:
         """The hold is over; until now the peer could not show that it is alive."""
         self.active_s = self._loop.time()
-        self._read_on()
+        self.read_on()
 
-    def _read_on(self) -> None:
+    def read_on(self) -> None:
+        """Read from the peer, unless it is paused or held."""
         if not self.closed and not self.paused and not self._selector.is_held(self):
             cast(asyncio.Transport, self._transport).resume_reading()
 

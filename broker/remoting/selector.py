@@ -16,7 +16,8 @@ from collections.abc import Callable
 import msgspec
 
 from broker.remoting.config import RemotingConfig
-from broker.remoting.connection import RECEIVE_BUFFER_BYTES, Connection, Turns
+from broker.remoting.connection import Connection, Turns
+from broker.remoting.rounds import Rounds
 from broker.remoting.transfer import Transfer
 from protocol.frame import Frame
 
@@ -45,7 +46,8 @@ class Selector:
         self.config = config
         self.transfer = Transfer(config)
         self.connections: set[Connection] = set()
-        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.rounds = Rounds(lambda: False)
+        self.receive_buffer = self.rounds.receive_buffer
         self.accepting = True
         self.received_bytes = 0
         self.accepted = 0

@@ -77,7 +77,7 @@ def nowhere(parts: BrokerParts) -> Peer:
 def feed(peer: Peer, frames: Iterable[bytes]) -> None:
     """Each frame as a read of its own."""
     for data in frames:
-        peer.connection.get_buffer(-1)[: len(data)] = data
+        peer.selector.receive_buffer[: len(data)] = data
         peer.connection.buffer_updated(len(data))
 
 

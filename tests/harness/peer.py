@@ -76,7 +76,7 @@ class Peer:
 
     def send_bytes(self, data: bytes) -> None:
         """Let the broker read this."""
-        self.connection.get_buffer(-1)[: len(data)] = data
+        self.selector.receive_buffer[: len(data)] = data
         self.connection.buffer_updated(len(data))
         self.take()
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from broker.remoting.connection import RECEIVE_BUFFER_BYTES
+from broker.remoting.rounds import RECEIVE_BUFFER_BYTES
 from protocol.command import RemotingCommand
 from tests.harness.echo_server import DEFER, ECHO, GATHER, WAIT, EchoServer, requests
 from tests.harness.peer import Peer

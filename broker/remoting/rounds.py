@@ -1,0 +1,127 @@
+"""Rounds: how much is read from whom before the others are looked at again.
+
+A round is one turn of the event loop: all reads that one poll found possible. Each of them may bring as much as the
+window is large. Who fills it may have more to say than is fair: it is not read from again before its place in a line
+comes up. So a round costs about ROUND_BYTES, however many peers talk as fast as they can, and a peer that says little
+waits for one round, not for all of them.
+
+        round ─▶ read, read, read (fills the window: into the line) ─▶ the first of the line are let in ─▶ round
+
+The window is the round's bytes over those who stand in line, within SMALLEST_READ and the receive buffer: few busy
+peers are read from in large pieces. When a round has brought ROUND_BYTES already, or memory is short (`is_short`), it is
+SMALLEST_READ: a thousand peers that begin to talk in the same moment bring 5 MiB, not 250.
+
+`began_s` is when the requests of a read began to wait: the last of a round have waited for all others. Rounds of a few
+small reads are not told apart, which would cost as much as the reads, unless one of them took long (`stalled`).
+"""
+
+import asyncio
+from collections.abc import Callable
+from itertools import islice
+from typing import Final, Protocol
+
+import msgspec
+
+RECEIVE_BUFFER_BYTES: Final = 256 * 1024
+ROUND_BYTES: Final = 1024 * 1024
+"""Some 800 messages of 1 KiB: a few ms of work."""
+SMALLEST_READ: Final = 4096
+_USUAL_READ: Final = 64 * 1024  # with so many frames the costs of a read and of a write are shared by enough
+_FEW_READS: Final = 16
+
+
+class Reading(Protocol):
+    """What a round wants of a connection."""
+
+    def read_on(self) -> None:
+        """Read from the peer again, unless something else forbids it."""
+
+
+class RoundsStatistics(msgspec.Struct, frozen=True):
+    """`in_line` connections at this moment; totals since the start."""
+
+    in_line: int
+    window_bytes: int
+    rounds: int
+    filled: int
+
+
+class Rounds:
+    """The rounds of one event loop."""
+
+    def __init__(self, is_short: Callable[[], bool]) -> None:
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.window = self.receive_buffer
+        self.began_s = 0.0  # the loop's time at the round's first read
+        self._is_short = is_short
+        self._window_bytes = RECEIVE_BUFFER_BYTES
+        self._is_open = False
+        self._small_reads = 0
+        self._read_bytes = 0
+        self._line: dict[Reading, None] = {}
+        self._rounds = 0
+        self._filled = 0
+
+    def __repr__(self) -> str:
+        return f"<Rounds window={self._window_bytes} in_line={len(self._line)}>"
+
+    def statistics(self) -> RoundsStatistics:
+        """The figures now."""
+        return RoundsStatistics(len(self._line), self._window_bytes, self._rounds, self._filled)
+
+    def note(self, size: int, now_s: float) -> bool:
+        """A read brought `size` bytes; returns whether it filled the window, and its connection is to stand in line."""
+        if not self._is_open:
+            self.began_s = now_s
+            if size < SMALLEST_READ and self._small_reads < _FEW_READS:
+                self._small_reads += 1
+                return False
+            self._open()
+        is_full = size >= self._window_bytes
+        self._read_bytes += size
+        if self._read_bytes >= ROUND_BYTES and self._window_bytes > SMALLEST_READ:
+            self._set_window(SMALLEST_READ)
+        return is_full
+
+    def stalled(self, began_s: float) -> None:
+        """Something took long: what is read from now on in this round has waited since `began_s`."""
+        if not self._is_open:
+            self._open()
+            self.began_s = began_s
+
+    def stand_in_line(self, reading: Reading) -> None:
+        """Have `reading` go on when those before it had their turn."""
+        self._filled += 1
+        self._line[reading] = None
+        if not self._is_open:
+            self._open()
+
+    def forget(self, reading: Reading) -> None:
+        """A connection is gone."""
+        self._line.pop(reading, None)
+
+    def _open(self) -> None:
+        self._is_open = True
+        asyncio.get_running_loop().call_soon(self._end)
+
+    def _end(self) -> None:
+        """The round is over: set the next one's window, and let the first of the line in."""
+        self._rounds += 1
+        self._is_open = False
+        self._small_reads = 0
+        self._read_bytes = 0
+        line = self._line
+        if self._is_short():
+            self._set_window(SMALLEST_READ)
+        else:
+            self._set_window(min(max(ROUND_BYTES // (len(line) or 1), _USUAL_READ), RECEIVE_BUFFER_BYTES))
+        for reading in list(islice(line, ROUND_BYTES // max(self._window_bytes, _USUAL_READ))):
+            del line[reading]
+            reading.read_on()
+        if line:
+            self._open()
+
+    def _set_window(self, size: int) -> None:
+        if size != self._window_bytes:
+            self._window_bytes = size
+            self.window = self.receive_buffer[:size]
