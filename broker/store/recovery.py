@@ -329,8 +329,11 @@ class Recovery:
     def _has_record(self, queue: ConsumeQueue, offset: int, log_end: int) -> bool:
         """Whether a unit is that of a record in the log, or older than the log."""
         unit = queue.unit(offset)
-        if unit is None or unit[1] == FILLER_RECORD_SIZE or unit[0] < self._log.files.min_offset:
+        if unit is None or unit[1] == FILLER_RECORD_SIZE:
             return unit is not None
+        if unit[0] < self._log.files.min_offset:
+            before = queue.unit(offset - 1)
+            return unit[1] > 0 and (before is None or before[1] == FILLER_RECORD_SIZE or sum(before[:2]) <= unit[0])
         if self._log.files.is_missing(unit[0]):
             return True  # its offset was given away
         if unit[0] + unit[1] > log_end:

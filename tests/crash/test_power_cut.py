@@ -33,6 +33,9 @@ FOUND = {
     14565: "a torn queue offset made a queue begin in the middle",
     331: "a queue file went before its log segment's unlink was safe: the segment came back, and the start was stopped",
     194: "an index file went before its log segment's unlink was safe, and the segment came back",
+    68625: "units of zeros counted as those of records that the log has given up",
+    78709: "a torn unit that points before its forerunner's record counted as one that the log has given up",
+    79101: "a half message's torn head called it its queue's first, and the first message lost its unit",
     465: "a segment went before its queue's units were synced: the queue was numbered anew",
 }
 
