@@ -8,8 +8,8 @@ waits for one round, not for all of them.
         round ─▶ read, read, read (fills the window: into the line) ─▶ the first of the line are let in ─▶ round
 
 The window is the round's bytes over those who stand in line, within SMALLEST_READ and the receive buffer: few busy
-peers are read from in large pieces. When a round has brought ROUND_BYTES already, or memory is short (`is_short`), it is
-SMALLEST_READ: a thousand peers that begin to talk in the same moment bring 5 MiB, not 250.
+peers are read from in large pieces. When a round has brought ROUND_BYTES already, or memory is short (`is_short`), it
+is SMALLEST_READ: a thousand peers that begin to talk in the same moment bring 5 MiB, not 250.
 
 `began_s` is when the requests of a read began to wait: the last of a round have waited for all others. Rounds of a few
 small reads are not told apart, which would cost as much as the reads, unless one of them took long (`stalled`).
