@@ -332,7 +332,7 @@ class Recovery:
         if unit is None or unit[1] == FILLER_RECORD_SIZE:
             return unit is not None
         if unit[0] < self._log.files.min_offset:
-            before = queue.unit(offset - 1)
+            before = queue.unit(offset - 1) if offset else None
             return unit[1] > 0 and (before is None or before[1] == FILLER_RECORD_SIZE or sum(before[:2]) <= unit[0])
         if self._log.files.is_missing(unit[0]):
             return True  # its offset was given away
