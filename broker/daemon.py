@@ -150,6 +150,7 @@ class Broker:
         self.server.selector.on_close(self.clients.connection_closed)
         self.topics.on_change(self.registrar.changed)
         self.topics.on_change(lambda: self.pulls.fall_behind.keep_existing(self.topics.find))
+        self.topics.on_delete(self.pulls.deliveries.remove_topic)
 
     def _send_processor(self) -> SendProcessor:
         config, broker = self._config, self._config.broker
@@ -166,6 +167,7 @@ class Broker:
             self.store,
             SendAnswers(broker.region_id, trace_on=broker.trace_on, store_host=config.store.store_host),
             self.pools["send"],
+            self.server.dispatcher.latencies,
         )
 
     def _pull_processor(self) -> PullProcessor:
@@ -180,7 +182,9 @@ class Broker:
             disk_fall_recorded=self._config.store.disk_fall_recorded,
         )
         checks = PullChecks(pull_config, self.topics, self.groups, self.sessions)
-        return PullProcessor(pull_config, checks, self.store, self.offsets, self.arrivals)
+        return PullProcessor(
+            pull_config, checks, self.store, self.offsets, self.arrivals, self.server.dispatcher.latencies
+        )
 
     def _runtime_processor(self) -> RuntimeProcessor:
         runtime_config = RuntimeConfig(

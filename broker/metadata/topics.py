@@ -81,6 +81,7 @@ class TopicTable:
         self._clock = clock
         self._topics: dict[str, TopicConfig] = {}
         self._listeners: list[Callable[[], None]] = []
+        self._delete_listeners: list[Callable[[str], None]] = []
         self._own = {topic.topic_name: topic for topic in _topics_at_start(config)}
         self.version = DataVersion()
 
@@ -93,6 +94,10 @@ class TopicTable:
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` after every change."""
         self._listeners.append(listener)
+
+    def on_delete(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the name of every topic that is deleted."""
+        self._delete_listeners.append(listener)
 
     def load(self, data: bytes | None) -> None:
         """Take the content of topics.json (None: a new store) and add what the broker itself needs. BodyError."""
@@ -157,6 +162,8 @@ class TopicTable:
         if self._topics.pop(name, None) is None:
             return False
         log.info("topic deleted topic=%s", name)
+        for listener in self._delete_listeners:
+            listener(name)
         self._changed()
         return True
 

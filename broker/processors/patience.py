@@ -25,11 +25,14 @@ def patient(store: MessageStore, handler: Processor) -> Processor:
         try:
             return handler(connection, command)
         except ColdRead as cold:
-            return run_again(connection, command.detached(), cold)
+            return run_again(connection, command.detached(), cold, connection.arrived_s)
 
-    async def run_again(connection: Connection, command: RemotingCommand, missed: ColdRead) -> RemotingCommand | None:
+    async def run_again(
+        connection: Connection, command: RemotingCommand, missed: ColdRead, arrived_s: float
+    ) -> RemotingCommand | None:
         while True:
             await asyncio.shield(store.fetch(missed))
+            connection.arrived_s = arrived_s
             try:
                 response = handler(connection, command)
             except ColdRead as cold:

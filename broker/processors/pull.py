@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from broker.delivery.arrivals import Arrivals, ParkedPull
+from broker.delivery.deliveries import Deliveries
 from broker.delivery.fall_behind import FallBehind
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.processors.patience import patient
@@ -25,6 +26,7 @@ from broker.processors.pull_answer import MASTER_ID, pull_answer_head
 from broker.processors.pull_checks import AdmittedPull, PullChecks, PullConfig, PullForbidden
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor, error_response
+from broker.remoting.latencies import Latencies
 from broker.store.cold_reads import ColdRead
 from broker.store.message_store import MessageStore
 from broker.store.reading import GetResult, GetStatus
@@ -70,6 +72,7 @@ class PullProcessor:
         store: MessageStore,
         offsets: ConsumerOffsetTable,
         arrivals: Arrivals,
+        latencies: Latencies,
     ) -> None:
         self._short_wait_ms = None if config.long_polling_enable else config.short_polling_time_mills
         self._checks = checks
@@ -78,7 +81,9 @@ class PullProcessor:
         self._arrivals = arrivals
         self._slave_may_be_read = config.slave_read_enable
         self._is_fall_recorded = config.disk_fall_recorded
+        self._latencies = latencies
         self.fall_behind = FallBehind()
+        self.deliveries = Deliveries()
         self._found = 0
         self._missed = 0
         self._messages = 0
@@ -123,6 +128,11 @@ class PullProcessor:
         if self._is_fall_recorded and result.fall_behind_bytes >= 0:
             self.fall_behind.note(header.consumer_group, topic, queue_id, result.fall_behind_bytes)
         self._answer(connection, command, code, result, admitted)
+        if result.status is GetStatus.FOUND:
+            self.deliveries.note(topic, header.consumer_group, result.message_count, result.total_bytes)
+        self._latencies.note(
+            command.code, code, connection.arrived_s, was_parked=not is_first, was_oneway=command.is_oneway
+        )
         return None
 
     def _park(
@@ -132,24 +142,28 @@ class PullProcessor:
         wait_ms = header.suspend_timeout_millis if self._short_wait_ms is None else self._short_wait_ms
         if not header.sys_flag & PullSysFlag.SUSPEND or wait_ms <= 0 or self._arrivals.is_closed:
             return False
-        resume = partial(self._resume, connection, command.detached(), header)
+        resume = partial(self._resume, connection, command.detached(), header, connection.arrived_s)
         pull = ParkedPull(connection, header.topic, header.queue_id, header.queue_offset, admitted.matches, resume)
         self._arrivals.park(pull, wait_ms)
         return True
 
-    def _resume(self, connection: Connection, command: RemotingCommand, header: PullMessageHeader) -> None:
+    def _resume(
+        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, arrived_s: float
+    ) -> None:
         if connection.closed:
             return
+        connection.arrived_s = arrived_s
         try:
             response = self._pull(connection, command, header, is_first=False)
         except ColdRead as cold:
-            again = partial(self._resume, connection, command, header)
+            again = partial(self._resume, connection, command, header, arrived_s)
             self._store.fetch(cold).add_done_callback(lambda _fetched: again())
             return
         except Exception as error:  # noqa: BLE001 (answered, and logged there)
             response = error_response(command, connection.peer, error)
         if response is not None:
             connection.answer(command, response)
+            self._latencies.note(command.code, response.code, arrived_s, was_parked=True)
 
     def _answer(
         self,

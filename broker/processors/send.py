@@ -18,6 +18,7 @@ from broker.processors.send_checks import SendChecks
 from broker.processors.send_messages import SendMessages
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Pool, Processor
+from broker.remoting.latencies import Latencies
 from broker.store.append import Append, PutStatus
 from broker.store.message_store import MessageStore
 from protocol.codes import Flag, RequestCode, ResponseCode
@@ -54,13 +55,20 @@ class SendProcessor:
     """Stores messages, and answers when the store has decided."""
 
     def __init__(
-        self, checks: SendChecks, messages: SendMessages, store: MessageStore, answers: SendAnswers, pool: Pool
+        self,
+        checks: SendChecks,
+        messages: SendMessages,
+        store: MessageStore,
+        answers: SendAnswers,
+        pool: Pool,
+        latencies: Latencies | None = None,
     ) -> None:
         self._topic_for = checks.topic_for
         self._messages = messages
         self._store = store
         self._answers = answers
         self._pool = pool
+        self._latencies = latencies or Latencies()
         self._turn: list[Waiting] = []
 
     def __repr__(self) -> str:
@@ -107,6 +115,7 @@ class SendProcessor:
         if not turn:
             return
         self._turn = []
+        arrived_s = turn[0][0].arrived_s
         self._store.commit()
         if self._store.is_flush_behind:
             for waiting in turn:
@@ -115,14 +124,14 @@ class SendProcessor:
         if pending:
             turn = [waiting for waiting in turn if waiting[2].status is not PutStatus.PENDING]
             self._pool.held += len(pending)
-            self._store.when_settled(partial(self._answer_flushed, pending))
-        self._answer_all(turn)
+            self._store.when_settled(partial(self._answer_flushed, pending, arrived_s))
+        self._answer_all(turn, arrived_s)
 
-    def _answer_flushed(self, waiting: list[Waiting]) -> None:
+    def _answer_flushed(self, waiting: list[Waiting], arrived_s: float) -> None:
         self._pool.held -= len(waiting)
-        self._answer_all(waiting)
+        self._answer_all(waiting, arrived_s)
 
-    def _answer_all(self, waiting: list[Waiting]) -> None:
+    def _answer_all(self, waiting: list[Waiting], arrived_s: float) -> None:
         stored, ok, oneway = self._answers.stored, PutStatus.PUT_OK, Flag.ONEWAY
         for connection, command, append, unique_key, batch in waiting:
             if command.flag & oneway:
@@ -136,6 +145,19 @@ class SendProcessor:
                 connection.write(self._stored_frame(command, batch or [append], unique_key))
             else:
                 connection.answer(command, self._refusal(append.status))
+        if waiting:
+            self._note_latencies(waiting, arrived_s)
+
+    def _note_latencies(self, waiting: list[Waiting], arrived_s: float) -> None:
+        """Tell how long these took; nearly always all of them asked for the same and got it."""
+        note = self._latencies.note
+        first, ok = waiting[0][1], PutStatus.PUT_OK
+        codes = [command.code for _, command, append, _, _ in waiting if append.status is ok]
+        if codes.count(first.code) == len(waiting) and not first.flag & Flag.ONEWAY:
+            note(first.code, ResponseCode.SUCCESS, arrived_s, len(waiting))
+            return
+        for _, command, append, _, _ in waiting:
+            note(command.code, RESULTS[append.status][0], arrived_s, was_oneway=command.is_oneway)
 
     def _stored_frame(self, command: RemotingCommand, appends: list[Append], unique_key: str) -> bytes:
         """The answer to a send that is stored, in any dialect."""

@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from broker.remoting.connection import Connection
+from broker.remoting.latencies import UNKNOWN_CODE, Latencies
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError, RequestError
@@ -68,6 +69,7 @@ class Dispatcher:
         self._table: dict[int, tuple[Processor, Pool]] = {}
         self._turn_ends: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self.latencies = Latencies()
 
     def __repr__(self) -> str:
         return f"<Dispatcher {len(self._table)} codes, {len(self._tasks)} waiting>"
@@ -100,26 +102,34 @@ class Dispatcher:
         entry = self._table.get(command.code)
         if entry is None:
             remark = f" request type {command.code} not supported"
-            connection.answer(command, RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+            self._answer(connection, command, RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
             return
         processor, pool = entry
         if pool.held >= pool.capacity:
             pool.rejected += 1
-            connection.answer(command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, OVERLOAD))
+            self._answer(connection, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, OVERLOAD))
             return
         try:
             result = processor(connection, command)
         except ProtocolError:
             raise
         except Exception as error:  # noqa: BLE001 (answered, and logged with its traceback)
-            connection.answer(command, error_response(command, connection.peer, error))
+            self._answer(connection, command, error_response(command, connection.peer, error))
             return
         if result is None:
             return
         if isinstance(result, RemotingCommand):
-            connection.answer(command, result)
+            self._answer(connection, command, result)
         else:
             self._await(connection, command, pool, result)
+
+    def _answer(self, connection: Connection, command: RemotingCommand, response: RemotingCommand) -> None:
+        connection.answer(command, response)
+        self._note(command, response, connection.arrived_s)
+
+    def _note(self, command: RemotingCommand, response: RemotingCommand, arrived_s: float) -> None:
+        code = command.code if command.code in self._table else UNKNOWN_CODE
+        self.latencies.note(code, response.code, arrived_s, was_oneway=command.is_oneway)
 
     def _await(
         self,
@@ -128,7 +138,7 @@ class Dispatcher:
         pool: Pool,
         result: Awaitable[RemotingCommand | None],
     ) -> None:
-        request = command.detached()
+        request, arrived_s = command.detached(), connection.arrived_s
 
         async def finish() -> None:
             try:
@@ -139,6 +149,7 @@ class Dispatcher:
                 pool.held -= 1
             if response is not None:
                 connection.answer(request, response)
+                self._note(request, response, arrived_s)
 
         pool.held += 1
         task = asyncio.ensure_future(finish())

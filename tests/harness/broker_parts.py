@@ -65,13 +65,16 @@ class BrokerParts:
         self.sessions = ClientSessions()
         pull_config: PullConfig = _config(PullConfig, settings, broker_ip="10.0.0.1")
         checks = PullChecks(pull_config, self.topics, self.groups, self.sessions)
-        self.pulls = PullProcessor(pull_config, checks, self.store, self.offsets, self.arrivals)
+        self.dispatcher = Dispatcher()
+        self.pulls = PullProcessor(
+            pull_config, checks, self.store, self.offsets, self.arrivals, self.dispatcher.latencies
+        )
+        self.topics.on_delete(self.pulls.deliveries.remove_topic)
         self.clients = ClientManageProcessor(
             _config(ClientManageConfig, settings), self.sessions, self.groups, self.topics, self.clock
         )
         self.consumer_offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
         self.queries = QueryProcessor(self.store, 32)
-        self.dispatcher = Dispatcher()
         for processor in (self.pulls, self.clients, self.consumer_offsets, self.queries):
             self.serve(processor.handlers())
         self.selector = Selector(self.dispatcher, RemotingConfig())

@@ -1,0 +1,54 @@
+"""What each group was given of each topic: messages and bytes in answers to its pulls.
+
+Two additions per pull that found something. Figures go with their topic. Source: docs/formats.md, "Pull".
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class Delivered(msgspec.Struct, gc=False):
+    """Totals since the start; bytes are those of the records."""
+
+    messages: int = 0
+    bytes: int = 0
+
+
+class DeliveriesStatistics(msgspec.Struct, frozen=True):
+    """`rows`: pairs of topic and group."""
+
+    rows: int
+
+
+class Deliveries:
+    """Totals by topic, then by group."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, dict[str, Delivered]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Deliveries topics={len(self._topics)}>"
+
+    def note(self, topic: str, group: str, messages: int, size: int) -> None:
+        """A pull of `group` is answered with messages of `size` bytes."""
+        groups = self._topics.get(topic)
+        if groups is None:
+            groups = self._topics[topic] = {}
+        row = groups.get(group)
+        if row is None:
+            row = groups[group] = Delivered()
+        row.messages += messages
+        row.bytes += size
+
+    def table(self) -> Mapping[str, Mapping[str, Delivered]]:
+        """The totals, to look at."""
+        return self._topics
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget what groups were given of a deleted topic."""
+        self._topics.pop(topic, None)
+
+    def statistics(self) -> DeliveriesStatistics:
+        """The figures now."""
+        return DeliveriesStatistics(rows=sum(map(len, self._topics.values())))
