@@ -65,7 +65,7 @@ class FrameDecoder:
             frame_end = start + 4 + length
             body_start = start + 8 + (word & _HEADER_LENGTH_MASK)
             if body_start > frame_end or frame_end - start > self._max_frame_bytes:
-                self.failure = self._illegal(length, word)
+                self.failure = illegal_frame(length, word, self._max_frame_bytes)
                 return frames
             if frame_end > end:
                 break
@@ -89,7 +89,7 @@ class FrameDecoder:
         body_start = 8 + (word & _HEADER_LENGTH_MASK)
         frame_end = 4 + length
         if body_start > frame_end or frame_end > self._max_frame_bytes:
-            self.failure = self._illegal(length, word)
+            self.failure = illegal_frame(length, word, self._max_frame_bytes)
             return len(data)
         missing = min(frame_end - len(pending), len(data) - taken)
         pending += data[taken : taken + missing]
@@ -99,11 +99,13 @@ class FrameDecoder:
             frames.append((word >> 24, view[8:body_start], view[body_start:]))
         return taken + missing
 
-    def _illegal(self, length: int, word: int) -> ProtocolError:
-        return ProtocolError(
-            f"illegal frame: length {length}, header length {word & _HEADER_LENGTH_MASK}, "
-            f"limit {self._max_frame_bytes} bytes with the length word"
-        )
+
+def illegal_frame(length: int, word: int, max_frame_bytes: int) -> ProtocolError:
+    """What is wrong with a frame that begins with these two words."""
+    return ProtocolError(
+        f"illegal frame: length {length}, header length {word & _HEADER_LENGTH_MASK}, "
+        f"limit {max_frame_bytes} bytes with the length word"
+    )
 
 
 def encode_frame(dialect: int, header: bytes, body: bytes | memoryview = b"") -> bytes:

@@ -5,6 +5,9 @@ A processor is a plain callable `(connection, command) -> response | None | awai
     None         the processor answers by itself later (a send after its write, a parked pull), or never (oneway)
     awaitable    it has to wait for something; its result is the response
 
+What comes in great numbers is served many at a time: a code may have a second processor, for runs of plain requests
+(`RunProcessor`), which is asked first.
+
 A pool is a budget, not threads: requests that were admitted and are not yet answered. What a processor answers at once
 never counts; whoever defers an answer holds a place (`Pool.held += 1`) until it is given. A full pool refuses with
 SYSTEM_BUSY before anything was done: a stored message is never answered with SYSTEM_BUSY.
@@ -16,7 +19,7 @@ never answered, whatever happens.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -28,6 +31,10 @@ from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError, RequestError
 
 Processor = Callable[[Connection, RemotingCommand], RemotingCommand | Awaitable[RemotingCommand | None] | None]
+
+RunProcessor = Callable[[Connection, Sequence[RemotingCommand], int], int]
+"""`(connection, commands, at)`: serves plain requests that stand one behind the other from `at` on, and returns how
+many; 0 leaves the first one, whatever is the matter with it, to the code's processor."""
 
 OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 
@@ -67,6 +74,7 @@ class Dispatcher:
 
     def __init__(self) -> None:
         self._table: dict[int, tuple[Processor, Pool]] = {}
+        self._runs: dict[int, tuple[RunProcessor, Pool]] = {}
         self._turn_ends: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self.latencies = Latencies()
@@ -84,6 +92,11 @@ class Dispatcher:
         for code in codes:
             self._table[int(code)] = (processor, pool)
 
+    def register_run(self, codes: Iterable[int], processor: RunProcessor, pool: Pool) -> None:
+        """Offer requests of `codes` to `processor` first; those it leaves are served one by one."""
+        for code in codes:
+            self._runs[int(code)] = (processor, pool)
+
     def at_turn_end(self, callback: Callable[[], None]) -> None:
         """Call `callback` after all frames of a read were handled and before its answers are written."""
         self._turn_ends.append(callback)
@@ -96,6 +109,18 @@ class Dispatcher:
         """Let processors finish what they gathered during a read."""
         for callback in self._turn_ends:
             callback()
+
+    def dispatch_from(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
+        """Serve the request at `at`, and those behind it that its processor takes with it; returns where the next one
+        stands. Raises what `dispatch` raises."""
+        command = commands[at]
+        entry = self._runs.get(command.code)
+        if entry is not None:
+            serve_run, pool = entry
+            if pool.held < pool.capacity and (served := serve_run(connection, commands, at)):
+                return at + served
+        self.dispatch(connection, command)
+        return at + 1
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Serve one request; never raises but ProtocolError, which closes the connection."""

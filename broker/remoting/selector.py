@@ -4,7 +4,7 @@ A read is handled whole before anything else happens: every complete frame in it
 finish what they gathered (`Turns.end_turn`: the one write into the log), and all answers to the connection leave in one
 write.
 
-        get_buffer -> buffer_updated -> FrameDecoder -> dispatch ... end_turn -> flush
+        get_buffer -> buffer_updated -> CommandDecoder -> dispatch ... end_turn -> flush
         `---------------- connection.py ----------------'          transfer.py
 
 The selector also keeps the books: who is connected, who is held, who was silent for too long.
@@ -19,7 +19,7 @@ from broker.remoting.config import RemotingConfig
 from broker.remoting.connection import Connection, Turns
 from broker.remoting.rounds import Rounds
 from broker.remoting.transfer import Transfer
-from protocol.frame import Frame
+from protocol.command import RemotingCommand
 
 log = logging.getLogger(__name__)
 
@@ -119,12 +119,12 @@ class Selector:
         """Write what the connections gathered."""
         self.transfer.flush()
 
-    def read(self, connection: Connection, frames: list[Frame]) -> None:
-        """Handle the frames of one read and write what came of them."""
+    def read(self, connection: Connection, commands: list[RemotingCommand]) -> None:
+        """Handle what one read brought and write what came of it."""
         transfer = self.transfer
         flush_due = transfer.begin_turn()
         try:
-            connection.handle(frames)
+            connection.handle(commands)
             self.turns.end_turn()
         finally:
             transfer.end_turn(flush_due)

@@ -1,0 +1,86 @@
+"""SendCommand: a send whose header was decoded together with its outer fields, in one step.
+
+Sends are most of what a broker reads. Of those in plain JSON that begin as clients write them, outer fields and ext
+fields are decoded at once; every other request, and every send that this refuses, is a `RemotingCommand` whose header
+is read when somebody asks. A SendCommand is one too: whoever wants the ext fields as text gets them, from the received
+header, which is kept for that.
+
+`sent` is None in every command that is no such send.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from protocol.codes import Flag
+from protocol.command import RemotingCommand
+from protocol.headers.fields import Header
+from protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from protocol.serialize import decode_command
+
+H = TypeVar("H", bound=Header)
+
+START_BYTES: Final = 12
+"""So many bytes of a header tell whether it may be one of these."""
+
+_RESPONSE: Final = Flag.RESPONSE
+
+
+class SendCommand(RemotingCommand, gc=False):
+    """A plain send; `sent` is its header. See RemotingCommand."""
+
+    raw_ext: msgspec.Raw = msgspec.field(name="(raw)", default=msgspec.Raw())
+    raw_header: Any = msgspec.field(name="(header)", default=b"")
+    sent: Any = msgspec.field(name="extFields", default=None)
+
+    def header(self, header_type: type[H]) -> H:
+        """As RemotingCommand's: what was decoded already, or the ext fields as something else."""
+        if isinstance(self.sent, header_type):
+            return self.sent
+        self.ext_fields()
+        return super().header(header_type)
+
+    def ext_fields(self) -> dict[str, str]:
+        """As RemotingCommand's."""
+        if self.ext is None:
+            general = decode_command((self.dialect, self.raw_header, memoryview(b"")))
+            self.ext = {} if general is None else general.ext_fields()
+        return self.ext
+
+    def detached(self) -> Self:
+        """As RemotingCommand's."""
+        self.body = bytes(self.body)
+        self.raw_header = bytes(self.raw_header)
+        return self
+
+
+class _Send(SendCommand, gc=False):
+    sent: SendMessageHeader | None = msgspec.field(name="extFields", default=None)
+
+
+class _SendV2(SendCommand, gc=False):
+    sent: SendMessageV2Header | None = msgspec.field(name="extFields", default=None)
+
+
+_DECODERS: Final[dict[bytes, Callable[[memoryview], SendCommand]]] = {
+    b'{"code":310,': msgspec.json.Decoder(_SendV2, strict=False).decode,
+    b'{"code":10,"': msgspec.json.Decoder(_Send, strict=False).decode,
+}
+decoder_for: Final = _DECODERS.get
+"""The decoder of JSON headers that begin so; None: it is no send, or not plain."""
+
+
+def decode_send(
+    decode: Callable[[memoryview], SendCommand], header: memoryview, body: memoryview
+) -> RemotingCommand | None:
+    """What `decode_command` gives for such a frame, decoded in one step where that can be."""
+    try:
+        command = decode(header)
+    except (ValueError, RecursionError):
+        return decode_command((0, header, body))
+    if command.sent is None or command.flag & _RESPONSE:
+        return decode_command((0, header, body))
+    command.raw_header = header
+    command.body = body
+    return command

@@ -1,0 +1,75 @@
+"""A stream's bytes in, commands out: frames and headers in one pass over what a read delivered.
+
+`CommandDecoder` is fed like `FrameDecoder` (protocol.frame), and fails like it: commands before bytes that are no
+frame, or before a header that cannot be read, are returned, and `failure` says why there will be no more.
+
+The pass over whole frames is done by the compiled leaf where there is one. Both passes give equal commands; those of
+plain sends are `SendCommand`s, or the leaf's twins of them. Bodies and raw headers are views into what was fed.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from protocol.command import JSON, RemotingCommand
+from protocol.errors import ProtocolError
+from protocol.frame import Frame, FrameDecoder, illegal_frame
+from protocol.send_command import decode_send, decoder_for
+from protocol.serialize import decode_command
+
+_BEGINNING: Final = Struct(">iI12s")
+_PREFIX: Final = Struct(">iI")
+
+Pass = Callable[[memoryview, int, int, list[RemotingCommand]], int]
+"""`(data, start, max frame bytes, commands)`: adds the commands of all whole frames from `start` on, and returns where
+the first incomplete one begins. ProtocolError ends it; what was before is in `commands`."""
+
+
+class CommandDecoder(FrameDecoder):
+    """Cuts a stream into commands."""
+
+    __slots__ = ()
+
+    def feed_commands(self, data: memoryview) -> list[RemotingCommand]:
+        """The commands that `data` completes, oldest first; nothing more after a failure."""
+        commands: list[RemotingCommand] = []
+        start = 0
+        try:
+            if self._pending or self.failure:
+                frames: list[Frame] = []
+                start = self._complete_pending(data, frames)
+                commands += filter(None, map(decode_command, frames))
+            start = decode_whole_frames(data, start, self._max_frame_bytes, commands)
+        except ProtocolError as error:
+            self.failure = error
+            return commands
+        self._pending += data[start:]
+        return commands
+
+
+def interpreted_pass(data: memoryview, start: int, max_frame_bytes: int, commands: list[RemotingCommand]) -> int:
+    """The pass over whole frames, see `Pass`."""
+    end = len(data)
+    beginning, prefix = _BEGINNING.unpack_from, _PREFIX.unpack_from
+    last = end - _BEGINNING.size
+    while end - start >= _PREFIX.size:
+        length, word, begin = beginning(data, start) if start <= last else (*prefix(data, start), b"")
+        frame_end = start + 4 + length
+        body_start = start + 8 + (word & 0xFF_FFFF)
+        if body_start > frame_end or frame_end - start > max_frame_bytes:
+            raise illegal_frame(length, word, max_frame_bytes)
+        if frame_end > end:
+            break
+        header, body = data[start + 8 : body_start], data[body_start:frame_end]
+        decode = decoder_for(begin)
+        if decode is None or word >> 24 != JSON:
+            command = decode_command((word >> 24, header, body))
+        else:
+            command = decode_send(decode, header, body)
+        if command is not None:
+            commands.append(command)
+        start = frame_end
+    return start
+
+
+decode_whole_frames: Final[Pass] = interpreted_pass
