@@ -1,8 +1,10 @@
 """How bytes of the log are had: the hot tail through the mapping, everything else by reads that do not wait.
 
 What was written last is in memory, and a view of the mapping costs nothing. Further back nobody knows, and looking at a
-cold page through the mapping would stop the loop: there the bytes are copied by `ColdReads`, which raises ColdRead
-instead. Records that lie close together are copied by one call.
+cold page through the mapping would stop the loop. A long run of records that were appended or checked since the start
+goes out as a region of its file all the same: it is marked as hot or not, and whoever sends it knows what to do. All
+else is copied by `ColdReads`, which raises ColdRead instead of waiting. Records that lie close together are copied by
+one call.
 
 Source: docs/architecture.md, "Hot and cold".
 """
@@ -14,12 +16,16 @@ import msgspec
 
 from broker.store.cold_reads import ColdReads
 from broker.store.commit_log import CommitLog
-from broker.store.mapped_file import MappedFile
+from broker.store.mapped_file import Holder, MappedFile
+from broker.store.residency import Residency, ResidencyStatistics
 from broker.store.verified import VerifiedRanges
 from protocol.record import LONGEST_HEAD, SMALLEST_RECORD, claimed_size
 
 HOT_TAIL_BYTES: Final = 64 << 20
 """Written so recently that it is in memory, unless it is from before the start."""
+
+LONG_RUN_BYTES: Final = 12 << 10
+"""Below that a run costs less by copying than by a call of its own: docs/performance.md, "Zero-copy pulls"."""
 
 _WORTH_COPYING_BYTES: Final = 16 << 10  # copying what is between two records costs less than another system call
 _LARGE: Final = 1 << 20
@@ -34,22 +40,48 @@ class Region(msgspec.Struct, frozen=True, gc=False):
     file: MappedFile
     position: int
     size: int
+    is_hot: bool = True  # in memory
 
     @property
     def view(self) -> memoryview:
-        """The bytes, through the mapping; keep it no longer than the transfer takes."""
+        """The bytes, through the mapping; keep it no longer than the turn, or hold the region."""
         return self.file.view[self.position : self.position + self.size]
+
+    @property
+    def fd(self) -> int:
+        """The file's descriptor, open as long as the region is held."""
+        return self.file.fd
+
+    def hold(self, holder: Holder) -> None:
+        """Keep the file's bytes until `release`."""
+        self.file.hold(holder)
+
+    def release(self, holder: Holder) -> None:
+        """Take one hold back."""
+        self.file.release(holder)
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):
-    """Whole records, one behind the other, as they were read: `size` bytes."""
+    """Whole records, one behind the other, as they were read: `size` bytes in memory of their own.
+
+    Quacks like a region, of no file: nothing needs to be held.
+    """
 
     view: memoryview
+    position: int = 0
+    fd: int = -1
+    is_hot: bool = True
 
     @property
     def size(self) -> int:
         """Bytes."""
         return len(self.view)
+
+    def hold(self, _holder: Holder) -> None:
+        """Nothing to keep."""
+
+    def release(self, _holder: Holder) -> None:
+        """Nothing was kept."""
 
 
 class LogReads:
@@ -63,6 +95,7 @@ class LogReads:
         self._reads = reads
         self._verified = verified
         self._hot_tail_bytes = hot_tail_bytes
+        self._residency = Residency()
 
     @property
     def hot_from(self) -> int:
@@ -108,6 +141,29 @@ class LogReads:
             regions.append(Region(file, begin - file_start, end - begin))
         return regions
 
+    def pieces(self, records: Sequence[Chosen]) -> Sequence[Region | Copy]:
+        """The records' bytes, in order, as the module's story says. ColdRead when what has to be copied is not in
+        memory."""
+        regions = self.regions(records)
+        if records[0][0] >= self.hot_from:
+            return regions
+        pieces: list[Region | Copy] = []
+        short: list[Region] = []
+        for region in regions:
+            if region.size < LONG_RUN_BYTES or not self._is_verified(region):
+                short.append(region)
+                continue
+            pieces += self.copies(short)
+            short.clear()
+            is_hot = self._residency.holds(region.file, region.position, region.size)
+            pieces.append(region if is_hot else msgspec.structs.replace(region, is_hot=False))
+        pieces += self.copies(short)
+        return pieces
+
+    def _is_verified(self, region: Region) -> bool:
+        begin = region.file.start + region.position
+        return self._verified.covers(begin, begin + region.size)
+
     def copies(self, regions: Sequence[Region]) -> list[Copy]:
         """The bytes of each region. ColdRead when any of them is not in memory."""
         copies: list[Copy] = []
@@ -126,6 +182,10 @@ class LogReads:
             copies += [Copy(data[it.position - begin : it.position - begin + it.size]) for it in regions[at:behind]]
             at = behind
         return copies
+
+    def statistics(self) -> ResidencyStatistics:
+        """What was asked about the memory."""
+        return self._residency.statistics()
 
     def __repr__(self) -> str:
         return f"<LogReads hot_from={self.hot_from}>"

@@ -53,7 +53,7 @@ class GetResult(msgspec.Struct):
     next_begin_offset: int
     min_offset: int
     max_offset: int
-    regions: list[Region] | list[Copy] = []
+    regions: Sequence[Region | Copy] = ()
     message_count: int = 0
     total_bytes: int = 0
     fall_behind_bytes: int = -1
@@ -125,11 +125,9 @@ class Reader:
                 break
             units_left -= scan.next_offset - section
         records = scan.records
-        regions: list[Region] | list[Copy] = scan.copies
+        regions: Sequence[Region | Copy] = scan.copies
         if records and not scan.copies:
-            regions = self._places.regions(records)
-            if records[0][0] < self._places.hot_from:
-                regions = self._places.copies(regions)
+            regions = self._places.pieces(records)
         behind = self._log.written - scan.newest
         return GetResult(
             GetStatus.FOUND if records else scan.status,
@@ -164,12 +162,19 @@ class Reader:
                     scan.next_offset = queue.next_segment_offset(first)
                     scan.status = GetStatus.OFFSET_FOUND_NULL
                 return
-            known = len(scan.records)
+            known, newest = len(scan.records), scan.newest
             self._inspect(queue, units, scan, limits, matches)
             if self._log.files.gaps:
                 self._drop_missing(scan, known)
             if not scan.is_sound and len(scan.records) > known:
-                self._sift(queue, scan, known, list(_with_offsets(scan.records[known:], first, units)))
+                chosen = list(_with_offsets(scan.records[known:], first, units))
+                is_checked = self._checks.knows(queue, chosen)
+                if known and is_checked is bool(scan.copies):  # either all of a get is copied or nothing: enough
+                    scan.keep(known, ())
+                    scan.next_offset, scan.newest, scan.is_full = first, newest, True
+                    return
+                if not is_checked:
+                    self._sift(queue, scan, known, chosen)
             units_left -= chunk_units
             chunk_units = units_left
 
@@ -178,8 +183,7 @@ class Reader:
         is_missing = self._log.files.is_missing
         there = [record for record in scan.records[known:] if not is_missing(record[0])]
         if len(there) < len(scan.records) - known:
-            scan.records[known:] = there
-            scan.total_bytes = sum(size for _, size in scan.records)
+            scan.keep(known, there)
             scan.status = GetStatus.MESSAGE_WAS_REMOVING
             scan.is_full = False
 
@@ -188,8 +192,7 @@ class Reader:
         good = self._checks.sift(queue, chosen)
         scan.copies += [copy for _, copy in good]
         if len(good) < len(chosen):
-            scan.records[known:] = [(physical_offset, size) for (physical_offset, size, _), _ in good]
-            scan.total_bytes = sum(size for _, size in scan.records)
+            scan.keep(known, [(physical_offset, size) for (physical_offset, size, _), _ in good])
             scan.status = GetStatus.MESSAGE_WAS_REMOVING
             scan.is_full = False
 
@@ -262,3 +265,8 @@ class _Scan(msgspec.Struct, gc=False):
     newest: int = 0
     is_full: bool = False
     skip_below: int = 0
+
+    def keep(self, known: int, chosen: Sequence[Chosen]) -> None:
+        """Of what was chosen since there were `known` records, only these count."""
+        self.records[known:] = chosen
+        self.total_bytes = sum(size for _, size in self.records)

@@ -8,6 +8,8 @@ some record as a message. So such a record must
     carry its own physical offset, and the topic, queue id and queue offset asked for   the header has no checksum
     have the body that its CRC was made of                                              once; then its range is verified
 
+A unit that was found to be right is not looked at again.
+
 One that does not is damaged: it is not delivered, the log says so once, and the messages around it go out as ever.
 
 RocketMQ can leave queues whose units stand some places further on than their records say ("Dispatch"): a record with
@@ -34,6 +36,7 @@ from protocol.record_checksum import is_broken
 log = logging.getLogger(__name__)
 
 _REMEMBERED: Final = 10_000  # damaged records that are not logged again
+_MOST_QUEUES: Final = 10_000  # whose checked units are remembered
 
 
 ChosenUnit = tuple[int, int, int]
@@ -56,9 +59,35 @@ class RecordChecks:
         self._places = places
         self._reads = reads
         self._verified = verified
+        self._units: dict[ConsumeQueue, VerifiedRanges] = {}  # offsets of checked units
         self._known: dict[int, None] = {}
         self._checked = 0
         self._damaged = 0
+
+    def knows(self, queue: ConsumeQueue, records: Sequence[ChosenUnit]) -> bool:
+        """Whether all of these units and their records were checked before."""
+        units = self._units.get(queue)
+        if units is None:
+            return False
+        first, last = records[0][2], records[-1][2]
+        if last - first == len(records) - 1:
+            return units.covers(first, last + 1)
+        return all(units.covers(offset, offset + 1) for _, _, offset in records)
+
+    def _remember(self, queue: ConsumeQueue, records: Sequence[ChosenUnit]) -> None:
+        """These units, in order, are right."""
+        units = self._units.get(queue)
+        if units is None:
+            if len(self._units) >= _MOST_QUEUES:
+                self._units.clear()
+            units = self._units[queue] = VerifiedRanges(tail=queue.sound_from)
+        begin = end = records[0][2]
+        for _, _, offset in records:
+            if offset != end:
+                units.add(begin, end)
+                begin = offset
+            end = offset + 1
+        units.add(begin, end)
 
     def sift(self, queue: ConsumeQueue, records: Sequence[ChosenUnit]) -> list[tuple[ChosenUnit, Copy]]:
         """Those of a queue's records that are what their units say, with their bytes. After ColdRead: call again."""
@@ -75,6 +104,8 @@ class RecordChecks:
                 good.append((record, Copy(view)))
             else:
                 self.note_damaged(queue, physical_offset, queue_offset, fault)
+        if good:
+            self._remember(queue, [record for record, _ in good])
         return good
 
     def _is_believable(self, queue: ConsumeQueue, record: ChosenUnit) -> bool:

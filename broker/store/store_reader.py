@@ -23,6 +23,7 @@ from broker.store.log_reads import LogReads
 from broker.store.offset_by_time import Boundary, OffsetByTime
 from broker.store.reading import GetResult, Matches, Reader
 from broker.store.record_checks import RecordChecks, RecordChecksStatistics
+from broker.store.residency import ResidencyStatistics
 from broker.store.verified import VerifiedRanges
 from protocol.record import BLANK, BLANK_SIZE, Record, parse
 
@@ -34,6 +35,7 @@ class StoreReaderStatistics(msgspec.Struct, frozen=True):
 
     checks: RecordChecksStatistics
     cold: ColdReadStatistics
+    residency: ResidencyStatistics
 
 
 class StoreReader:
@@ -90,7 +92,7 @@ class StoreReader:
 
     def statistics(self) -> StoreReaderStatistics:
         """The figures now."""
-        return StoreReaderStatistics(self._checks.statistics(), self._reads.statistics())
+        return StoreReaderStatistics(self._checks.statistics(), self._reads.statistics(), self._places.statistics())
 
     def __repr__(self) -> str:
         return f"<StoreReader {self._checks!r} {self._reads!r}>"

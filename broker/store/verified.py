@@ -23,10 +23,10 @@ class VerifiedStatistics(msgspec.Struct, frozen=True):
 
 
 class VerifiedRanges:
-    """Ranges of bytes of the log, each [begin, end)."""
+    """Ranges of bytes of the log, each [begin, end); or of units of a queue."""
 
-    def __init__(self, most_ranges: int = MOST_RANGES) -> None:
-        self.tail = 0
+    def __init__(self, most_ranges: int = MOST_RANGES, tail: int = 0) -> None:
+        self.tail = tail
         self._most_ranges = most_ranges
         self._begins: list[int] = []
         self._ends: list[int] = []

@@ -1,4 +1,5 @@
-"""Files that are not in memory, without a disk that is slow: preadv(RWF_NOWAIT) of a cold path says "not now".
+"""Files that are not in memory, without a disk that is slow: preadv(RWF_NOWAIT) of a cold path says "not now", mincore
+says no.
 
     with ColdFiles() as cold:
         cold.freeze(path)        asked without waiting, its bytes are not there
@@ -12,7 +13,8 @@ import threading
 from types import TracebackType
 from typing import Any, Self
 
-from broker.store import cold_reads
+from broker.store import cold_reads, residency
+from broker.store.mapped_file import MappedFile
 
 
 class ColdFiles:
@@ -20,6 +22,7 @@ class ColdFiles:
 
     def __init__(self) -> None:
         self._real = os.preadv
+        self._real_in_memory = residency.in_memory
         self._frozen: set[str] = set()
         self._loop_thread = threading.get_ident()
         self.never_warm = False
@@ -44,7 +47,11 @@ class ColdFiles:
                 self._frozen.discard(path)
         return self._real(fd, buffers, offset, flags)
 
+    def _in_memory(self, file: MappedFile, position: int, size: int) -> bool:
+        return file.path not in self._frozen and self._real_in_memory(file, position, size)
+
     def __enter__(self) -> Self:
+        residency.in_memory = self._in_memory
         cold_reads.os.preadv = self._preadv  # type: ignore[attr-defined]  # a module that a test replaces part of
         return self
 
@@ -52,4 +59,5 @@ class ColdFiles:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.gate.set()
+        residency.in_memory = self._real_in_memory
         cold_reads.os.preadv = self._real  # type: ignore[attr-defined]  # as above
