@@ -45,8 +45,8 @@ from broker.processors.send_answer import SendAnswers
 from broker.processors.send_checks import SendChecks, SendConfig
 from broker.processors.send_messages import SendMessages
 from broker.processors.stored_properties import PropertyCompletion
+from broker.remoting.admission import Pool, PoolStatistics
 from broker.remoting.boss import RemotingServer
-from broker.remoting.dispatch import Pool, PoolStatistics
 from broker.remoting.outbound import Outbound
 from broker.store.config import parse_delay_levels
 from broker.store.errors import StoreError

@@ -21,8 +21,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from broker.remoting.admission import Pool
 from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Pool
 
 MAX_WAIT_MS: Final = 24 * 3600 * 1000
 """More than any client waits; keeps timers within what an event loop accepts."""

@@ -18,8 +18,9 @@ from typing import Final
 from broker.namesrv.config import NamesrvConfig
 from broker.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
 from broker.namesrv.route_table import HEARTBEAT_TIMEOUT_MS, BrokerAddress, Registration, RouteTable
+from broker.remoting.admission import Pool
 from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Dispatcher, Pool, Processor
+from broker.remoting.dispatch import Dispatcher, Processor
 from protocol.bodies.cluster import KVTable, TopicList
 from protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfigSerializeWrapper
 from protocol.codes import FAQ, RequestCode, ResponseCode

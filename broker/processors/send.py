@@ -16,8 +16,9 @@ from typing import Final, TypeAlias
 from broker.processors.send_answer import SendAnswers
 from broker.processors.send_checks import SendChecks
 from broker.processors.send_messages import SendMessages
+from broker.remoting.admission import Pool
 from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Pool, Processor
+from broker.remoting.dispatch import Processor
 from broker.remoting.latencies import Latencies
 from broker.store.append import Append, PutStatus
 from broker.store.message_store import MessageStore

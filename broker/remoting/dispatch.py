@@ -1,4 +1,4 @@
-"""Dispatch: which processor serves a request code, and how much unanswered work it may have.
+"""Dispatch: which processor serves a request code, within which pool.
 
 A processor is a plain callable `(connection, command) -> response | None | awaitable`:
     response     goes out with everything else of this turn
@@ -8,9 +8,8 @@ A processor is a plain callable `(connection, command) -> response | None | awai
 What comes in great numbers is served many at a time: a code may have a second processor, for runs of plain requests
 (`RunProcessor`), which is asked first.
 
-A pool is a budget, not threads: requests that were admitted and are not yet answered. What a processor answers at once
-never counts; whoever defers an answer holds a place (`Pool.held += 1`) until it is given. A full pool refuses with
-SYSTEM_BUSY before anything was done: a stored message is never answered with SYSTEM_BUSY.
+A pool is a budget, not threads (`admission.py`). What comes while its pool is shut is kept for the time that it may
+wait, and its connection is held; `reopen` serves it, or a timer refuses it.
 
 This is also the one place where errors become responses: `RequestError` its own code and remark, any other exception
 SYSTEM_ERROR and a traceback in the log, a code without a processor REQUEST_CODE_NOT_SUPPORTED. A oneway request is
@@ -19,11 +18,10 @@ never answered, whatever happens.
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
 
-import msgspec
-
+from broker.remoting.admission import Pool, memory_of
 from broker.remoting.connection import Connection
 from broker.remoting.latencies import UNKNOWN_CODE, Latencies
 from protocol.codes import ResponseCode
@@ -36,37 +34,7 @@ RunProcessor = Callable[[Connection, Sequence[RemotingCommand], int], int]
 """`(connection, commands, at)`: serves plain requests that stand one behind the other from `at` on, and returns how
 many; 0 leaves the first one, whatever is the matter with it, to the code's processor."""
 
-OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
-
 log = logging.getLogger(__name__)
-
-
-class PoolStatistics(msgspec.Struct, frozen=True):
-    """A pool at one moment; counters are totals since the start."""
-
-    name: str
-    capacity: int
-    held: int
-    rejected: int
-
-
-class Pool:
-    """A bound on the requests of some kind that wait for their answers."""
-
-    __slots__ = ("capacity", "held", "name", "rejected")
-
-    def __init__(self, name: str, capacity: int) -> None:
-        self.name = name
-        self.capacity = capacity
-        self.held = 0
-        self.rejected = 0
-
-    def __repr__(self) -> str:
-        return f"<Pool {self.name} {self.held}/{self.capacity}>"
-
-    def statistics(self) -> PoolStatistics:
-        """The pool's figures now."""
-        return PoolStatistics(name=self.name, capacity=self.capacity, held=self.held, rejected=self.rejected)
 
 
 class Dispatcher:
@@ -77,6 +45,8 @@ class Dispatcher:
         self._runs: dict[int, tuple[RunProcessor, Pool]] = {}
         self._turn_ends: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: dict[Pool, asyncio.TimerHandle] = {}
+        self.patience_s = math.inf  # how long requests of any kind may have waited without being asked
         self.latencies = Latencies()
 
     def __repr__(self) -> str:
@@ -91,6 +61,8 @@ class Dispatcher:
         """Let `processor` serve `codes` within `pool`."""
         for code in codes:
             self._table[int(code)] = (processor, pool)
+        if pool.patience_ms is not None:
+            self.patience_s = min(self.patience_s, pool.patience_ms / 1000)
 
     def register_run(self, codes: Iterable[int], processor: RunProcessor, pool: Pool) -> None:
         """Offer requests of `codes` to `processor` first; those it leaves are served one by one."""
@@ -117,7 +89,7 @@ class Dispatcher:
         entry = self._runs.get(command.code)
         if entry is not None:
             serve_run, pool = entry
-            if pool.held < pool.capacity and (served := serve_run(connection, commands, at)):
+            if pool.held < pool.places and (served := serve_run(connection, commands, at)):
                 return at + served
         self.dispatch(connection, command)
         return at + 1
@@ -130,9 +102,7 @@ class Dispatcher:
             self._answer(connection, command, RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
             return
         processor, pool = entry
-        if pool.held >= pool.capacity:
-            pool.rejected += 1
-            self._answer(connection, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, OVERLOAD))
+        if pool.held >= pool.places and not self._admits(pool, connection, command):
             return
         try:
             result = processor(connection, command)
@@ -147,6 +117,55 @@ class Dispatcher:
             self._answer(connection, command, result)
         else:
             self._await(connection, command, pool, result)
+
+    # ------------------------------------------------------------------------------------------------- who has to wait
+
+    def read_late(self, waited_s: float) -> None:
+        """What is dispatched from now on has waited so long since it could be read; until told otherwise, by 0."""
+        for pool in self.pools():
+            pool.read_late(int(waited_s * 1000))
+
+    def reopen(self, pool: Pool) -> None:
+        """Open a pool that was shut, and serve what it kept."""
+        for connection, command, since_s, _ in pool.open():
+            if connection.closed:
+                continue
+            connection.arrived_s = since_s
+            try:
+                self.dispatch(connection, command)
+            except ProtocolError as error:
+                log.warning("closing connection peer=%s reason=%s", connection.peer, error)
+                connection.close()
+        self.end_turn()
+
+    def _admits(self, pool: Pool, connection: Connection, command: RemotingCommand) -> bool:
+        """Whether a request that found no place may be served all the same; else it is refused or kept."""
+        remark = pool.refusal()
+        if remark is not None:
+            self._answer(connection, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
+            return False
+        if not pool.is_shut:
+            return True
+        pool.keep(connection, command, connection.active_s)
+        connection.hold_reading()
+        if pool not in self._timers:
+            self._set_timer(pool)
+        return False
+
+    def _set_timer(self, pool: Pool) -> None:
+        if pool.due_s is not None:
+            self._timers[pool] = asyncio.get_running_loop().call_at(pool.due_s, self._refuse_overdue, pool)
+
+    def _refuse_overdue(self, pool: Pool) -> None:
+        """Tell those who have waited for a pool for too long."""
+        del self._timers[pool]
+        overdue, remark = pool.overdue(asyncio.get_running_loop().time())
+        for connection, command, since_s, _ in overdue:
+            connection.arrived_s = since_s
+            self._answer(connection, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
+        self._set_timer(pool)
+
+    # --------------------------------------------------------------------------------------------------------- answers
 
     def _answer(self, connection: Connection, command: RemotingCommand, response: RemotingCommand) -> None:
         connection.answer(command, response)
@@ -171,12 +190,13 @@ class Dispatcher:
             except Exception as error:  # noqa: BLE001 (as above)
                 response = error_response(request, connection.peer, error)
             finally:
-                pool.held -= 1
+                pool.give_back(size)
             if response is not None:
                 connection.answer(request, response)
                 self._note(request, response, arrived_s)
 
-        pool.held += 1
+        size = memory_of(request)
+        pool.take(size)
         task = asyncio.ensure_future(finish())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -29,9 +29,10 @@ from broker.processors.send_answer import SendAnswers
 from broker.processors.send_checks import SendChecks, SendConfig
 from broker.processors.send_messages import SendMessages
 from broker.processors.stored_properties import PropertyCompletion
+from broker.remoting.admission import Pool
 from broker.remoting.config import RemotingConfig
 from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Dispatcher, Pool
+from broker.remoting.dispatch import Dispatcher
 from broker.remoting.selector import Selector
 from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig

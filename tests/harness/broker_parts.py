@@ -24,8 +24,9 @@ from broker.processors.consumer_offset import ConsumerOffsetProcessor
 from broker.processors.pull import PullProcessor
 from broker.processors.pull_checks import PullChecks, PullConfig
 from broker.processors.query import QueryProcessor
+from broker.remoting.admission import Pool
 from broker.remoting.config import RemotingConfig
-from broker.remoting.dispatch import Dispatcher, Pool, Processor
+from broker.remoting.dispatch import Dispatcher, Processor
 from broker.remoting.selector import Selector
 from broker.store.append import Append
 from broker.store.config import StoreConfig

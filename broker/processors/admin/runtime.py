@@ -16,8 +16,9 @@ import msgspec
 
 from broker.delivery.traffic import Traffic
 from broker.processors.patience import patient
+from broker.remoting.admission import PoolStatistics
 from broker.remoting.connection import Connection
-from broker.remoting.dispatch import PoolStatistics, Processor
+from broker.remoting.dispatch import Processor
 from broker.store.message_store import MessageStore
 from protocol.bodies.cluster import KVTable
 from protocol.codes import VERSION, VERSION_NAME, RequestCode

@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 
 from broker.delivery.arrivals import SWEEP_THRESHOLD, Arrivals, ParkedPull
+from broker.remoting.admission import Pool
 from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Pool
 from tests.harness.timers import Timers
 
 

@@ -15,7 +15,8 @@ from broker.processors.send_answer import SendAnswers
 from broker.processors.send_checks import SendChecks, SendConfig
 from broker.processors.send_messages import SendMessages
 from broker.processors.stored_properties import PropertyCompletion
-from broker.remoting.dispatch import Dispatcher, Pool
+from broker.remoting.admission import Pool
+from broker.remoting.dispatch import Dispatcher
 from broker.store.config import FlushDiskType, StoreConfig
 from broker.store.disk import Disk
 from broker.store.message_store import MessageStore
