@@ -41,7 +41,7 @@ sampleSteps searchBcqByCacheEnable storePathAbortFile storePathCheckpoint storeP
 storePathIndex timerCheckMetricsWhen timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor
 timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
 timerPrecisionMs timerPutMessageThreadNum timerRollWindowSlot timerSkipUnknownError timerStopDequeue
-timerStopEnqueue timerWarmEnable timerWheelEnable transferMsgByHeap
+timerStopEnqueue timerWarmEnable timerWheelEnable
 """
 
 # Delivery features that are not there yet, and switches of ones that are always on.

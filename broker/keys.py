@@ -102,6 +102,8 @@ REMOTING: Final = section(
     ("serverWriteBufferMaxBytes", "total_backlog_bytes", BYTES),  # ours
 )
 
+TRANSFER: Final = section("remoting", ("transferMsgByHeap", "transfer_by_copying", FLAG))
+
 POOLS: Final = section(
     "pools",
     ("sendThreadPoolQueueCapacity", "send", COUNT),
@@ -216,7 +218,7 @@ ONLY_VALUES: Final = {
 }
 
 BROKER_KEYS: Final = Catalogue(
-    settings=BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV + REMOTING + POOLS + STORE + OPS,
+    settings=BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV + REMOTING + TRANSFER + POOLS + STORE + OPS,
     only=ONLY_VALUES,
     inactive=INACTIVE_IN_BROKER,
 )

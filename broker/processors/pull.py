@@ -180,8 +180,7 @@ class PullProcessor:
         if self._slave_may_be_read:
             ask_next = group.which_broker_when_consume_slowly if result.behind_memory else group.broker_id
         connection.write(pull_answer_head(command, code, result, admitted.topic, group, ask_next))
-        for region in result.regions:
-            connection.write(region.view)
+        connection.write_regions(result.regions)
         if result.status is GetStatus.FOUND:
             self._found += 1
             self._messages += result.message_count

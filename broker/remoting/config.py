@@ -1,4 +1,10 @@
-"""Limits on peers."""
+"""What is set about connections: limits on peers, and TLS on those that we accept and those that we open.
+
+RocketMQ's TLS keys are JVM properties there. None stands for a default that follows from other settings (`tls.py`).
+"""
+
+from enum import Enum
+from pathlib import Path
 
 import msgspec
 
@@ -13,3 +19,46 @@ class RemotingConfig(msgspec.Struct, frozen=True):
     max_idle_s: float = 120.0  # serverChannelMaxIdleTimeSeconds: silence in both directions
     peer_backlog_bytes: int = 4 * 1024 * 1024  # one slow reader
     total_backlog_bytes: int = 64 * 1024 * 1024  # all slow readers together
+    transfer_by_copying: bool = False  # transferMsgByHeap, on in RocketMQ: files are read and written, never sent
+
+
+class TlsMode(Enum):
+    """What an accepted connection may speak."""
+
+    DISABLED = "disabled"  # no TLS
+    PERMISSIVE = "permissive"  # either
+    ENFORCING = "enforcing"  # nothing but TLS
+
+
+class ClientAuth(Enum):
+    """Whether a client is asked for a certificate."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRE = "require"
+
+
+class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """TLS on connections that we accept."""
+
+    mode: TlsMode = TlsMode.PERMISSIVE
+    config_file: Path = Path("/etc/rocketmq/tls.properties")  # more of these settings, if it is there
+    test_mode: bool | None = None  # a certificate made at the start, signed by itself; default: without cert_path
+    cert_path: Path | None = None  # PEM, a chain
+    key_path: Path | None = None  # PEM
+    key_password: str | None = None
+    need_client_auth: ClientAuth = ClientAuth.NONE
+    auth_client: bool | None = None  # whether a client's certificate is checked; default: with trust_cert_path
+    trust_cert_path: Path | None = None  # PEM, who may sign clients' certificates; default: the system's authorities
+
+
+class OutboundTlsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """TLS on connections that we open, to name servers."""
+
+    enable: bool | None = None  # default: as use_tls says
+    use_tls: bool | None = None  # the same, by the name that broker.conf has for it; default: in enforcing mode
+    cert_path: Path | None = None  # what we show to servers that ask; PEM, a chain
+    key_path: Path | None = None  # PEM
+    key_password: str | None = None
+    auth_server: bool | None = None  # whether the server's certificate is checked; default: with trust_cert_path
+    trust_cert_path: Path | None = None  # PEM, who may sign servers' certificates; default: the system's authorities

@@ -1,16 +1,40 @@
 """Transfer: what leaves our connections, in order, and what their peers have not taken yet.
 
-Everything that is written to a connection during a turn is gathered in its `Output` and leaves at the end of the turn
-in one write. What the peer does not take stays in the transport and counts as its backlog, one by one and all together;
-the reading half of the connection is told when that is too much, and when all is gone.
+Everything that is written to a connection during a turn is gathered in its `Output` and leaves at the end of the turn.
+Most of it is bytes, and leaves in one write. An answer may also have regions of files for its body:
 
-        write ... write -> Transfer.flush -> Output.flush -> transport
+    long and in memory      by sendfile                                     file_sends.py
+    maybe not in memory     by sendfile in a thread
+    short and in memory     gathered straight from the mapping, with everything else: a call for each would cost more
+
+        write, write_regions ... -> Transfer.flush -> Output.flush -> transport
+                                                        `-> queue: bytes | region ... -> sendfile, transport
+
+From the first region that leaves by itself until all is gone, pieces stand in a queue, and whatever is written later
+stands behind them: nothing overtakes. A region goes only while the transport has nothing to write; when the socket is
+full, the rest of the region waits for it (it may have left memory by then, and is sent by a thread if that takes long).
+A file is held while a region of it stands here, so that its deletion does not disturb the transfer; whoever is told to
+let go loses the connection, for half an answer cannot be taken back.
+
+What waits, in the transport or here, counts as the peer's backlog, one by one and all together; the reading half of the
+connection is told when that is too much, and when all is gone.
 """
 
 import asyncio
-from typing import Protocol
+import logging
+import socket
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from broker.remoting.config import RemotingConfig
+from broker.remoting.file_sends import SENDFILE_FROM_BYTES, FileRegion, FileSends, TransferStatistics, plain_socket
+
+HOT_FOR_S: Final = 1.0
+"""How long a region that waits for its peer counts as still in memory."""
+_NEVER: Final = 1 << 62
+
+log = logging.getLogger(__name__)
 
 
 class Reader(Protocol):
@@ -41,12 +65,22 @@ class Transfer:
     def __init__(self, config: RemotingConfig) -> None:
         self.config = config
         self.backlog_bytes = 0
-        self.sent_bytes = 0
+        self.files = FileSends()
         self._dirty: list[Output] = []
         self._flush_due = False
 
     def __repr__(self) -> str:
-        return f"<Transfer {self.backlog_bytes} bytes wait>"
+        return f"<Transfer {self.backlog_bytes} bytes wait, {self.files!r}>"
+
+    def statistics(self) -> TransferStatistics:
+        """The figures now."""
+        return self.files.statistics(self.backlog_bytes)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Everything that has left since the start, or was handed to a transport."""
+        files = self.files
+        return files.copied_bytes + files.sent_bytes + files.cold_sent_bytes
 
     def begin_turn(self) -> bool:
         """From now on nothing is written before the end of this turn; returns whether a flush was due already."""
@@ -71,78 +105,284 @@ class Transfer:
         for output in dirty:
             output.flush()
 
+    def close(self) -> None:
+        """End the threads; all connections are gone."""
+        self.files.close()
+
 
 class Output:
     """The writing half of one connection."""
 
-    __slots__ = ("_out", "_reader", "_transfer", "_transport", "backlog_bytes", "gathered_bytes")
+    __slots__ = (
+        "_files",
+        "_gathered",
+        "_has_regions",
+        "_is_full",
+        "_may_send_files",
+        "_queue",
+        "_queued_bytes",
+        "_reader",
+        "_sent_of_first",
+        "_socket",
+        "_thread",
+        "_transfer",
+        "_transport",
+        "backlog_bytes",
+        "gathered_bytes",
+        "is_closing",
+    )
 
     def __init__(self, transfer: Transfer, reader: Reader) -> None:
         self._transfer = transfer
+        self._files = transfer.files
         self._reader: Reader = reader
         self._transport: asyncio.Transport | None = None
-        self._out: list[bytes | memoryview] = []
+        self._may_send_files = not transfer.config.transfer_by_copying
+        self._socket: socket.socket | None = None
+        self._gathered: list[bytes | memoryview | FileRegion] = []
+        self._has_regions = False  # there are some in `_gathered`
+        self._queue: deque[bytes | tuple[FileRegion, float]] = deque()  # regions with the time from which they wait
+        self._queued_bytes = 0
+        self._sent_of_first = 0  # bytes of the queue's first piece
+        self._is_full = False  # the socket, and it is watched
+        self._thread: asyncio.Future[int] | asyncio.Future[bytes] | None = None  # sends or reads the first piece
         self.gathered_bytes = 0  # written in this turn, and still here
         self.backlog_bytes = 0  # what the peer has not taken yet
+        self.is_closing = False  # nothing is taken any more, what is there still leaves
 
     def __repr__(self) -> str:
-        return f"<Output gathered={self.gathered_bytes} backlog={self.backlog_bytes}>"
+        return f"<Output gathered={self.gathered_bytes} queued={self._queued_bytes} backlog={self.backlog_bytes}>"
 
     @property
-    def waiting_bytes(self) -> int:
-        """Everything the peer has not got."""
-        return self.gathered_bytes + self.backlog_bytes
+    def is_sending(self) -> bool:
+        """Whether pieces stand here that the transport does not know of."""
+        return bool(self._queue)
 
     def opened(self, transport: asyncio.Transport) -> None:
         """Write to this transport."""
         self._transport = transport
         transport.set_write_buffer_limits(high=0)  # it shall tell when all is gone
 
-    def lost(self) -> None:
-        """Nothing leaves any more."""
-        self._transport = None
-        self._reader = _Nobody()
-        self._account(0)
-        self._out.clear()
+    # ------------------------------------------------------------------------------------------------------- gathering
 
     def write(self, data: bytes | memoryview) -> None:
         """Add bytes to what leaves at the end of this turn; dropped when the peer is gone."""
-        if self._transport is None:
+        if self._transport is None or self.is_closing:
             return
-        if not self._out:
+        if not self._gathered:
             self._transfer.to_flush(self)
-        self._out.append(data)
+        self._gathered.append(data)
         self.gathered_bytes += len(data)
+
+    def write_regions(self, regions: Sequence[FileRegion]) -> None:
+        """Add regions, in order. Those of memory, and short ones in memory, are gathered as bytes."""
+        if self._transport is None or self.is_closing:
+            return
+        if not self._gathered:
+            self._transfer.to_flush(self)
+        gathered = self._gathered
+        longest_copied = SENDFILE_FROM_BYTES if self._may_send_files else _NEVER
+        for region in regions:
+            size = region.size
+            self.gathered_bytes += size
+            if region.fd >= 0 and (size >= longest_copied or not region.is_hot):
+                self._has_regions = True
+                gathered.append(region)
+            else:
+                gathered.append(region.view)
 
     def flush(self) -> None:
         """Write what this turn gathered."""
-        out = self._out
-        if not out:
+        gathered = self._gathered
+        if not gathered:
             return
         transport = self._transport
         if transport is None or transport.is_closing():
-            out.clear()
-            self.gathered_bytes = 0
-            return
-        transport.write(out[0] if len(out) == 1 else b"".join(out))
-        self._transfer.sent_bytes += self.gathered_bytes
-        self._out = []
+            self._forget_gathered()
+        elif self._has_regions or self._queue:
+            self._enqueue(gathered)
+            self._send()
+        else:
+            transport.write(gathered[0] if len(gathered) == 1 else b"".join(gathered))  # type: ignore[arg-type]  # no regions
+            self._files.note_copied(self.gathered_bytes)
+            self._forget_gathered()
+            self._settle(transport)
+
+    def _forget_gathered(self) -> None:
+        self._gathered = []
+        self._has_regions = False
         self.gathered_bytes = 0
-        self._account(transport.get_write_buffer_size())
-        if not self.backlog_bytes:
-            self._reader.drained()
+
+    # ------------------------------------------------------------------------------------------------------- the queue
+
+    def _enqueue(self, gathered: Sequence[bytes | memoryview | FileRegion]) -> None:
+        """Put pieces behind what waits: files are held, bytes become ours."""
+        run: list[bytes | memoryview] = []
+        now_s = asyncio.get_running_loop().time()
+        for piece in gathered:
+            if isinstance(piece, bytes | memoryview):
+                run.append(piece)
+                continue
+            if run:
+                self._queue.append(b"".join(run))
+                run.clear()
+            piece.hold(self)
+            self._files.waiting += 1
+            self._queue.append((piece, now_s))
+        if run:
+            self._queue.append(b"".join(run))
+        self._queued_bytes += self.gathered_bytes
+        self._forget_gathered()
+
+    def _send(self) -> None:
+        """Let go of as much of the queue as leaves at once."""
+        transport, queue = self._transport, self._queue
+        if transport is None:
+            return
+        while queue and self._thread is None and not self._is_full:
+            piece = queue[0]
+            if isinstance(piece, bytes):
+                self._send_bytes(transport, piece)
+            elif transport.get_write_buffer_size():
+                break  # the transport tells when it is done
+            else:
+                self._send_region(transport, *piece)
+        self._settle(transport)
+
+    def _send_bytes(self, transport: asyncio.Transport, data: bytes) -> None:
+        """All of it leaves or is the transport's. Ahead of a region it shall not become a packet of its own."""
+        sock = self._socket
+        rest: bytes | memoryview = data
+        if sock is not None and len(self._queue) > 1 and not transport.get_write_buffer_size():
+            try:
+                rest = memoryview(data)[sock.send(data, socket.MSG_MORE) :]
+            except OSError:
+                pass  # the transport finds out by itself
+        if rest:
+            transport.write(rest)
+        self._files.note_copied(len(data))
+        self._taken_of_first(len(data))
+
+    def _send_region(self, transport: asyncio.Transport, region: FileRegion, since_s: float) -> None:
+        at, left = region.position + self._sent_of_first, region.size - self._sent_of_first
+        if self._may_send_files and self._socket is None:
+            self._socket = plain_socket(transport)
+            self._may_send_files = self._socket is not None
+        if self._socket is None:
+            self._thread = self._files.read_cold(region.fd, at, left)
+            self._thread.add_done_callback(self._read)
+        elif not region.is_hot or asyncio.get_running_loop().time() - since_s > HOT_FOR_S:
+            self._thread = self._files.send_cold(self._socket, region.fd, at, left)
+            self._thread.add_done_callback(self._sent)
+        else:
+            try:
+                self._note_sent(self._files.send_hot(self._socket, region.fd, at, left))
+            except BlockingIOError:
+                self._wait_for_socket()
+            except OSError as problem:
+                self._cut(problem)
+
+    def _note_sent(self, count: int) -> None:
+        """`count` bytes of the first region have left."""
+        if not count:
+            self._cut(EOFError("file too short"))
+            return
+        self._taken_of_first(count)
+        self._reader.progressed()
+
+    def _taken_of_first(self, count: int) -> None:
+        """`count` bytes more of the queue's first piece need no care of ours any longer."""
+        self._queued_bytes -= count
+        self._sent_of_first += count
+        piece = self._queue[0]
+        if isinstance(piece, bytes):
+            self._queue.popleft()
+            self._sent_of_first = 0
+        elif self._sent_of_first == piece[0].size:
+            self._queue.popleft()
+            self._sent_of_first = 0
+            self._release(piece[0])
+
+    # ----------------------------------------------------------------------------------------- a full socket, a thread
+
+    def _wait_for_socket(self) -> None:
+        if self._socket is not None:
+            self._is_full = True
+            asyncio.get_running_loop().add_writer(self._socket.fileno(), self._go_on)
+
+    def _stop_waiting(self) -> None:
+        if self._is_full and self._socket is not None:
+            self._is_full = False
+            asyncio.get_running_loop().remove_writer(self._socket.fileno())
+
+    def _go_on(self) -> None:
+        """The peer has made room."""
+        self._stop_waiting()
+        self._send()
+
+    def _sent(self, future: "asyncio.Future[int]") -> None:
+        """A thread has sent something of the first region."""
+        if not self._is_wanted(future):
+            return
+        try:
+            count = future.result()
+            self._files.note_cold_sent(count)
+            self._note_sent(count)
+            if self._sent_of_first:
+                self._wait_for_socket()
+        except BlockingIOError:
+            self._wait_for_socket()
+        except OSError as problem:
+            self._cut(problem)
+        self._send()
+
+    def _read(self, future: "asyncio.Future[bytes]") -> None:
+        """A thread has read something of the first region."""
+        if not self._is_wanted(future) or self._transport is None:
+            return
+        try:
+            data = future.result()
+        except OSError as problem:
+            self._cut(problem)
+            return
+        self._files.note_cold_read(len(data))
+        if data:
+            self._transport.write(data)
+            self._files.note_copied(len(data))
+        self._note_sent(len(data))
+        self._send()
+
+    def _is_wanted(self, future: "asyncio.Future[int] | asyncio.Future[bytes]") -> bool:
+        """A thread is back: whether anybody still wants what it did. Else its file and its socket are free now."""
+        self._thread = None
+        transport = self._transport
+        if transport is not None and not transport.is_closing() and not future.cancelled():
+            return True
+        if not future.cancelled():
+            future.exception()  # looked at: it shall not be reported as forgotten
+        self._forget_queue()
+        return False
+
+    # --------------------------------------------------------------------------------------------- accounts and the end
 
     def taken(self) -> None:
         """The transport has written all it had."""
-        self._account(0)
+        self._send()
 
     def note_progress(self) -> None:
         """Look how much a slow peer has taken meanwhile."""
         if self.backlog_bytes and self._transport is not None:
-            backlog = self._transport.get_write_buffer_size()
+            backlog = self._transport.get_write_buffer_size() + self._queued_bytes
             if backlog < self.backlog_bytes:
                 self._reader.progressed()
                 self._account(backlog)
+
+    def _settle(self, transport: asyncio.Transport) -> None:
+        self._account(transport.get_write_buffer_size() + self._queued_bytes)
+        if self.is_closing and not self._queue:
+            transport.close()
+        elif not self.backlog_bytes:
+            self._reader.drained()
 
     def _account(self, backlog: int) -> None:
         """Note how many bytes wait for this peer now."""
@@ -151,3 +391,62 @@ class Output:
         self.backlog_bytes = backlog
         if backlog > config.peer_backlog_bytes or (backlog and transfer.backlog_bytes > config.total_backlog_bytes):
             self._reader.behind()
+
+    def close(self) -> None:
+        """Take no more; what is there leaves, then the transport closes."""
+        self.flush()
+        self.is_closing = True
+        if self._transport is not None and not self._queue:
+            self._transport.close()
+
+    def lost(self) -> None:
+        """The connection is gone, and nothing leaves any more."""
+        self._transport = None
+        self._reader = _Nobody()
+        self._account(0)
+        self._forget_gathered()
+        self._forget_queue()
+
+    def let_go(self) -> None:
+        """A file is taken away; the connection goes with it."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._cut(InterruptedError("the file is deleted"))
+
+    def _cut(self, problem: Exception) -> None:
+        """Give up everything that waits. The peer was promised more than it gets, so the connection ends."""
+        self._files.cut += 1
+        transport = self._transport
+        peer = transport.get_extra_info("peername") if transport is not None else None
+        log.info("transfer cut peer=%s unsent_bytes=%d reason=%s", peer, self._queued_bytes, problem)
+        self._forget_queue()
+        if transport is not None:
+            transport.abort()
+
+    def _forget_queue(self) -> None:
+        """Release every file and the socket, but for what a thread is using: that goes when it is back."""
+        self._stop_waiting()
+        kept = [self._queue.popleft()] if self._thread is not None and self._queue else []
+        for piece in self._queue:
+            if not isinstance(piece, bytes):
+                self._release(piece[0])
+        self._queue = deque(kept)
+        self._queued_bytes = 0
+        if not kept:
+            self._sent_of_first = 0
+        if self._socket is not None and kept:
+            _end(self._socket)
+        elif self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _release(self, region: FileRegion) -> None:
+        region.release(self)
+        self._files.waiting -= 1
+
+
+def _end(sock: socket.socket) -> None:
+    """Have a thread that sends to it come back."""
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # the peer did it already

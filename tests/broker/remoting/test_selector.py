@@ -1,5 +1,7 @@
 """The selector: who is connected, idle or held; figures."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -101,6 +103,7 @@ async def test_a_held_connection_is_not_read_from() -> None:
     assert peer.connection.paused
     peer.transport.backlog.clear()
     peer.connection.resume_writing()
+    await asyncio.sleep(0)
     assert (peer.connection.paused, peer.transport.reading) == (False, False)
     selector.release_held()
     assert peer.transport.reading
