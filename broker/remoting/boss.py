@@ -1,5 +1,7 @@
 """The boss: listens, accepts, and hands each connection to the selector; closes idle ones; stops in order.
 
+Whether a connection speaks TLS shows when it speaks (`opening.py`). A new certificate is looked for with idle ones.
+
 Stopping is gentle: first the door closes (no new connections), requests that were admitted get their answers, and the
 peers what was answered, for up to `grace_s`; then the connections are closed.
 """
@@ -9,10 +11,12 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from broker.remoting.config import RemotingConfig
+from broker.remoting.config import RemotingConfig, TlsConfig, TlsMode
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Dispatcher
+from broker.remoting.opening import Opening
 from broker.remoting.selector import Selector
+from broker.remoting.tls import ServerTls
 
 BACKLOG: Final = 1024
 IDLE_SCAN_S: Final = 5.0
@@ -24,7 +28,8 @@ log = logging.getLogger(__name__)
 class RemotingServer:
     """A listening address, its selector and its processor table."""
 
-    def __init__(self, config: RemotingConfig) -> None:
+    def __init__(self, config: RemotingConfig, tls: ServerTls | None = None) -> None:
+        self.tls = tls or ServerTls(TlsConfig(mode=TlsMode.DISABLED))
         self.dispatcher = Dispatcher()
         self.selector = Selector(self.dispatcher, config)
         self._server: asyncio.Server | None = None
@@ -36,11 +41,14 @@ class RemotingServer:
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port (which differs from 0 when 0 was asked for). OSError if it cannot be had."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self.selector), host, port, backlog=BACKLOG)
+        self._server = await loop.create_server(self._open, host, port, backlog=BACKLOG)
         self._scan_idle()
         bound: int = self._server.sockets[0].getsockname()[1]
         log.info("listening host=%s port=%d", host, bound)
         return bound
+
+    def _open(self) -> Opening:
+        return Opening(Connection(self.selector), self.tls)
 
     async def stop(self, held: Callable[[], int], grace_s: float = 3.0) -> None:
         """Close the door, wait until `held()` admitted requests are answered, close what is left.
@@ -58,11 +66,13 @@ class RemotingServer:
             if connection.backlog_bytes:
                 connection.abort()  # its peer does not read
         await _until(lambda: not self.selector.connections, grace_s)
+        self.selector.transfer.close()
         log.info("stopped listening unanswered=%d", held())
 
     def _scan_idle(self) -> None:
         loop = asyncio.get_running_loop()
         self.selector.close_idle(loop.time())
+        self.tls.follow_files()
         self._idle_timer = loop.call_later(IDLE_SCAN_S, self._scan_idle)
 
 

@@ -4,10 +4,12 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
+from broker.remoting.admission import Pool
 from broker.remoting.boss import RemotingServer
 from broker.remoting.config import RemotingConfig
 from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Pool, Processor
+from broker.remoting.dispatch import Processor
+from broker.remoting.tls import ServerTls
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RequestError
@@ -36,8 +38,10 @@ def requests(count: int, size: int = 10) -> bytes:
 class EchoServer:
     """`async with EchoServer() as server`; `handled` counts what reached a processor."""
 
-    def __init__(self, config: RemotingConfig = RemotingConfig(), *, capacity: int = 1000) -> None:
-        self.remoting = RemotingServer(config)
+    def __init__(
+        self, config: RemotingConfig = RemotingConfig(), *, capacity: int = 1000, tls: ServerTls | None = None
+    ) -> None:
+        self.remoting = RemotingServer(config, tls)
         self.selector = self.remoting.selector
         self.dispatcher = self.remoting.dispatcher
         self.pool = Pool("test", capacity)

@@ -7,6 +7,7 @@ so that a test can look at both sides between two steps. Frame: docs/formats.md,
 import asyncio
 import json
 import socket
+import ssl
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -46,17 +47,20 @@ class RawPeer:
         self._opaque = 0
 
     @classmethod
-    async def connect(cls, port: int, host: str = "127.0.0.1") -> Self:
-        return cls(*await asyncio.open_connection(host, port))
+    async def connect(cls, port: int, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> Self:
+        """With `tls` the handshake is done when this returns; OSError if the other side does not want it."""
+        return cls(*await asyncio.open_connection(host, port, ssl=tls))
 
     @classmethod
-    async def connect_deaf(cls, port: int) -> Self:
+    async def connect_deaf(cls, port: int, tls: ssl.SSLContext | None = None) -> Self:
         """A peer that reads nothing until it is told to `listen`, with a kernel that holds little for it."""
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
-        reader, writer = await asyncio.open_connection(sock=sock, limit=1)  # the least that a stream reads ahead
+        name = "localhost" if tls else None
+        # The least that a stream reads ahead.
+        reader, writer = await asyncio.open_connection(sock=sock, limit=1, ssl=tls, server_hostname=name)
         writer.transport.pause_reading()  # type: ignore[attr-defined] # of a socket, which can
         return cls(reader, writer)
 
@@ -69,6 +73,12 @@ class RawPeer:
         """This end, as the other one sees it."""
         host, port = self._writer.get_extra_info("sockname")[:2]
         return f"{host}:{port}"
+
+    @property
+    def certificate(self) -> dict[str, Any] | None:
+        """What the other side showed, if that was asked for."""
+        shown: dict[str, Any] | None = self._writer.get_extra_info("peercert")
+        return shown
 
     def send(self, data: bytes) -> None:
         """Any bytes at all."""
@@ -105,6 +115,11 @@ class RawPeer:
         async with asyncio.timeout(PATIENCE_S):
             prefix = await self._reader.readexactly(4)
             return prefix + await self._reader.readexactly(int.from_bytes(prefix, "big"))
+
+    async def some(self) -> bytes:
+        """What is there, at least a byte; nothing at the end."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await self._reader.read(1 << 16)
 
     async def read(self, count: int) -> None:
         """Take so many bytes, whatever they are."""

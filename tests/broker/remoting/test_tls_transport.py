@@ -1,0 +1,307 @@
+"""TLS on a connection: all bytes in both directions, and every way in which a handshake or a stream can end."""
+
+import asyncio
+import random
+import socket
+import ssl
+from collections.abc import AsyncIterator
+
+import pytest
+
+from broker.remoting.config import RemotingConfig, TlsConfig
+from broker.remoting.opening import TLS_HANDSHAKE
+from broker.remoting.tls import ServerTls
+from broker.remoting.tls_transport import TlsTransport
+from tests.harness.certificates import careless_context
+from tests.harness.echo_server import DEFER, ECHO, LARGE, EchoServer, requests
+from tests.harness.raw_peer import RawPeer
+from tests.harness.waiting import until
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def tls() -> ServerTls:
+    return ServerTls(TlsConfig())
+
+
+@pytest.fixture
+async def server(tls: ServerTls, config: RemotingConfig) -> AsyncIterator[EchoServer]:
+    async with EchoServer(config, tls=tls) as server:
+        yield server
+
+
+@pytest.fixture
+async def peer(server: EchoServer) -> AsyncIterator[RawPeer]:
+    async with await RawPeer.connect(server.port, tls=careless_context()) as peer:
+        yield peer
+
+
+class Client:
+    """A TLS client of which a test holds both ends: what goes over the socket, and when."""
+
+    def __init__(self, raw: RawPeer, context: ssl.SSLContext | None = None) -> None:
+        self.raw = raw
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.engine = (context or careless_context()).wrap_bio(
+            self.incoming, self.outgoing, server_hostname="localhost"
+        )
+
+    def step(self) -> bytes:
+        """The next step of the handshake: what is to be sent."""
+        try:
+            self.engine.do_handshake()
+        except ssl.SSLWantReadError:
+            pass  # the server's turn
+        else:
+            self.done = True
+        return self.outgoing.read()
+
+    async def take(self) -> None:
+        """Read what the server sent."""
+        self.incoming.write(await self.raw.some())
+
+    async def to_the_last_step(self) -> bytes:
+        """The handshake but for what is returned, which would complete it."""
+        self.raw.send(self.step())
+        while True:
+            await self.take()
+            last = self.step()
+            if self.done:
+                return last
+            self.raw.send(last)
+
+
+# ---------------------------------------------------------------------------------------------------------- both ways
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_bytes_arrive_as_they_were_sent(server: EchoServer, version: ssl.TLSVersion) -> None:
+    """Bodies from nothing to some MiB, over many records and many reads, come back equal byte by byte."""
+    context = careless_context()
+    context.minimum_version = context.maximum_version = version
+    rng = random.Random(version)
+    async with await RawPeer.connect(server.port, tls=context) as peer:
+        for size in (0, 1, 16_383, 16_384, 16_385, 256 * 1024, 3 * MIB):
+            body = rng.randbytes(size)
+            assert (await peer.call(ECHO, body=body)).body == body
+
+
+async def test_many_requests_of_one_read_are_answered_in_order(server: EchoServer, peer: RawPeer) -> None:
+    """Frames do not care for records."""
+    peer.send(requests(2_000, size=700))
+    for n in range(2_000):
+        received = await peer.receive()
+        assert (received.header["opaque"], received.body) == (n, bytes([n % 256]) * 700)
+
+
+async def test_requests_with_the_end_of_the_handshake_are_served(server: EchoServer) -> None:
+    """A client need not wait for anything before it asks."""
+    async with await RawPeer.connect(server.port) as raw:
+        client = Client(raw)
+        last = await client.to_the_last_step()
+        client.engine.write(requests(3))
+        raw.send(last + client.outgoing.read())
+        await until(lambda: server.has_handled(3))
+
+
+async def test_a_hello_may_come_byte_by_byte(server: EchoServer, tls: ServerTls) -> None:
+    """The first byte decides; the rest may take its time."""
+    async with await RawPeer.connect(server.port) as raw:
+        hello = Client(raw).step()
+        for sent in range(len(hello)):
+            raw.send(hello[sent : sent + 1])
+            await asyncio.sleep(0)
+        assert (await raw.some())[0] == TLS_HANDSHAKE
+    await until(lambda: tls.failed)  # it left in the middle
+
+
+@pytest.mark.parametrize("config", [{"peer_backlog_bytes": MIB}], indirect=True)
+async def test_a_peer_that_does_not_read_is_not_read_from(server: EchoServer) -> None:
+    """What waits for it is counted in encrypted bytes, and everything comes when it reads again."""
+    peer = await RawPeer.connect_deaf(server.port, careless_context())
+    async with peer:
+        for _ in range(8):
+            peer.ask(LARGE, {"n": 4 * MIB})
+        await until(lambda: server.selector.connections and server.connection.paused)
+        assert server.handled < 8
+        assert server.connection.backlog_bytes > MIB
+        peer.listen()
+        for _ in range(8):
+            assert len((await peer.receive()).body) == 4 * MIB
+        await until(lambda: not server.connection.backlog_bytes)
+        assert not server.connection.paused
+
+
+async def test_two_peers_take_turns(server: EchoServer, peer: RawPeer) -> None:
+    """Who sends without end is not read without end."""
+    async with await RawPeer.connect(server.port, tls=careless_context()) as other:
+        peer.send(requests(20_000, size=1_000))
+        assert (await other.call(ECHO, body=b"me too")).body == b"me too"
+        for n in range(20_000):
+            assert (await peer.receive()).header["opaque"] == n
+
+
+async def test_an_answer_of_later_is_encrypted_too(server: EchoServer, peer: RawPeer) -> None:
+    """What is written outside of a read goes the same way."""
+    opaque = peer.ask(DEFER, body=b"later")
+    await until(lambda: server.deferred)
+    connection, command = server.deferred.pop()
+    connection.answer(command, type(command).response(body=command.body))
+    assert (await peer.receive()).header["opaque"] == opaque
+
+
+async def test_a_connection_knows_that_it_is_secure(server: EchoServer, peer: RawPeer) -> None:
+    """Nobody sends plain files on it: the transport names its TLS, and the socket's address as before."""
+    await peer.call(ECHO)
+    transport = server.connection._transport
+    assert isinstance(transport, TlsTransport)
+    assert isinstance(transport.get_extra_info("ssl_object"), ssl.SSLObject)
+    assert isinstance(transport.get_extra_info("sslcontext"), ssl.SSLContext)
+    assert server.connection.peer == peer.address
+    assert "TLSv1.3" in repr(transport)
+    server.connection.hold_reading()
+    assert not transport.is_reading()
+    server.selector.release_held()
+    assert transport.is_reading()
+
+
+# -------------------------------------------------------------------------------------------------------------- ends
+
+
+async def test_a_peer_that_says_goodbye_is_closed(server: EchoServer, peer: RawPeer) -> None:
+    """A close_notify ends the connection, and is answered by one."""
+    await peer.call(ECHO)
+    await peer.close()
+    await until(lambda: not server.selector.connections)
+
+
+async def test_a_peer_that_just_goes_is_gone(server: EchoServer) -> None:
+    """A closed socket without a word of TLS is an end like any other."""
+    async with await RawPeer.connect(server.port) as raw:
+        client = Client(raw)
+        raw.send(await client.to_the_last_step())
+        client.engine.write(requests(1))
+        raw.send(client.outgoing.read())
+        await until(lambda: server.has_handled(1))
+    await until(lambda: not server.selector.connections)
+
+
+async def test_a_broken_stream_is_closed(server: EchoServer, tls: ServerTls, caplog: pytest.LogCaptureFixture) -> None:
+    """Bytes that do not decrypt end the connection with a line, not with a traceback."""
+    caplog.set_level("INFO")
+    async with await RawPeer.connect(server.port) as raw:
+        client = Client(raw)
+        raw.send(await client.to_the_last_step())
+        await until(lambda: tls.established)
+        raw.send(b"\x17\x03\x03\x00\x40" + bytes(64))
+        await raw.rest()
+    await until(lambda: not server.selector.connections)
+    assert "its TLS is broken peer=127.0.0.1" in caplog.text
+    assert "Traceback" not in caplog.text
+    assert tls.failed == 0
+
+
+async def test_a_broken_frame_closes_tls_too(server: EchoServer, peer: RawPeer) -> None:
+    """A frame that is none is no better for being encrypted; what was before it is answered."""
+    peer.send(requests(1) + b"\x7f" * 40)
+    assert (await peer.receive()).header["opaque"] == 0
+    assert await peer.rest() == b""
+    assert server.selector.protocol_errors == 1
+
+
+# ---------------------------------------------------------------------------------------------------- failed handshakes
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16" * 100,
+        b"\x16\x03\x01\x00\x05hello",
+        b"\x16\x03\x01\xff\xff" + bytes(70_000),
+        b"\x16\x03\x00\x00\x2f\x01\x00\x00\x2b\x03\x00" + bytes(42),
+    ],
+    ids=["0x16", "no hello", "too long", "SSL 3"],
+)
+async def test_garbage_is_closed_and_counted(
+    server: EchoServer, tls: ServerTls, caplog: pytest.LogCaptureFixture, garbage: bytes
+) -> None:
+    """One line at info with the peer, one failure, no traceback."""
+    caplog.set_level("INFO")
+    async with await RawPeer.connect(server.port) as raw:
+        raw.send(garbage)
+        await raw.rest()
+        address = raw.address
+    await until(lambda: not server.selector.connections)
+    assert (tls.established, tls.failed) == (0, 1)
+    assert caplog.text.count(f"tls handshake failed peer={address}") == 1
+    assert "Traceback" not in caplog.text
+    assert not [record for record in caplog.records if record.levelname not in ("INFO", "DEBUG")]
+
+
+@pytest.mark.parametrize("step", [0, 1])
+async def test_a_peer_may_leave_in_the_middle(
+    server: EchoServer, tls: ServerTls, caplog: pytest.LogCaptureFixture, step: int
+) -> None:
+    """After half a hello, or after the server's answer to it."""
+    caplog.set_level("INFO")
+    async with await RawPeer.connect(server.port) as raw:
+        client = Client(raw)
+        hello = client.step()
+        raw.send(hello if step else hello[: len(hello) // 2])
+        if step:
+            await client.take()
+        await until(lambda: server.selector.received_bytes or tls.failed or server.selector.connections)
+        await until(lambda: isinstance(server.connection._transport, TlsTransport))
+    await until(lambda: not server.selector.connections)
+    assert tls.failed == 1
+    assert "reason=the peer left" in caplog.text
+
+
+async def test_a_reset_in_the_middle_is_no_error(
+    server: EchoServer, tls: ServerTls, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A peer that slams the door is counted like one that leaves."""
+    sock = socket.create_connection(("127.0.0.1", server.port))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+    sock.send(b"\x16\x03\x01")
+    await until(lambda: server.selector.connections)
+    await until(lambda: isinstance(server.connection._transport, TlsTransport))
+    sock.close()
+    await until(lambda: not server.selector.connections)
+    assert tls.failed == 1
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_handshake_that_takes_too_long_is_given_up(
+    server: EchoServer, tls: ServerTls, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However slowly the peer goes on, it has HANDSHAKE_TIMEOUT_S for all of it."""
+    caplog.set_level("INFO")
+    monkeypatch.setattr("broker.remoting.tls_transport.HANDSHAKE_TIMEOUT_S", 0.01)
+    async with await RawPeer.connect(server.port) as raw:
+        raw.send(Client(raw).step()[:-1])
+        assert await raw.rest() == b""
+    assert (tls.established, tls.failed) == (0, 1)
+    assert "reason=not within 0.01 s" in caplog.text
+
+
+async def test_a_finished_handshake_has_no_deadline(
+    server: EchoServer, tls: ServerTls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the handshake does not cut connections that stand."""
+    async with await RawPeer.connect(server.port, tls=careless_context()) as peer:
+        await peer.call(ECHO)
+        transport = server.connection._transport
+        assert isinstance(transport, TlsTransport)
+        assert transport._deadline is None
+    assert tls.statistics().failed == 0
+
+
+async def test_a_refused_client_is_told_by_an_alert(server: EchoServer, tls: ServerTls) -> None:
+    """A client whose versions are all too old hears why."""
+    async with await RawPeer.connect(server.port) as raw:
+        raw.send(b"\x16\x03\x01\x00\x2f\x01\x00\x00\x2b\x03\x01" + bytes(32) + b"\x00\x00\x02\x00\x2f\x01\x00\x00\x00")
+        alert = await raw.rest()
+    assert alert[:1] == b"\x15"
+    assert tls.failed == 1
