@@ -1,0 +1,94 @@
+"""Which requests were answered, out of a stream of answers that have no bodies.
+
+Answers are not decoded. NumPy looks for the two letters with which `"opaque":` is told from all else in an accepted
+answer, takes the ten digits behind it (see `prepared`: all opaques of ours have ten), and looks whether the code at the
+beginning of each header is 0. What is behind the digits of an opaque has one length for all answers of a broker, which
+the first answer tells; so the place of the next code is known.
+
+Where that does not hold (an answer was refused, a remark looks like an opaque) the same bytes are read again, by
+regular expressions. An answer counts once it has arrived up to its opaque; what is behind that waits for the next read.
+"""
+
+import re
+from collections import Counter
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from clients.mqbench.histogram import Ints
+
+DIGITS: Final = 10
+SHORT: Final = 2048  # bytes: fewer answers than NumPy's calls are worth
+CODE_AT: Final = 16  # in a frame: length words, then {"code":
+LETTER_P, LETTER_A, ZERO, COMMA = b"pa0,"
+BEHIND_P: Final = len('paque":')
+OPAQUE: Final = re.compile(rb'"opaque":(\d{10})')
+CODE: Final = re.compile(rb'"code":(\d+)')
+REMARK: Final = re.compile(rb'"remark":"((?:[^"\\]|\\.)*)')
+POWERS: Final = 10.0 ** np.arange(DIGITS - 1, -1, -1)
+OF_ZEROS: Final = 48 * POWERS.sum()  # what ten times the letter 0 add up to
+
+_NOTHING: Final[Ints] = np.zeros(0, np.int64)
+
+
+class Answers:
+    """One connection's answers. `refused` counts codes other than 0, `remark` is the first that came with one."""
+
+    __slots__ = ("_behind", "_rest", "refused", "remark")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._behind = 0  # bytes of an answer behind its opaque
+        self.refused: Counter[int] = Counter()
+        self.remark = ""
+
+    def __repr__(self) -> str:
+        return f"<Answers refused={dict(self.refused)}>"
+
+    def feed(self, data: bytes) -> Ints:
+        """The opaque numbers that a read completes, in their order."""
+        if self._rest:
+            data = self._rest + data
+        if len(data) < SHORT or not self._behind:
+            opaques, last = self._look(data)
+            self._rest = data[last:]
+            return opaques
+        text = np.frombuffer(data, np.uint8)
+        letters = np.flatnonzero(text[: -BEHIND_P - DIGITS] == LETTER_P)
+        ends = letters[text[letters + 1] == LETTER_A] + (BEHIND_P + DIGITS)
+        if not len(ends):
+            self._rest = data
+            return _NOTHING
+        codes_at = np.concatenate(((0,), ends[:-1])) + (self._behind + CODE_AT)
+        last = int(ends[-1])
+        if codes_at[-1] < last and bool(((text[codes_at] == ZERO) & (text[codes_at + 1] == COMMA)).all()):
+            opaques = numbers(data, ends - DIGITS)
+        else:
+            opaques, last = self._look(data)
+        self._rest = data[last:]
+        return opaques
+
+    def _look(self, data: bytes) -> tuple[Ints, int]:
+        """As `feed`, for any answers; returns also where what it took ends."""
+        found = list(OPAQUE.finditer(data))
+        if not found:
+            return _NOTHING, 0
+        last = found[-1].end()
+        if not self._behind:
+            self._behind = 4 + int.from_bytes(data[:4], "big") - found[0].end()
+        codes = Counter(int(code) for code in CODE.findall(data, 0, last))
+        del codes[0]
+        self.refused += codes
+        remark = REMARK.search(data)
+        if remark and not self.remark:
+            self.remark = remark[1].decode(errors="replace")
+        return np.array([int(match[1]) for match in found], np.int64), last
+
+
+def numbers(data: bytes, at: Ints) -> Ints:
+    """The numbers of ten digits that stand at places of a text."""
+    texts: npt.NDArray[np.bytes_] = np.ndarray((len(data) - DIGITS + 1,), f"S{DIGITS}", data, strides=(1,))
+    digits = texts[at].view(np.uint8).reshape(len(at), DIGITS)
+    found: Ints = (digits.astype(np.float64) @ POWERS - OF_ZEROS).astype(np.int64)
+    return found

@@ -1,0 +1,134 @@
+"""Where the brokers are, and topics made ready on them: the few requests that precede a load.
+
+A target is the address of a broker; with name servers it is every master that has the topic by which others are
+created (TBW102), which is every one that lets clients create topics.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from clients.connections import Connections
+from clients.errors import BrokerError
+from clients.mqbench.workloads import Workload
+from clients.routes import MASTER, NameServers, Routes
+from clients.settings import ClientSettings
+from protocol.codes import Permission, RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.fields import Header
+from protocol.headers.queue import OffsetResponseHeader, QueueHeader
+from protocol.headers.topic import CreateTopicHeader
+
+TEMPLATE_TOPIC: Final = "TBW102"
+UNNAMED: Final = "broker-a"  # what RocketMQ calls a broker that nobody named
+TIMEOUT_S: Final = 10.0
+
+T = TypeVar("T")
+
+
+class Broker(msgspec.Struct, frozen=True):
+    """A broker: its name and `host:port`."""
+
+    name: str
+    address: str
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """A queue, its first offset, and the one that its next message will get."""
+
+    broker: Broker
+    topic: str
+    queue_id: int
+    first: int
+    end: int
+
+
+def find_brokers(target: str | None, namesrv: str | None) -> list[Broker]:
+    """The brokers meant by an address or by name servers. ClientError, ValueError."""
+    if (target is None) == (namesrv is None):
+        raise ValueError("give either the broker's HOST:PORT or name servers with -n")
+    if target is not None:
+        host, _, port = target.rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(f"a broker is HOST:PORT, not {target!r}")
+        return [Broker(UNNAMED, target)]
+    return with_connections(lambda connections: masters(namesrv or "", connections))
+
+
+async def masters(namesrv: str, connections: Connections) -> list[Broker]:
+    """Every master behind name servers."""
+    route = await Routes(NameServers(namesrv, connections, TIMEOUT_S)).find(TEMPLATE_TOPIC)
+    return [Broker(name, by_id[MASTER]) for name, by_id in sorted(route.brokers.items()) if MASTER in by_id]
+
+
+def make_topics(brokers: Sequence[Broker], workload: Workload) -> None:
+    """Have every broker know the workload's topics, with their queues. ClientError."""
+    requests = [
+        (
+            broker,
+            CreateTopicHeader(
+                topic=topic,
+                default_topic=TEMPLATE_TOPIC,
+                read_queue_nums=workload.queues,
+                write_queue_nums=workload.queues,
+                perm=Permission.READ | Permission.WRITE,
+                topic_filter_type="SINGLE_TAG",
+                topic_sys_flag=0,
+                order="false",
+            ),
+        )
+        for broker in brokers
+        for topic in workload.topic_names()
+    ]
+
+    async def create(connections: Connections) -> None:
+        for broker, header in requests:  # one by one: a broker saves all its topics at each
+            await ask(connections, broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    with_connections(create)
+
+
+def bounds_of(brokers: Sequence[Broker], workload: Workload) -> list[Bounds]:
+    """Where each queue of the workload begins and ends. ClientError."""
+    queues = [
+        (broker, QueueHeader(topic=topic, queue_id=queue_id, bname=broker.name))
+        for broker in brokers
+        for topic in workload.topic_names()
+        for queue_id in range(workload.queues)
+    ]
+
+    async def bounds(connections: Connections, broker: Broker, header: QueueHeader) -> Bounds:
+        first, end = [
+            (await ask(connections, broker, code, header)).header(OffsetResponseHeader).offset
+            for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
+        ]
+        return Bounds(broker, header.topic, header.queue_id, max(first, 0), max(end, 0))
+
+    async def all_bounds(connections: Connections) -> list[Bounds]:
+        return list(await asyncio.gather(*(bounds(connections, *queue) for queue in queues)))
+
+    return with_connections(all_bounds)
+
+
+async def ask(connections: Connections, broker: Broker, code: int, header: Header) -> RemotingCommand:
+    """The successful answer of a broker."""
+    connection = await connections.get(broker.address)
+    answer = await connection.invoke(RemotingCommand.request(code, header), TIMEOUT_S)
+    if answer.code != ResponseCode.SUCCESS:
+        raise BrokerError.of(code, answer.code, answer.remark, f"broker {broker.address}")
+    return answer
+
+
+def with_connections(work: Callable[[Connections], Awaitable[T]]) -> T:
+    """Run something that needs connections, on a loop of its own."""
+
+    async def run() -> T:
+        connections = Connections(ClientSettings(), {})
+        try:
+            return await work(connections)
+        finally:
+            await connections.close()
+
+    return asyncio.run(run())

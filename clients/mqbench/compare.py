@@ -1,0 +1,75 @@
+"""Two brokers in turns, and what the figures of one are to those of the other.
+
+A machine is never as quiet in one minute as in the next, so figures of two separate runs say little about each other.
+Here the brokers take turns in short rounds, each first as often as the other, and what counts is the ratio within a
+round; the rounds' ratios are shown as smallest, median and largest.
+"""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import msgspec
+
+from clients.mqbench.recorder import Figures
+
+Run = Callable[[], Figures]
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """The smallest, the middle and the largest of some figures."""
+
+    smallest: float
+    middle: float
+    largest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """ValueError if there are none."""
+        return cls(min(values), median(values), max(values))
+
+    def __str__(self) -> str:
+        return f"{self.smallest:.2f} / {self.middle:.2f} / {self.largest:.2f}"
+
+
+class Ratio(msgspec.Struct, frozen=True):
+    """One figure of both sides, and the second's by the first's, round by round."""
+
+    figure: str
+    first: Spread
+    second: Spread
+    ratio: Spread
+
+
+FIGURES: dict[str, Callable[[Figures], float]] = {
+    "messages_per_s": lambda figures: figures.rate,
+    "p50_us": lambda figures: figures.latency.percentile(50) / 1000,
+    "p99_us": lambda figures: figures.latency.percentile(99) / 1000,
+    "p99.9_us": lambda figures: figures.latency.percentile(99.9) / 1000,
+}
+
+
+def interleaved(runs: Sequence[Run], rounds: int) -> list[list[Figures]]:
+    """The figures of each run, round by round; who begins changes with each round."""
+    taken: list[list[Figures]] = [[] for _ in runs]
+    for number in range(rounds):
+        order = list(range(len(runs)))
+        for index in order if number % 2 == 0 else reversed(order):
+            taken[index].append(runs[index]())
+    return taken
+
+
+def ratios(first: Sequence[Figures], second: Sequence[Figures]) -> list[Ratio]:
+    """The ratio of each of FIGURES; rounds in which the first side has nothing are left out."""
+    return [
+        found
+        for name, figure in FIGURES.items()
+        if (found := ratio_of(name, [*map(figure, first)], [*map(figure, second)])) is not None
+    ]
+
+
+def ratio_of(name: str, first: Sequence[float], second: Sequence[float]) -> Ratio | None:
+    """The second's values by the first's, round by round; None if there is no round to compare."""
+    quotients = [two / one for one, two in zip(first, second, strict=True) if one]
+    if not quotients:
+        return None
+    return Ratio(name, Spread.of(first), Spread.of(second), Spread.of(quotients))

@@ -1,0 +1,130 @@
+"""Latency and throughput over the time of a run, as a picture: SVG by hand, PNG by matplotlib (extra `bench`).
+
+Two panels over one time axis: p50, p99 and the largest latency in ms, on a logarithmic scale, and messages per second.
+"""
+
+from collections.abc import Sequence
+from html import escape
+from importlib import import_module
+from math import ceil, floor, log10
+from pathlib import Path
+from typing import Any, Final
+
+from clients.mqbench.recorder import Interval
+
+WIDTH, HEIGHT = 900, 520
+LEFT, RIGHT, TOP = 70, 20, 40
+LATENCY_HEIGHT: Final = 260
+RATE_TOP: Final = 350
+RATE_HEIGHT: Final = 120
+LINES: Final = (("p50", "#1f77b4"), ("p99", "#ff7f0e"), ("max", "#d62728"))
+RATE_COLOUR: Final = "#2ca02c"
+LEAST_MS: Final = 0.001
+
+Points = list[tuple[float, float]]
+
+
+class NoPlot(Exception):
+    """A picture that cannot be drawn here."""
+
+
+def save_plot(path: Path, title: str, timeline: Sequence[Interval]) -> None:
+    """Draw into a file, by the ending of its name: .svg or .png. NoPlot, OSError."""
+    writers = {".svg": save_svg, ".png": save_png}
+    writer = writers.get(path.suffix.lower())
+    if writer is None:
+        raise NoPlot(f"a plot is an .svg or a .png, not {path.name}")
+    if not timeline:
+        raise NoPlot("nothing was measured, so there is nothing to plot")
+    writer(path, title, timeline)
+
+
+def save_svg(path: Path, title: str, timeline: Sequence[Interval]) -> None:
+    """Draw an SVG."""
+    path.write_text(svg_of(title, timeline), encoding="utf-8")
+
+
+def save_png(path: Path, title: str, timeline: Sequence[Interval]) -> None:
+    """Draw a PNG; NoPlot without matplotlib."""
+    try:
+        figures: Any = import_module("matplotlib.figure")
+    except ImportError:
+        raise NoPlot("a .png needs matplotlib: pip install 'skylarkmq[bench]'; an .svg needs nothing") from None
+    figure = figures.Figure(figsize=(WIDTH / 100, HEIGHT / 100))
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    times = [interval.at_s for interval in timeline]
+    for name, colour in LINES:
+        above.plot(times, [value for _, value in latency_line(name, timeline)], label=name, color=colour)
+    above.set_yscale("log")
+    above.set(title=title, ylabel="latency, ms")
+    above.legend()
+    below.plot(times, [value for _, value in rate_line(timeline)], color=RATE_COLOUR)
+    below.set(xlabel="seconds", ylabel="messages/s", ylim=(0, None))
+    figure.savefig(path, dpi=100)
+
+
+def latency_line(name: str, timeline: Sequence[Interval]) -> Points:
+    """One of LINES in milliseconds over seconds."""
+    return [(interval.at_s, max(LEAST_MS, getattr(interval, f"{name}_ns") / 1e6)) for interval in timeline]
+
+
+def rate_line(timeline: Sequence[Interval]) -> Points:
+    """Messages per second over seconds."""
+    return [(interval.at_s, interval.messages / max(interval.seconds, 1e-9)) for interval in timeline]
+
+
+def svg_of(title: str, timeline: Sequence[Interval]) -> str:
+    """The picture's text."""
+    lines = {name: latency_line(name, timeline) for name, _ in LINES}
+    values = [value for points in lines.values() for _, value in points]
+    low, high = floor(log10(min(values))), max(ceil(log10(max(values))), floor(log10(min(values))) + 1)
+    last_s = max(timeline[-1].at_s, 1e-3)
+    rates = rate_line(timeline)
+    most = nice(max(value for _, value in rates))
+    parts = [f'<text x="{LEFT}" y="22" font-size="15">{escape(title)}</text>']
+    for power in range(low, high + 1):
+        y = TOP + LATENCY_HEIGHT * (high - power) / (high - low)
+        parts += [rule(y), label(LEFT - 8, y + 4, f"{10.0**power:g} ms", "end")]
+    for share in (0.0, 0.5, 1.0):
+        y = RATE_TOP + RATE_HEIGHT * (1 - share)
+        parts += [rule(y), label(LEFT - 8, y + 4, f"{most * share:,.0f}", "end")]
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        parts.append(label(LEFT + (WIDTH - LEFT - RIGHT) * share, HEIGHT - 28, f"{last_s * share:.3g} s", "middle"))
+    for number, (name, colour) in enumerate(LINES):
+        drawn = [
+            (x_of(at_s, last_s), TOP + LATENCY_HEIGHT * (high - log10(ms)) / (high - low)) for at_s, ms in lines[name]
+        ]
+        parts += [polyline(drawn, colour), label(WIDTH - 160 + 50 * number, 22, name, "start", colour)]
+    drawn = [(x_of(at_s, last_s), RATE_TOP + RATE_HEIGHT * (1 - rate / most)) for at_s, rate in rates]
+    parts += [polyline(drawn, RATE_COLOUR), label(LEFT, RATE_TOP - 8, "messages/s", "start", RATE_COLOUR)]
+    size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
+    background = f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">'
+    return "\n".join([head, background, *parts, "</svg>", ""])
+
+
+def x_of(at_s: float, last_s: float) -> float:
+    """Where a time stands."""
+    return LEFT + (WIDTH - LEFT - RIGHT) * at_s / last_s
+
+
+def nice(value: float) -> float:
+    """The next larger number with one digit that counts."""
+    step = 10.0 ** floor(log10(max(value, 1.0)))
+    return float(ceil(max(value, 1.0) / step) * step)
+
+
+def rule(y: float) -> str:
+    """A line across a panel."""
+    return f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
+
+
+def label(x: float, y: float, text: str, anchor: str, colour: str = "#333") -> str:
+    """A few words."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
+
+
+def polyline(points: Points, colour: str) -> str:
+    """A line through points."""
+    text = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="1.2"/>'

@@ -1,0 +1,300 @@
+"""Queues read as a consumer reads them: one pull in flight for each queue, up to so many messages each.
+
+Every pull brings its own subscription (`*`), so no group is joined and no offset committed: reading changes nothing,
+and a backlog may be read again and again. What a queue does when it has nothing more is its `Ending`: stop, begin again
+at the first message, or wait for the next one (long polling). Messages are counted by the offsets that answers tell,
+which without a filter are the messages in their bodies; those who follow look at each message for the time of its
+birth. Source: docs/formats.md, "Pull".
+"""
+
+import re
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from enum import Enum
+from struct import Struct
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from clients.mqbench.clusters import Bounds, Broker
+from clients.mqbench.histogram import Histogram
+from clients.mqbench.loop import Loop, connect
+from clients.mqbench.prepared import FIRST_OPAQUE, GROUP
+from clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
+from clients.mqbench.send_load import UNBOUNDED, AtEdge, after, nothing
+from clients.mqbench.workloads import Workload
+from protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.pull import PullMessageHeader
+from protocol.serialize import encode_command
+
+BUFFER_BYTES: Final = 1 << 20
+MOST_OF_A_TURN: Final = 8  # reads
+SUSPEND_MS: Final = 15_000
+OFFSET_PLACE: Final = 8_999_999_999_999_999_999
+NOTHING_THERE: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
+PAUSE_NS: Final = 1_000_000
+
+OPAQUE_IN: Final = re.compile(rb'"opaque":(\d+)')
+CODE_IN: Final = re.compile(rb'"code":(\d+)')
+NEXT_IN: Final = re.compile(rb'"nextBeginOffset":"?(\d+)')
+REMARK_IN: Final = re.compile(rb'"remark":"((?:[^"\\]|\\.)*)')
+
+SIZE: Final = Struct(">i")
+BORN: Final = Struct(">q")
+BORN_AT: Final = 40  # docs/formats.md, "CommitLog record"
+
+
+class Ending(Enum):
+    """What a queue does at its end."""
+
+    STOP = "stop"
+    AGAIN = "again"
+    FOLLOW = "follow"
+
+
+class Queue(msgspec.Struct):
+    """A queue that is read. `template` is its pull with places for offset and opaque."""
+
+    bounds: Bounds
+    template: bytes
+    offset: int
+    asked_ns: int = 0
+    waits: bool = False  # an answer is due
+    done: bool = False
+    not_before_ns: int = 0
+
+
+class PullLane:
+    """One connection's queues."""
+
+    def __init__(
+        self, connected: socket.socket, bounds: list[Bounds], pull: int, ending: Ending, out: Recorder
+    ) -> None:
+        self.socket = connected
+        self.outstanding = 0
+        self.body_bytes = 0
+        self.refused: Counter[int] = Counter()
+        self.remark = ""
+        self.end_to_end = Histogram()
+        self._ending = ending
+        self._recorder = out
+        follows = ending is Ending.FOLLOW
+        self._queues = [
+            Queue(queue, pull_template(queue, pull, follows), queue.end if follows else queue.first) for queue in bounds
+        ]
+        for queue in self._queues:
+            queue.done = not follows and queue.bounds.first >= queue.bounds.end
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._filled = 0
+        self._unwritten = b""
+
+    def __repr__(self) -> str:
+        return f"<PullLane {len(self._queues)} queues>"
+
+    @property
+    def blocked(self) -> bool:
+        return bool(self._unwritten)
+
+    @property
+    def due_ns(self) -> int | None:
+        return min((queue.not_before_ns for queue in self._idle()), default=None)
+
+    def pump(self, now_ns: int) -> None:
+        frames = []
+        for number, queue in enumerate(self._queues):
+            if queue.waits or queue.done or queue.not_before_ns > now_ns:
+                continue
+            queue.waits, queue.asked_ns = True, now_ns
+            frames.append(framed(queue.template % (queue.offset, FIRST_OPAQUE + number)))
+        if frames:
+            self.outstanding += len(frames)
+            self._unwritten += b"".join(frames)
+            self.writable()
+
+    def readable(self) -> None:
+        for _ in range(MOST_OF_A_TURN):
+            try:
+                count = self.socket.recv_into(self._view[self._filled :])
+            except BlockingIOError:
+                return
+            if not count:
+                raise ConnectionError("the broker closed the connection")
+            self._filled += count
+            self._take_answers()
+            if self.outstanding < len(self._queues):
+                return
+
+    def writable(self) -> None:
+        try:
+            taken = self.socket.send(self._unwritten)
+        except BlockingIOError:
+            return
+        self._unwritten = self._unwritten[taken:]
+
+    def _idle(self) -> Iterator[Queue]:
+        return (queue for queue in self._queues if not queue.waits and not queue.done)
+
+    def _take_answers(self) -> None:
+        at, filled, view = 0, self._filled, self._view
+        needed = 0
+        while filled - at >= 8:
+            (size,) = SIZE.unpack_from(view, at)
+            needed = size + 4
+            if filled - at < needed:
+                break
+            header_end = at + 8 + (SIZE.unpack_from(view, at + 4)[0] & 0xFFFFFF)
+            self._answered(bytes(view[at + 8 : header_end]), header_end, at + needed)
+            at += needed
+        if at:
+            rest = bytes(view[at:filled])
+            view[: len(rest)] = rest
+            self._filled = len(rest)
+        if needed > len(view):
+            self._buffer = self._buffer[: self._filled].ljust(needed, b"\0")
+            self._view = memoryview(self._buffer)
+
+    def _answered(self, header: bytes, body_at: int, body_end: int) -> None:
+        now_ns = time.perf_counter_ns()
+        opaque, code = number_in(OPAQUE_IN, header), number_in(CODE_IN, header)
+        queue = self._queues[opaque - FIRST_OPAQUE]
+        queue.waits = False
+        self.outstanding -= 1
+        if code == ResponseCode.SUCCESS:
+            following = number_in(NEXT_IN, header)
+            self.body_bytes += body_end - body_at
+            if self._ending is Ending.FOLLOW:
+                self._note_births(body_at, body_end)
+            latency = np.array([now_ns - queue.asked_ns], np.int64)
+            self._recorder.record(now_ns, latency, following - queue.offset)
+            queue.offset = following
+        elif code == ResponseCode.PULL_OFFSET_MOVED:
+            queue.offset = number_in(NEXT_IN, header)
+            queue.not_before_ns = now_ns + PAUSE_NS
+        elif code not in NOTHING_THERE:
+            self.refused[code] += 1
+            found = REMARK_IN.search(header)
+            self.remark = self.remark or (found[1].decode(errors="replace") if found else "")
+            queue.not_before_ns = now_ns + PAUSE_NS
+        if self._ending is not Ending.FOLLOW and queue.offset >= queue.bounds.end:
+            queue.done = self._ending is Ending.STOP
+            queue.offset = queue.bounds.first
+
+    def _note_births(self, at: int, end: int) -> None:
+        """The ages of the messages of a body."""
+        now_ms = time.time() * 1000
+        ages, view = [], self._view
+        while at < end:
+            ages.append(now_ms - BORN.unpack_from(view, at + BORN_AT)[0])
+            at += SIZE.unpack_from(view, at)[0]
+        self.end_to_end.add((np.array(ages) * 1e6).astype(np.int64))
+
+
+class PullLoad:
+    """A workload's queues, read over its connections in this process."""
+
+    def __init__(
+        self, workload: Workload, bounds: list[Bounds], ending: Ending, on_interval: OnInterval = nobody
+    ) -> None:
+        self._workload = workload
+        self.recorder = Recorder(on_interval)
+        self.lanes = [
+            PullLane(connect(broker.address, BUFFER_BYTES), share, workload.pull, ending, self.recorder)
+            for broker, share in shares(bounds, workload.connections)
+        ]
+        self._loop = Loop(self.lanes)
+
+    def __repr__(self) -> str:
+        return f"<PullLoad {len(self.lanes)} lanes {self.recorder!r}>"
+
+    def run(self, at_edge: AtEdge = nothing) -> Figures:
+        """Warm up, then measure until the time is over; `at_edge` is called as the measuring begins and ends."""
+        self._loop.run(after(self._workload.warmup_s))
+        return self._measure(after(self._workload.seconds), at_edge)
+
+    def read_all(self) -> Figures:
+        """Read until every queue has come to its end."""
+        return self._measure(UNBOUNDED, nothing)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._loop.close()
+
+    def _measure(self, until_ns: int, at_edge: AtEdge) -> Figures:
+        recorder = self.recorder
+        at_edge()
+        cpu_s, body_bytes = time.process_time(), self._body_bytes()
+        for lane in self.lanes:
+            lane.end_to_end = Histogram()
+        recorder.begin(time.perf_counter_ns())
+        self._loop.run(until_ns)
+        recorder.end(time.perf_counter_ns())
+        cpu_s = time.process_time() - cpu_s
+        at_edge()
+        end_to_end = Histogram()
+        for lane in self.lanes:
+            end_to_end.merge(lane.end_to_end)
+        return Figures(
+            seconds=(recorder.ended_ns - recorder.begun_ns) / 1e9,
+            requests=recorder.requests,
+            messages=recorder.messages,
+            body_bytes=self._body_bytes() - body_bytes,
+            latency=recorder.histogram,
+            timeline=recorder.timeline,
+            loader_cpu_s=cpu_s,
+            refused=dict(sum((lane.refused for lane in self.lanes), Counter[int]())),
+            remark=next((lane.remark for lane in self.lanes if lane.remark), ""),
+            end_to_end=end_to_end if end_to_end.count else None,
+        )
+
+    def _body_bytes(self) -> int:
+        return sum(lane.body_bytes for lane in self.lanes)
+
+
+def shares(bounds: list[Bounds], connections: int) -> list[tuple[Broker, list[Bounds]]]:
+    """Each broker's queues, dealt out to so many connections; a connection without queues is left out."""
+    by_broker: dict[Broker, list[Bounds]] = {}
+    for queue in bounds:
+        by_broker.setdefault(queue.broker, []).append(queue)
+    return [
+        (broker, queues[number::connections])
+        for broker, queues in by_broker.items()
+        for number in range(min(connections, len(queues)))
+    ]
+
+
+def pull_template(queue: Bounds, most: int, follows: bool) -> bytes:
+    """The header of a queue's pulls, encoded, with %-places for offset and opaque."""
+    header = PullMessageHeader(
+        consumer_group=GROUP,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=OFFSET_PLACE,
+        max_msg_nums=most,
+        sys_flag=PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if follows else 0),
+        commit_offset=0,
+        suspend_timeout_millis=SUSPEND_MS,
+        sub_version=0,
+        subscription="*",
+        expression_type="TAG",
+        bname=queue.broker.name,
+    )
+    command = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
+    command.language = "JAVA"
+    text = encode_command(command)[8:].replace(b"%", b"%%")
+    return text.replace(b"%d" % OFFSET_PLACE, b"%d").replace(b'"opaque":0,', b'"opaque":%d,')
+
+
+def framed(header: bytes) -> bytes:
+    """A JSON header without a body as a frame."""
+    return SIZE.pack(4 + len(header)) + SIZE.pack(len(header)) + header
+
+
+def number_in(pattern: re.Pattern[bytes], header: bytes) -> int:
+    """The number that a pattern finds, -1 if it finds none."""
+    found = pattern.search(header)
+    return int(found[1]) if found else -1

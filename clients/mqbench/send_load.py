@@ -1,0 +1,226 @@
+"""Many sends in flight on each connection: as many as the workload allows, or as many as a fixed rate wants.
+
+A lane goes round its block of prepared frames. A frame that is still unanswered when its turn comes again stops the
+lane until it is answered: the block has several times as many frames as may be in flight, so that this is the rare
+case of an answer far out of order.
+"""
+
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from clients.mqbench.answers import Answers
+from clients.mqbench.clusters import Broker
+from clients.mqbench.histogram import Ints
+from clients.mqbench.loop import Loop, connect
+from clients.mqbench.prepared import Block, Target
+from clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
+from clients.mqbench.schedule import Schedule
+from clients.mqbench.workloads import Workload
+
+READ_BYTES: Final = 256 * 1024
+FRAMES_PER_FLIGHT: Final = 4
+MOST_FRAMES: Final = 10_000
+MOST_BLOCK_BYTES: Final = 64 << 20
+ANSWERED: Final = -1
+UNBOUNDED: Final = 1 << 62
+DRAIN_NS: Final = 3_000_000_000
+
+AtEdge = Callable[[], None]
+
+
+def nothing() -> None:
+    """Done at the edges of a run that nobody else measures."""
+
+
+class SendLane:
+    """One connection's sends. Sends as fast as answers come, unless it has a schedule."""
+
+    def __init__(self, connected: socket.socket, block: Block, in_flight: int, recorder: Recorder) -> None:
+        self.socket = connected
+        self.schedule: Schedule | None = None
+        self.left = UNBOUNDED  # requests that may still be sent
+        self.outstanding = 0
+        self.answers = Answers()
+        self.strays = 0  # answers to nothing that was asked
+        self._block = block
+        self._in_flight = in_flight
+        self._recorder = recorder
+        self._next = self._round = 0
+        self._unwritten: list[memoryview] = []
+        self._numbers: Ints = np.arange(block.frames)
+        self._opaques: Ints = np.full(block.frames, ANSWERED)
+        self._sent_ns: Ints = np.zeros(block.frames, np.int64)
+
+    def __repr__(self) -> str:
+        return f"<SendLane {self.outstanding} in flight>"
+
+    @property
+    def blocked(self) -> bool:
+        return bool(self._unwritten)
+
+    @property
+    def due_ns(self) -> int | None:
+        if self.schedule is None or self.outstanding >= self._in_flight or not self.left:
+            return None
+        return self.schedule.next_due_ns()
+
+    def pump(self, now_ns: int) -> None:
+        room = min(self._in_flight - self.outstanding, self.left)
+        if self.schedule is not None:
+            room = min(room, self.schedule.due(now_ns))
+        while room > 0:
+            sent = self._send(room, now_ns)
+            if not sent:
+                return
+            room -= sent
+
+    def readable(self) -> None:
+        data = self.socket.recv(READ_BYTES)
+        now_ns = time.perf_counter_ns()
+        if not data:
+            raise ConnectionError(f"{self.socket.getpeername()} closed the connection")
+        opaques = self.answers.feed(data)
+        frames = opaques % self._block.opaque_step
+        known = self._opaques[frames] == opaques
+        if not known.all():
+            self.strays += int((~known).sum())
+            frames = frames[known]
+        self._opaques[frames] = ANSWERED
+        self.outstanding -= len(frames)
+        self._recorder.record(now_ns, now_ns - self._sent_ns[frames], len(frames) * self._block.batch)
+
+    def writable(self) -> None:
+        unwritten = self._unwritten
+        while unwritten:
+            try:
+                taken = self.socket.send(unwritten[0])
+            except BlockingIOError:
+                return
+            if taken < len(unwritten[0]):
+                unwritten[0] = unwritten[0][taken:]
+                return
+            unwritten.pop(0)
+
+    def _send(self, count: int, now_ns: int) -> int:
+        """Send up to `count` frames that lie one behind the other; returns how many."""
+        first, block = self._next, self._block
+        end = min(first + count, block.frames)
+        busy = self._opaques[first:end] != ANSWERED
+        if busy.any():
+            end = first + int(busy.argmax())
+        count = end - first
+        if not count:
+            return 0
+        opaque = block.patch(first, end, self._round, time.time_ns() // 1_000_000)
+        self._opaques[first:end] = self._numbers[first:end] + opaque
+        self._sent_ns[first:end] = now_ns if self.schedule is None else self.schedule.take(count)
+        self.outstanding += count
+        self.left -= count
+        self._next = end
+        if end == block.frames:
+            self._next = 0
+            self._round += 1
+        self._unwritten.append(block.bytes_of(first, end))
+        if len(self._unwritten) == 1:
+            self.writable()
+        return count
+
+
+class SendLoad:
+    """A workload's sends to one broker or several, in this process; `part` tells its blocks from other processes'."""
+
+    def __init__(self, workload: Workload, brokers: list[Broker], on_interval: OnInterval = nobody) -> None:
+        self._workload = workload
+        self.recorder = Recorder(on_interval)
+        self.lanes = []
+        for number in range(workload.connections):
+            broker = brokers[number % len(brokers)]
+            block = self._block(number, broker)
+            self.lanes.append(SendLane(connect(broker.address), block, workload.in_flight, self.recorder))
+        self._loop = Loop(self.lanes)
+
+    def __repr__(self) -> str:
+        return f"<SendLoad {len(self.lanes)} lanes {self.recorder!r}>"
+
+    def run(self, at_edge: AtEdge = nothing) -> Figures:
+        """Warm up, measure, wait for what is still in flight. `at_edge` is called as the measuring begins and ends."""
+        workload, recorder = self._workload, self.recorder
+        if workload.rate is not None:
+            self._start_schedules(workload.rate / workload.batch / workload.connections)
+        self._loop.run(after(workload.warmup_s))
+        at_edge()
+        cpu_s = time.process_time()
+        recorder.begin(time.perf_counter_ns())
+        self._loop.run(after(workload.seconds))
+        recorder.end(time.perf_counter_ns())
+        cpu_s = time.process_time() - cpu_s
+        at_edge()
+        self._loop.run(time.perf_counter_ns() + DRAIN_NS, pumping=False)
+        return self._figures(cpu_s)
+
+    def send_exactly(self, messages: int) -> Figures:
+        """Send so many messages, at full speed, and measure from the first send to the last answer."""
+        requests = -(-messages // self._workload.batch)
+        for number, lane in enumerate(self.lanes):
+            lane.left = (requests + number) // len(self.lanes)
+        cpu_s = time.process_time()
+        self.recorder.begin(time.perf_counter_ns())
+        self._loop.run(UNBOUNDED)
+        self.recorder.end(time.perf_counter_ns())
+        return self._figures(time.process_time() - cpu_s)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._loop.close()
+
+    def _figures(self, cpu_s: float) -> Figures:
+        recorder = self.recorder
+        refused = sum((lane.answers.refused for lane in self.lanes), Counter[int]())
+        return Figures(
+            seconds=(recorder.ended_ns - recorder.begun_ns) / 1e9,
+            requests=recorder.requests,
+            messages=recorder.messages,
+            body_bytes=recorder.messages * self._workload.size,
+            latency=recorder.histogram,
+            timeline=recorder.timeline,
+            loader_cpu_s=cpu_s,
+            refused=dict(refused),
+            remark=next((lane.answers.remark for lane in self.lanes if lane.answers.remark), ""),
+        )
+
+    def _block(self, number: int, broker: Broker) -> Block:
+        workload = self._workload
+        targets = targets_of(workload, broker, number)
+        at_least = max(FRAMES_PER_FLIGHT * workload.in_flight, 64)
+        rounds = -(-at_least // len(targets))
+        frames = min(len(targets) * rounds, max(MOST_FRAMES, at_least))
+        frames = min(frames, max(workload.in_flight, MOST_BLOCK_BYTES // (workload.batch * (workload.size + 400))))
+        return Block(os.getpid() * 64 + number & 0xFFFF, targets, frames, workload.size, workload.batch)
+
+    def _start_schedules(self, rate: float) -> None:
+        """Let each lane send `rate` requests a second, the lanes evenly shifted against each other."""
+        now_ns = time.perf_counter_ns()
+        for number, lane in enumerate(self.lanes):
+            lane.schedule = Schedule(rate, now_ns + int(number / len(self.lanes) / rate * 1e9))
+
+
+def targets_of(workload: Workload, broker: Broker, number: int) -> list[Target]:
+    """The queues that a connection sends to: all, beginning elsewhere than the others; of very many, its share."""
+    targets = [
+        Target(topic, queue_id, broker.name) for queue_id in range(workload.queues) for topic in workload.topic_names()
+    ]
+    if len(targets) > MOST_FRAMES // 4:
+        return targets[number :: workload.connections]
+    at = number * len(targets) // workload.connections
+    return targets[at:] + targets[:at]
+
+
+def after(seconds: float) -> int:
+    """The time that is so far away, in ns."""
+    return time.perf_counter_ns() + int(seconds * 1e9)

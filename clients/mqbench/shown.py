@@ -1,0 +1,86 @@
+"""Figures as people read them: tables for a terminal, and the line that is written anew while a load runs."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from clients.mqbench.compare import Ratio, Spread
+from clients.mqbench.recorder import Figures, Interval, OnInterval, latencies, nobody
+from clients.mqbench.workloads import Workload
+
+COUNTS: Final[dict[str, Callable[[Figures], str]]] = {
+    "messages": lambda part: f"{part.messages:,}",
+    "seconds": lambda part: f"{part.seconds:.2f}",
+    "messages/s": lambda part: f"{part.rate:,.0f}",
+    "MB/s": lambda part: f"{part.mb_per_s:,.1f}",
+}
+
+
+def figures_table(parts: dict[str, Figures]) -> Table:
+    """A column for each part; latencies in milliseconds, and the ages of messages where they were looked at."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for name in parts:
+        table.add_column(name, justify="right")
+    for heading, figure in COUNTS.items():
+        table.add_row(heading, *map(figure, parts.values()))
+    columns = [latencies(part.latency) for part in parts.values()]
+    for name in columns[0]:
+        table.add_row(f"{name} ms", *(f"{column[name] / 1000:.3f}" for column in columns))
+    for part in parts.values():
+        if part.end_to_end is not None:
+            for name, value in latencies(part.end_to_end).items():
+                table.add_row(f"end to end {name} ms", f"{value / 1000:.1f}")
+    return table
+
+
+def ratio_table(names: tuple[str, str], found: list[Ratio]) -> Table:
+    """Both sides and the ratio, each min / median / max."""
+    table = Table(box=None, pad_edge=False, header_style="bold", caption="min / median / max over the rounds")
+    table.add_column("")
+    for heading in (*names, "second by first"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for ratio in found:
+        table.add_row(ratio.figure, short(ratio.first), short(ratio.second), str(ratio.ratio))
+    return table
+
+
+def compared_json(workload: Workload, names: tuple[str, str], found: list[Ratio]) -> dict[str, Any]:
+    """The ratios by figure."""
+    sides = {"first": names[0], "second": names[1], "workload": msgspec.to_builtins(workload)}
+    figures = {
+        ratio.figure: {
+            side: dict(zip(("min", "median", "max"), msgspec.structs.astuple(getattr(ratio, side)), strict=True))
+            for side in ("first", "second", "ratio")
+        }
+        for ratio in found
+    }
+    return {"command": "compare"} | sides | {"figures": figures}
+
+
+def short(spread: Spread) -> str:
+    """A spread of large numbers."""
+    return " / ".join(f"{value:,.0f}" for value in msgspec.structs.astuple(spread))
+
+
+@contextmanager
+def progress(what: str) -> Iterator[OnInterval]:
+    """A line on stderr that is written anew with each interval, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield nobody
+        return
+    with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+
+        def show(interval: Interval) -> None:
+            rate = interval.messages / max(interval.seconds, 1e-9)
+            latency = f"p50 {interval.p50_ns / 1e6:.2f} ms  p99 {interval.p99_ns / 1e6:.2f} ms"
+            live.update(Text(f"{what}  {interval.at_s:6.1f} s  {rate:10,.0f}/s  {latency}"), refresh=True)
+
+        yield show
