@@ -1,0 +1,153 @@
+"""The commands against the broker of this repository, each with few messages."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from clients.mqbench.commands import mqbench
+from tests.harness.daemon import Daemon, running
+
+SHORT = ("--seconds", "0.3", "--warmup", "0")
+SMALL = ("--size", "100", "--connections", "2", "--in-flight", "8")
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    settings = {"mappedFileSizeCommitLog": 16 << 20}
+    with running(directory=tmp_path_factory.mktemp("mqbench"), settings=settings) as started:
+        yield started
+        assert started.stop() == 0, started.output
+
+
+def told(*arguments: object) -> dict[str, Any]:
+    """What a command prints with --json."""
+    done = CliRunner().invoke(mqbench, [*map(str, arguments), "--json"])
+    assert done.exit_code == 0, done.output
+    figures = json.loads(done.stdout)
+    assert isinstance(figures, dict)
+    return figures
+
+
+def address(daemon: Daemon) -> str:
+    return f"127.0.0.1:{daemon.broker_port}"
+
+
+def expect_shape(figures: dict[str, Any]) -> None:
+    assert figures["messages"] > 0
+    assert figures["requests"] > 0
+    assert figures["messages_per_s"] > 0
+    assert figures["refused"] == {}
+    names = ["mean", "p50", "p90", "p95", "p99", "p99.9", "p99.99", "max"]
+    assert [*figures["latency_us"]] == names
+    percentiles = [figures["latency_us"][name] for name in names[1:]]
+    assert percentiles == sorted(percentiles)
+    assert {"at_s", "messages_per_s", "p50_us", "p99_us", "max_us"} == set(figures["timeline"][0])
+
+
+@pytest.mark.parametrize("more", [(), ("--batch", "5"), ("--rate", "2000"), ("--topics", "3", "--queues", "12")])
+def test_produce(daemon: Daemon, more: tuple[str, ...]) -> None:
+    """Sends singly, in batches, at a rate, and over many queues, none of them refused."""
+    figures = told("produce", address(daemon), *SHORT, *SMALL, "--topic", f"produce{len(more)}", *more)
+    expect_shape(figures)
+    assert figures["command"] == "produce"
+    assert figures["workload"]["size"] == 100
+    if "--rate" in more:
+        assert 0 < figures["messages"] <= 620
+
+
+def test_produce_in_two_processes(daemon: Daemon) -> None:
+    """Both take a share, and their figures become one."""
+    figures = told("produce", address(daemon), *SHORT, *SMALL, "--processes", "2", "--rate", "1000")
+    expect_shape(figures)
+
+
+def test_a_plot_is_written(daemon: Daemon, tmp_path: Path) -> None:
+    """Beside the table."""
+    arguments = ["produce", address(daemon), *SHORT, *SMALL, "--plot", str(tmp_path / "x.svg")]
+    done = CliRunner().invoke(mqbench, arguments)
+    assert done.exit_code == 0, done.output
+    assert "p99.99 ms" in done.stdout
+    assert (tmp_path / "x.svg").exists()
+
+
+def test_latency_finds_the_broker_by_its_name_server(daemon: Daemon) -> None:
+    """One send in flight: as many requests as messages."""
+    figures = told("latency", "-n", daemon.namesrv, *SHORT, "--size", "100")
+    expect_shape(figures)
+    assert figures["requests"] == figures["messages"]
+    assert figures["workload"]["in_flight"] == 1
+
+
+def test_consume_reads_what_was_produced(daemon: Daemon) -> None:
+    """To the end once, or again and again."""
+    filled = told("backlog", address(daemon), *SMALL, "--topic", "consume", "--messages", 1000)
+    assert filled["fill"]["messages"] == 1000
+    once = told("consume", address(daemon), "--topic", "consume", "--connections", 2)
+    expect_shape(once)
+    assert once["messages"] == 1000
+    again = told("consume", address(daemon), "--topic", "consume", "--again", *SHORT)
+    assert again["messages"] > 1000
+    assert again["end_to_end_us"] is None
+
+
+def test_consume_of_what_is_not_there_ends_at_once(daemon: Daemon) -> None:
+    """No messages, no error."""
+    told("latency", address(daemon), *SHORT, "--topic", "other")
+    figures = told("consume", address(daemon), "--topic", "empty", "--queues", 1)
+    assert figures["messages"] == 0
+
+
+def test_backlog_reads_exactly_what_it_sent(daemon: Daemon) -> None:
+    """Also where queues had messages before."""
+    for _ in range(2):
+        figures = told("backlog", address(daemon), *SMALL, "--topic", "backlog", "--messages", 503)
+        assert figures["fill"]["messages"] == figures["drain"]["messages"] == 503
+        expect_shape(figures["drain"])
+
+
+def test_compare_shows_ratios_with_their_spread(daemon: Daemon) -> None:
+    """A broker compared with itself: smallest, median, largest of each figure."""
+    here = address(daemon)
+    figures = told("compare", here, here, *SMALL, "--rounds", 3, "--seconds", 0.1, "--warmup", 0)
+    assert (figures["first"], figures["second"]) == (here, here)
+    for figure in ("messages_per_s", "p50_us", "p99_us", "p99.9_us"):
+        ratio = figures["figures"][figure]["ratio"]
+        assert 0 < ratio["min"] <= ratio["median"] <= ratio["max"]
+
+
+def test_a_workload_runs_by_its_name(daemon: Daemon) -> None:
+    """With its own numbers, but for those that are given."""
+    figures = told("run", "1-topic-16-queues-1kb", address(daemon), "--seconds", 0.3, "--rate", 500)
+    expect_shape(figures)
+    assert (figures["workload"]["queues"], figures["workload"]["rate"]) == (16, 500.0)
+    figures = told("run", "backlog-1-topic-16-queues-1kb", address(daemon), "--messages", 200)
+    assert figures["drain"]["messages"] == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["produce", "127.0.0.1:1"], "no connection"),
+        (["produce", "nowhere"], "HOST:PORT"),
+        (["produce"], "HOST:PORT"),
+        (["run", "no-such", "127.0.0.1:1"], "is none of"),
+        (["consume", "127.0.0.1:1", "--again", "--follow"], "not both"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_exit_code_2(arguments: list[str], reason: str) -> None:
+    """No traceback."""
+    done = CliRunner().invoke(mqbench, arguments)
+    assert done.exit_code == 2
+    assert reason in done.stderr
+
+
+@pytest.mark.parametrize("command", ["produce", "consume", "latency", "backlog", "compare", "run"])
+def test_every_command_helps_with_examples(command: str) -> None:
+    """Each --help ends with something to paste."""
+    done = CliRunner().invoke(mqbench, [command, "--help"])
+    assert done.exit_code == 0
+    assert f"mqbench {command} " in done.stdout

@@ -1,0 +1,39 @@
+"""When messages are due."""
+
+import pytest
+
+from clients.mqbench.schedule import Schedule
+
+MS = 1_000_000
+
+
+def test_messages_are_due_at_their_rate() -> None:
+    """The first at the start, each next one an interval later."""
+    schedule = Schedule(1000.0, start_ns=5 * MS)
+    assert schedule.due(5 * MS) == 1
+    assert schedule.due(8 * MS) == 4
+    assert schedule.take(4).tolist() == [5 * MS, 6 * MS, 7 * MS, 8 * MS]
+    assert schedule.due(8 * MS) == 0
+    assert schedule.next_due_ns() == 9 * MS
+
+
+def test_what_was_late_keeps_the_time_at_which_it_was_due() -> None:
+    """A stall moves no due time, so that its latencies are seen."""
+    schedule = Schedule(1000.0, start_ns=0)
+    schedule.take(1)
+    assert schedule.due(100 * MS) == 100
+    assert schedule.take(100).tolist() == [n * MS for n in range(1, 101)]
+
+
+def test_a_long_run_does_not_drift() -> None:
+    """A rate whose interval is no whole number of ns is kept for an hour."""
+    schedule = Schedule(30_000.0, start_ns=0)
+    schedule.sent = 30_000 * 3600
+    assert schedule.next_due_ns() == 3600 * 1000 * MS
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0])
+def test_a_rate_is_above_zero(rate: float) -> None:
+    """Nothing is never due."""
+    with pytest.raises(ValueError, match="above 0"):
+        Schedule(rate, start_ns=0)
