@@ -1,14 +1,14 @@
 """The log: every message of every queue, one record after the other, in the order of arrival.
 
-A turn's appends gather in one batch: `put` decides offsets and packs the record's parts into a list; `commit` writes
-them with one pwrite. Nothing is acknowledged, dispatched or readable before that write succeeded. If it fails or falls
-short, the batch is taken back whole: what reached the file is cleared, queue offsets return, every append is told.
+A turn's appends gather in one batch (broker.store.record_batch): `put` decides offsets and makes the record; `commit`
+writes all of them with one pwrite. Nothing is acknowledged, dispatched or readable before that write succeeded. If it
+fails or falls short, the batch is taken back whole: what reached the file is cleared, queue offsets return, every
+append is told.
 
 A record never spans segments. One of L bytes fits into R remaining only if L + 8 <= R; else a blank of 8 bytes
 closes the segment and the record opens the next one. A batch of `put_all` is contiguous: it rolls as a whole.
 
-Store timestamps are taken once per batch and never decrease. Prepared and rollback records (transactions) get queue
-offset 0 and no unit.
+Store timestamps are taken once per batch and never decrease.
 
 Source: docs/formats.md, "CommitLog record", "End-of-file blank", "Append path".
 """
@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
-from isal.isal_zlib import crc32
 
 from broker.store.append import Append, PutStatus
 from broker.store.config import StoreConfig
@@ -27,28 +26,21 @@ from broker.store.consume_queue import ConsumeQueue
 from broker.store.mapped_file import MappedFile
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.queue_table import QueueTable
+from broker.store.record_batch import PlainRecordBatch, RecordBatch
 from broker.store.running_flags import RunningFlag, RunningFlags
-from protocol.codes import RETRY_PREFIX, SysFlag
+from protocol.codes import RETRY_PREFIX
 from protocol.record import (
     BLANK,
     BLANK_SIZE,
-    CRC_MASK,
-    HOST_FLAGS,
-    LAYOUTS,
-    LENGTH_PREFIX,
     MAGIC_BLANK,
     MAX_PROPERTIES_BYTES,
     MAX_V1_TOPIC_BYTES,
-    Buffer,
 )
 
 log = logging.getLogger(__name__)
 
 _RECORD_OVERHEAD: Final = 64 << 10  # what a record may be longer than the longest body
 MAX_RETRY_TOPIC_BYTES: Final = 255
-_CLIENT_FLAGS: Final = ~HOST_FLAGS
-_TRANSACTION: Final = SysFlag.TRANSACTION_MASK
-_COMMIT: Final = SysFlag.TRANSACTION_COMMIT
 _PROBE_BYTES: Final = 4_096
 _RETRY_MS: Final = 1_000
 _FULL_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
@@ -77,125 +69,87 @@ class CommitLog:
         self._now_ms = now_ms
         self._size = config.mapped_file_size_commit_log
         self.files = files
-        store_host = config.store_host
-        self._layouts = {
-            born: (layout.head.pack, layout.fixed_size, layout.host_flags)
-            for born in (8, 20)
-            for layout in (LAYOUTS[born, len(store_host)],)
-        }
         self.flags = RunningFlags(self._on_flags)
         self._refusal = self.flags.refusal
-        self._unchecked_size = -1  # up to that size a record needs no checks; -1 while all are refused
+        self._records = self._new_records()
+        self.put: Callable[[Append], None] = self._records.put
+        """Add one message to the batch, or refuse it at once: then its status says why and nothing has changed."""
         self.written = 0
-        self.end = 0
         self.last_store_timestamp = 0
         self.last_record = 0  # where the last record begins
         self._segment: MappedFile | None = None
         self._segment_end = 0
         self._ahead_at = 0  # once `written` is there the next segment is asked for
-        self._stamp = b""
-        self._parts: list[Buffer] = []
-        self._filled: list[tuple[MappedFile, int, list[Buffer]]] = []  # segments that the open batch has closed
-        self.batch: list[Append] = []
+        self._filled: list[tuple[MappedFile, int, bytes]] = []  # segments that the open batch has closed
         self._messages = 0
         self._written_bytes = 0
         self._failed_batches = 0
         self._next_retry_ms = 0
 
+    def _new_records(self) -> PlainRecordBatch:
+        return RecordBatch(self._queues, self._config.store_host, self._put_unusual)
+
     def _on_flags(self) -> None:
         self._refusal = self.flags.refusal
         limits = MAX_PROPERTIES_BYTES, self._config.max_message_size, self._size - BLANK_SIZE
-        self._unchecked_size = min(limits) if self._refusal is None else -1
+        self._records.unchecked_size = min(limits) if self._refusal is None else -1
+
+    @property
+    def end(self) -> int:
+        """Where the next record goes."""
+        return self._records.at
+
+    @property
+    def batch(self) -> list[Append]:
+        """The appends of the open batch."""
+        return self._records.appends
 
     # the open batch
 
-    def put(self, append: Append) -> None:
-        """Add one message to the batch, or refuse it at once: then its status says why and nothing has changed."""
+    def _put_unusual(self, append: Append) -> None:
+        """What `put` does not see to itself."""
         queue = self._queues.get((append.topic, append.queue_id)) or self._new_queue(append)
         if queue is None:
             return
-        body = append.body
-        properties = append.properties
-        pack, fixed_size, host_flags = self._layouts[len(append.born_host)]
-        body_size = len(body)
-        size = fixed_size + body_size + len(queue.topic_field) + len(properties)
-        if size > self._unchecked_size and (refusal := self._refuse(append, size)) is not None:
-            append.status = refusal
-            return
-        if not self.batch:
-            self._open_batch()
-        at = self.end
-        if at + size + BLANK_SIZE > self._segment_end:
-            if not self._roll():
-                append.status = PutStatus.CREATE_MAPPED_FILE_FAILED
-                return
-            at = self.end
-        sys_flag = append.sys_flag & _CLIENT_FLAGS | host_flags
-        if not sys_flag & _TRANSACTION or sys_flag & _TRANSACTION == _COMMIT:
-            queue_offset = queue.next_offset
-            queue.next_offset = queue_offset + 1
-            append.queue = queue
+        size = self._records.record_size(append, len(queue.topic_field))
+        refusal = self._refuse(append, size) or self._make_room(size)
+        if refusal is None:
+            self._records.put(append, True)
         else:
-            queue_offset = 0
-            append.queue = None
-        self._parts += (
-            pack(
-                size,
-                queue.magic,
-                crc32(body) & CRC_MASK,
-                append.queue_id,
-                append.flag,
-                queue_offset,
-                at,
-                sys_flag,
-                append.born_timestamp,
-                append.born_host,
-                self._stamp,
-                append.reconsume_times,
-                append.prepared_transaction_offset,
-                body_size,
-            ),
-            body,
-            queue.topic_field,
-            LENGTH_PREFIX[len(properties)],
-            properties,
-        )
-        self.end = at + size
-        append.physical_offset = at
-        append.queue_offset = queue_offset
-        append.size = size
-        append.store_timestamp = self.last_store_timestamp
-        self.batch.append(append)
+            append.status = refusal
 
     def put_all(self, appends: Sequence[Append]) -> None:
         """Add a batch that stays in one piece: all of it, or none."""
+        refusal = self._refuse_any(appends)
+        if refusal is None:
+            put = self._records.put
+            for append in appends:
+                put(append, True)
+        else:
+            for append in appends:
+                append.status = refusal
+
+    def _refuse_any(self, appends: Sequence[Append]) -> PutStatus | None:
+        """Why a batch cannot be put; if it can, there is room for it."""
         total = 0
-        refusal = None
+        record_size, unchecked_size = self._records.record_size, self._records.unchecked_size
         for append in appends:
             queue = self._queues.get((append.topic, append.queue_id)) or self._new_queue(append)
             if queue is None:
-                refusal = append.status
-                break
-            size = self._record_size(append, queue)
+                return append.status
+            size = record_size(append, len(queue.topic_field))
+            if size > unchecked_size and (refusal := self._refuse(append, size)) is not None:
+                return refusal
             total += size
-            refusal = refusal or self._refuse(append, size)
-        if refusal is None and total + BLANK_SIZE > self._size:
-            refusal = PutStatus.MESSAGE_ILLEGAL
-        if refusal is None:
-            if not self.batch:
-                self._open_batch()
-            if self.end + total + BLANK_SIZE > self._segment_end and not self._roll():
-                refusal = PutStatus.CREATE_MAPPED_FILE_FAILED
-        for append in appends:
-            if refusal is None:
-                self.put(append)
-            else:
-                append.status = refusal
+        return PutStatus.MESSAGE_ILLEGAL if total + BLANK_SIZE > self._size else self._make_room(total)
 
-    def _record_size(self, append: Append, queue: ConsumeQueue) -> int:
-        """Bytes that the append's record will take."""
-        fixed_size = self._layouts[len(append.born_host)][1]
-        return fixed_size + len(append.body) + len(queue.topic_field) + len(append.properties)
+    def _make_room(self, size: int) -> PutStatus | None:
+        """Have the batch open, and that many bytes left in the segment; else why not."""
+        if not self.batch:
+            self._open_batch()
+        if self.end + size + BLANK_SIZE > self._segment_end and not self._roll():
+            return PutStatus.CREATE_MAPPED_FILE_FAILED
+        return None
 
     def _refuse(self, append: Append, size: int) -> PutStatus | None:
         """The checks that a short message to an open store cannot fail. docs/formats.md, "Checks before the log"."""
@@ -221,7 +175,7 @@ class CommitLog:
 
     def _open_batch(self) -> None:
         self.last_store_timestamp = max(self.last_store_timestamp, self._now_ms())
-        self._stamp = self.last_store_timestamp.to_bytes(8, "big") + self._config.store_host
+        self._records.open(self.end, self._segment_end, self.last_store_timestamp)
 
     def _roll(self) -> bool:
         """Turn to the next segment, closing this one with a blank. False: there is no next segment."""
@@ -235,11 +189,12 @@ class CommitLog:
             self.flags.set(RunningFlag.NO_SEGMENT, problem)
             return False
         if self._segment is not None:
-            self._parts.append(BLANK.pack(self._segment_end - self.end, MAGIC_BLANK))
-            self._filled.append((self._segment, self._batch_start(), self._parts))
-            self._parts = []
-            self.end = start
+            blank = BLANK.pack(self._segment_end - self.end, MAGIC_BLANK)
+            with self._records.data() as data:
+                self._filled.append((self._segment, self._batch_start(), bytes(data) + blank))
+            self._records.restart()
         self._turn_to(segment)
+        self._records.open(start, segment.end, self.last_store_timestamp)
         return True
 
     def _turn_to(self, segment: MappedFile) -> None:
@@ -258,10 +213,11 @@ class CommitLog:
         if not batch and not self._filled:
             return batch
         try:
-            for segment, at, parts in self._filled:
-                segment.write(b"".join(parts), at - segment.start)
-            if self._segment is not None and self._parts:
-                self._segment.write(b"".join(self._parts), self._batch_start() - self._segment.start)
+            for segment, at, data in self._filled:
+                segment.write(data, at - segment.start)
+            if self._segment is not None and batch:
+                with self._records.data() as records:
+                    self._segment.write(records, self._batch_start() - self._segment.start)
         except OSError as problem:
             self._take_back(problem)
             return batch
@@ -277,8 +233,7 @@ class CommitLog:
         return batch
 
     def _close_batch(self) -> None:
-        self.batch = []
-        self._parts = []
+        self._records.close()
         self._filled = []
 
     def _take_back(self, problem: OSError) -> None:
@@ -296,7 +251,7 @@ class CommitLog:
                 append.queue = None
         begin, end = self.written, self.end
         self._close_batch()
-        self.end = begin
+        self._records.at = begin
         self.attach()
         try:
             self._clear(begin, end)
@@ -350,7 +305,7 @@ class CommitLog:
 
     def set_end(self, end: int, last_record: int, store_timestamp: int) -> None:
         """After recovery: the log ends at `end`."""
-        self.written = self.end = end
+        self.written = self._records.at = end
         self.last_record = last_record
         self.last_store_timestamp = max(self.last_store_timestamp, store_timestamp)
         self.attach()

@@ -1,12 +1,14 @@
 """One (topic, queue id): its next offset in the log, and its chain of 20-byte units on disk.
 
-Two positions: `next_offset` is what the next appended record of this queue gets (the topic-queue table's entry);
-`end` is where the next unit goes. They differ by what is appended and not yet dispatched.
+Three positions: `next_offset` is what the next appended record of this queue gets (the topic-queue table's entry);
+`end` is behind the last unit that may be seen, `written` behind the last that is in a file. The first two differ by
+what is appended and not yet dispatched, the last two by what of `pending` was published and still is in memory only:
+readers get units from there as from the files.
 
-Units gather in `pending` and leave in one write per turn. Where a unit goes is told by its record's queue offset, never
-by arrival, so that dispatching a record twice writes the same bytes to the same place: live dispatch always continues
-at `end`; recovery overlaps what is there (`_reconcile`) or finds a queue that begins later (`_skip_to`, which fills the
-hole with units of nobody). A failed write keeps `pending` whole, for another try.
+Where a unit goes is told by its record's queue offset, never by arrival, so that dispatching a record twice writes the
+same bytes to the same place: live dispatch always continues at the end; recovery overlaps what is there (`_reconcile`)
+or finds a queue that begins later (`_skip_to`, which fills the hole with units of nobody). A failed write keeps
+`pending` whole, for another try.
 
 The unit at `offset` lies in the segment that starts at byte offset·20 rounded down to the segment size; segments are
 consecutive, so the first one's start and `end` tell every name. Files are opened by `QueueFiles`.
@@ -17,7 +19,6 @@ Source: docs/formats.md, "ConsumeQueue".
 import logging
 import os
 from functools import partial
-from struct import Struct
 from typing import Final
 
 import msgspec
@@ -29,26 +30,14 @@ from broker.store.disk import Disk
 from broker.store.errors import StoreError
 from broker.store.mapped_file_queue import gaps, segment_starts
 from broker.store.queue_files import QueueFiles
+from broker.store.queue_tail import QueueTail
 from broker.store.topic_traffic import SIZE_BOUNDS
 from broker.store.unit_search import UNIT_DTYPE, first_at_or_behind
-from protocol.codes import SystemTopic
 from protocol.disk import FILLER_RECORD_SIZE, FILLER_UNIT, UNIT, UNIT_SIZE, offset_file_name
-from protocol.record import topic_field
 
 log = logging.getLogger(__name__)
 
 _FIRST_SCAN_BYTES: Final = 4_000
-
-# One Struct for each number of units written at once, so that a turn's units are packed by one call.
-_UNITS: Final = [Struct(">" + "qiq" * count) for count in range(257)]
-
-
-def pack_units(fields: list[int]) -> bytes:
-    """Units from a flat list: physical offset, size, tags code, and again."""
-    count = len(fields) // 3
-    if count < len(_UNITS):
-        return _UNITS[count].pack(*fields)
-    return Struct(">" + "qiq" * count).pack(*fields)
 
 
 class ConsumeQueueStatistics(msgspec.Struct, frozen=True):
@@ -58,7 +47,7 @@ class ConsumeQueueStatistics(msgspec.Struct, frozen=True):
     max_offset: int
 
 
-class ConsumeQueue:
+class ConsumeQueue(QueueTail):
     """Positions and offsets are counted in units; `physical_end` in bytes of the log."""
 
     __slots__ = (
@@ -70,35 +59,22 @@ class ConsumeQueue:
         "end",
         "first_start",
         "is_removed",
-        "is_schedule",
         "last_start",
-        "magic",
         "min_offset",
-        "next_offset",
-        "pending",
-        "pending_next",
         "physical_end",
-        "queue_id",
         "sound_from",
-        "topic",
-        "topic_field",
         "traffic",
+        "written",
     )
 
     def __init__(self, topic: str, queue_id: int, directory: str, files: QueueFiles) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self.magic, self.topic_field = topic_field(topic.encode())
-        self.is_schedule = topic == SystemTopic.SCHEDULE
+        super().__init__(topic, queue_id)
         self.is_removed = False  # deleted with its topic; what is still on its way to it is dropped
-        self.next_offset = 0
         self.min_offset = 0
-        self.end = 0
+        self.end = self.written = 0
         self.physical_end = 0  # end of the last unit's record
         self.sound_from = 0  # units from here on were written or compared since the start; older ones may be damaged
         self.traffic = Buckets(SIZE_BOUNDS)  # all sizes of records of its topic since the start
-        self.pending: list[int] = []
-        self.pending_next = 0  # the queue offset behind the last of them
         self.first_start = self.last_start = -1  # bytes where the first and last segment begin; -1: no files
         self._corrected_for = -1  # the log's start that `min_offset` belongs to
         self._directory = directory
@@ -113,26 +89,32 @@ class ConsumeQueue:
 
     # writing
 
+    def publish(self) -> None:
+        """What is pending may be seen."""
+        self.end = self.pending_next
+
     def write_pending(self) -> None:
-        """Write the gathered units, in one write within a segment. OSError keeps them."""
-        fields = self.pending
+        """Write what is pending, in one write within a segment, and let it be seen. OSError keeps it."""
         if self.is_removed:
-            fields.clear()
+            self.pending.clear()
+        if not self.pending:
             return
+        units = bytes(self.pending)
         last = self.pending_next
-        first = last - len(fields) // 3
-        units = pack_units(fields)
-        if first < self.end:
+        first = last - len(units) // UNIT_SIZE
+        if first < self.written:
             self._reconcile(first, units)
             self.sound_from = min(self.sound_from, first)
         else:
-            if first > self.end:
+            if first > self.written:
                 self._skip_to(first)
             self._write(first, units)
-        if last >= self.end:
-            self.end = last
-            self.physical_end = fields[-3] + fields[-2]
-        fields.clear()
+        if last >= self.written:
+            self.written = last
+            self.end = max(self.end, last)
+            physical_offset, size, _ = UNIT.unpack_from(units, len(units) - UNIT_SIZE)
+            self.physical_end = physical_offset + size
+        self.pending.clear()
 
     def _write(self, offset: int, units: bytes | memoryview) -> None:
         at = offset * UNIT_SIZE
@@ -167,12 +149,12 @@ class ConsumeQueue:
         )
         if self.first_start < 0:
             self.min_offset = offset
-            self.end = begin
+            self.written = self.end = begin
         while begin < offset:
             count = min(offset - begin, size // UNIT_SIZE)
             self._write(begin, FILLER_UNIT * count)
             begin += count
-            self.end = begin
+            self.written = self.end = begin
 
     def _reconcile(self, first: int, units: bytes) -> None:
         """Units from before `end` arrive again: keep those that agree, replace the others."""
@@ -197,23 +179,39 @@ class ConsumeQueue:
 
     def read(self, offset: int, count: int) -> bytes:
         """Up to `count` units from `offset`, not beyond its segment nor the end; b"" when there is no segment."""
-        at = offset * UNIT_SIZE
-        size = self._files.file_size
-        in_file = at % size
-        count = min(count * UNIT_SIZE, size - in_file, self.end * UNIT_SIZE - at)
-        start = at - in_file
-        path = self._path if start == self._path_start else self._segment(start)
-        return self._files.read(path, in_file, count) if count > 0 else b""
+        count = self._readable(offset, count)
+        filed = min(count, self.written - offset)
+        if filed <= 0:
+            return self._in_memory(offset, count)
+        path, in_file = self._place(offset)
+        units = self._files.read(path, in_file, filed * UNIT_SIZE)
+        return units if filed == count else units + self._in_memory(self.written, count - filed)
 
     def read_nowait(self, offset: int, count: int, reads: ColdReads) -> bytes | bytearray:
         """As `read`; ColdRead when the units are not in memory."""
+        count = self._readable(offset, count)
+        filed = min(count, self.written - offset)
+        if filed <= 0:
+            return self._in_memory(offset, count)
+        path, in_file = self._place(offset)
+        units = self._files.read_nowait(path, in_file, filed * UNIT_SIZE, reads)
+        return units if filed == count else units + self._in_memory(self.written, count - filed)
+
+    def _readable(self, offset: int, count: int) -> int:
+        per_file = self._files.file_size // UNIT_SIZE
+        return min(count, per_file - offset % per_file, self.end - offset)
+
+    def _place(self, offset: int) -> tuple[str, int]:
+        """The path of a unit's segment, and the byte in it."""
         at = offset * UNIT_SIZE
-        size = self._files.file_size
-        in_file = at % size
-        count = min(count * UNIT_SIZE, size - in_file, self.end * UNIT_SIZE - at)
+        in_file = at % self._files.file_size
         start = at - in_file
-        path = self._path if start == self._path_start else self._segment(start)
-        return self._files.read_nowait(path, in_file, count, reads) if count > 0 else b""
+        return self._path if start == self._path_start else self._segment(start), in_file
+
+    def _in_memory(self, offset: int, count: int) -> bytes:
+        """Units that are published and in no file yet."""
+        begin = (offset - self.written) * UNIT_SIZE
+        return bytes(self.pending[begin : begin + count * UNIT_SIZE]) if count > 0 else b""
 
     def unit(self, offset: int) -> tuple[int, int, int] | None:
         """`(physical offset, size, tags code)` of one unit."""
@@ -243,11 +241,11 @@ class ConsumeQueue:
         self.min_offset = starts[0] // UNIT_SIZE
         for start in reversed(starts):
             count = self._count_units(start)
-            self.end = start // UNIT_SIZE + count
+            self.end = self.written = start // UNIT_SIZE + count
             if count:
                 break
         self._find_physical_end()
-        self.next_offset = self.sound_from = self.end
+        self.next_offset = self.sound_from = self.written = self.end
 
     def _count_units(self, start: int) -> int:
         """Valid units at the beginning of a segment; looks at four times as much while all of it is valid."""
@@ -288,7 +286,7 @@ class ConsumeQueue:
         taken = self.end - kept
         if taken <= 0:
             return 0
-        self.end = self.next_offset = kept
+        self.end = self.written = self.next_offset = kept
         self.sound_from = min(self.sound_from, kept)
         self._drop_empty_segments()
         self.clear_tail()
@@ -324,7 +322,7 @@ class ConsumeQueue:
         """
         if log_start == self._corrected_for:
             return
-        if self.first_start >= 0:
+        if self.first_start >= 0 or self.end > self.written:
             first = max(self.first_start // UNIT_SIZE, min(self.min_offset, self.end))
             read = self.read if reads is None else partial(self.read_nowait, reads=reads)
             self.min_offset = first_at_or_behind(read, first, self.end, log_start)

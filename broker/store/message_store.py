@@ -202,16 +202,19 @@ class MessageStore:
 
     def commit(self) -> list[Append]:
         """Write the batch and return its appends: decided under ASYNC_FLUSH, else PENDING until `when_settled`."""
-        if not self._log.batch:
-            return self._log.batch
         batch = self._log.commit()
-        if batch[0].status is PutStatus.PENDING:  # else it was taken back
+        if batch and batch[0].status is PutStatus.PENDING:  # else it was taken back
             self._durability.log.committed(batch)
         return batch
 
     def when_settled(self, callback: Settled) -> None:
         """Call back once every append committed so far is decided; at once if it is."""
         self._durability.log.when_settled(callback)
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether appends stay PENDING until the disk has them."""
+        return self._config.is_sync_flush
 
     @property
     def is_flush_behind(self) -> bool:

@@ -1,8 +1,8 @@
 """From the log to what is read by consumers: queue units, arrivals, index. The same code live and in recovery.
 
 `dispatch` takes appends in log order. Live they are the very objects that were put; recovery makes them from parsed
-records. Units gather per queue and leave in one write per queue; then each queue's arrival is told once, with the
-tags codes of what came, so that a parked pull can decide without reading.
+records. Units gather per queue, and when they are written is broker.store.unit_writes' business; then each queue's
+arrival is told once, with the tags codes of what came, so that a parked pull can decide without reading.
 
 Under SYNC_FLUSH the caller passes only what is flushed. A queue that cannot be written keeps its units and is tried
 again by `retry`; meanwhile the store refuses new messages.
@@ -19,6 +19,8 @@ import msgspec
 from broker.store.append import Append
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.index_feed import IndexFeed
+from broker.store.queue_tail import gather_units
+from broker.store.unit_writes import UnitWrites
 from protocol.codes import SysFlag
 from protocol.message import PropertyName, property_value, tags_code
 from protocol.record import Record
@@ -41,36 +43,28 @@ class ReputStatistics(msgspec.Struct, frozen=True):
 
 
 class Reput:
-    """`offset` is how far the log is dispatched; `failed` the queues whose units could not be written."""
+    """`offset` is how far the log is dispatched."""
 
     def __init__(self, delay_levels: Sequence[int], on_arrival: Arrival | None = None) -> None:
         self._delay_levels = delay_levels
         self.on_arrival = on_arrival
         self.index: IndexFeed | None = None  # once it has what was dispatched before
         self.offset = 0
-        self.failed: set[ConsumeQueue] = set()
+        self.writes = UnitWrites()
         self.last_store_timestamp = 0
+        self._unseen: dict[ConsumeQueue, tuple[list[int], list[int]]] = {}  # of failed ones: codes and sizes
         self._dispatched = 0
 
     def dispatch(self, appends: Sequence[Append]) -> None:
         """Give every append its queue unit, in log order."""
-        touched: list[ConsumeQueue] = []
-        for append in appends:
-            queue = append.queue
-            if queue is None:
-                continue
-            if queue.is_schedule:
-                append.tags_code = self.deliver_time(append)
-            pending = queue.pending
-            offset = append.queue_offset
-            if not pending:
-                touched.append(queue)
-            elif offset != queue.pending_next:
-                queue.write_pending()  # only in recovery, where an OSError ends the load
-            queue.pending_next = offset + 1
-            pending += (append.physical_offset, append.size, append.tags_code)
-        for queue in touched:
-            self._write(queue)
+        for queue in gather_units(appends, self.deliver_time, self._write_before_jump):
+            codes, sizes = queue.take_turn()
+            if self.writes.add(queue, len(codes)):
+                self._announce(queue, codes, sizes)
+            else:
+                self._unseen.setdefault(queue, ([], []))
+                for own, new in zip(self._unseen[queue], (codes, sizes), strict=True):
+                    own.extend(new)
         if appends:
             last = appends[-1]
             self.offset = last.physical_offset + last.size
@@ -79,24 +73,28 @@ class Reput:
             if self.index is not None:
                 self.index.add(appends, self.offset)
 
-    def _write(self, queue: ConsumeQueue) -> None:
-        tags_codes, sizes = queue.pending[2::3], queue.pending[1::3]
-        try:
+    def _write_before_jump(self, queue: ConsumeQueue) -> None:
+        """Only in recovery does a unit not follow the one before it; an OSError ends the load there."""
+        queue.take_turn()
+        if queue.pending:
             queue.write_pending()
-        except OSError as problem:
-            if queue not in self.failed:
-                log.error("queue units not written topic=%s queue_id=%d error=%s", queue.topic, queue.queue_id, problem)
-            self.failed.add(queue)
-            return
-        queue.traffic.note_all(sizes)
+
+    def _announce(self, queue: ConsumeQueue, tags_codes: Sequence[int], sizes: Sequence[int]) -> None:
+        if sizes:
+            queue.traffic.note_all(sizes)
         if self.on_arrival is not None and not queue.is_removed:
             self.on_arrival(queue.topic, queue.queue_id, queue.end, tags_codes)
 
+    @property
+    def failed(self) -> set[ConsumeQueue]:
+        """Queues whose units could not be written."""
+        return self.writes.failed
+
     def retry(self) -> None:
         """Try the failed queues again."""
-        failed, self.failed = self.failed, set()
-        for queue in failed:
-            self._write(queue)
+        for queue in self.writes.retry():
+            if queue in self._unseen:
+                self._announce(queue, *self._unseen.pop(queue))
 
     def deliver_time(self, append: Append) -> int:
         """The tags code of a message in the schedule topic: when it is due, ms. docs/formats.md, "tagsCode"."""
@@ -126,7 +124,7 @@ class Reput:
 
     def statistics(self) -> ReputStatistics:
         """Counts since the start."""
-        return ReputStatistics(self.offset, self._dispatched, len(self.failed))
+        return ReputStatistics(self.offset, self._dispatched, len(self.writes.failed))
 
     def __repr__(self) -> str:
         return f"<Reput offset={self.offset}>"

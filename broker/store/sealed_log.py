@@ -12,20 +12,28 @@ from typing import Final
 
 from broker.store.append import Append, PutStatus
 from broker.store.commit_log import CommitLog
+from broker.store.record_batch import PlainRecordBatch
 from protocol.record_checksum import seal, with_room
 
 _PARTS: Final = 5  # of a record in the open batch: head, body, topic, length of the properties, properties
 
 
+class SealedRecordBatch(PlainRecordBatch):
+    """A batch that seals what it puts."""
+
+    def put(self, append: Append, is_checked: bool = False) -> None:
+        """As there; the append's properties gain the checksum's room."""
+        append.properties = with_room(append.properties)
+        super().put(append, is_checked)
+        if append.status is PutStatus.PENDING:
+            self._parts[-1] = seal(self._parts[-_PARTS:])
+
+
 class SealedCommitLog(CommitLog):
     """A commit log that seals what it puts."""
 
-    def put(self, append: Append) -> None:
-        """As there; the append's properties gain the checksum's room."""
-        append.properties = with_room(append.properties)
-        super().put(append)
-        if append.status is PutStatus.PENDING:
-            self._parts[-1] = seal(self._parts[-_PARTS:])
+    def _new_records(self) -> PlainRecordBatch:
+        return SealedRecordBatch(self._queues, self._config.store_host, self._put_unusual)
 
     def put_all(self, appends: Sequence[Append]) -> None:
         """As there; room is made first, so that the batch is measured with it."""

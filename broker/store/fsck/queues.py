@@ -16,11 +16,11 @@ from typing import Final
 
 import numpy as np
 
-from broker.store.consume_queue import pack_units
 from broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
 from broker.store.fsck.log import LogCheck
 from broker.store.fsck.queue_files import QueueOnDisk
 from broker.store.fsck.segments import directories
+from broker.store.queue_tail import pack_units
 from broker.store.reput import has_unit, schedule_tags_code
 from broker.store.unit_search import UNIT_DTYPE
 from protocol.codes import SystemTopic
