@@ -35,7 +35,7 @@ _NO_EXT: Final = (b"", b"null", b'""')
 class RemotingCommand(msgspec.Struct, gc=False):
     """One frame's meaning.
 
-    The struct is also the JSON decoder's target. The names of the last three fields cannot be spelled by accident in
+    The struct is also the JSON decoder's target. The names of the last four fields cannot be spelled by accident in
     a header, and whoever decodes a frame sets them afterwards.
     """
 
@@ -49,6 +49,7 @@ class RemotingCommand(msgspec.Struct, gc=False):
     ext: dict[str, str] | None = msgspec.field(name="(ext)", default=None)
     body: Any = msgspec.field(name="(body)", default=b"")
     dialect: int = msgspec.field(name="(dialect)", default=JSON)
+    sent: Any = msgspec.field(name="(sent)", default=None)  # protocol.send_command
 
     @classmethod
     def request(cls, code: int, header: Header | None = None, body: bytes = b"", *, oneway: bool = False) -> Self:

@@ -7,18 +7,21 @@ status: after the write at the end of this read, or under SYNC_FLUSH when the fl
 and no answer exists before the message does. Answers of a refused check carry region and trace switch, as those of
 accepted sends do. While the disk is too far behind, those who send are not read from until it has caught up.
 
+Most sends never come here one by one: `plain_sends.py` takes them in runs.
+
 Source: docs/formats.md, "Send".
 """
 
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
+from broker.processors.plain_sends import PlainSends
 from broker.processors.send_answer import SendAnswers
 from broker.processors.send_checks import SendChecks
-from broker.processors.send_messages import SendMessages
+from broker.processors.send_messages import SendMessages, Waiting
 from broker.remoting.admission import Pool
 from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
+from broker.remoting.dispatch import Processor, RunProcessor
 from broker.remoting.latencies import Latencies
 from broker.store.append import Append, PutStatus
 from broker.store.message_store import MessageStore
@@ -27,9 +30,6 @@ from protocol.command import RemotingCommand
 from protocol.errors import RequestError
 from protocol.headers.fields import is_true
 from protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
-
-Waiting: TypeAlias = tuple[Connection, RemotingCommand, Append, str, list[Append] | None]
-"""A send between its put and its answer: who asked, what, where the last of it went, its unique key, a batch's all."""
 
 UNAVAILABLE: Final = (
     "service not available now. It may be caused by one of the following reasons: the broker's disk is full "
@@ -71,6 +71,7 @@ class SendProcessor:
         self._pool = pool
         self._latencies = latencies or Latencies()
         self._turn: list[Waiting] = []
+        self._plain = PlainSends(checks.queues, messages, store, answers, pool, self._latencies, self.answer_all)
 
     def __repr__(self) -> str:
         return f"<SendProcessor turn={len(self._turn)} {self._pool!r}>"
@@ -82,6 +83,10 @@ class SendProcessor:
             RequestCode.SEND_MESSAGE_V2: self.send_v2,
             RequestCode.SEND_BATCH_MESSAGE: self.send_v2,
         }
+
+    def run_handlers(self) -> dict[RequestCode, RunProcessor]:
+        """What is served in runs, as far as it is plain."""
+        return self._plain.handlers()
 
     def send(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Request 10."""
@@ -112,6 +117,7 @@ class SendProcessor:
 
     def finish_turn(self) -> None:
         """Write what this read brought, and answer what is decided by that."""
+        self._plain.finish_turn()
         turn = self._turn
         if not turn:
             return
@@ -126,13 +132,14 @@ class SendProcessor:
             turn = [waiting for waiting in turn if waiting[2].status is not PutStatus.PENDING]
             self._pool.held += len(pending)
             self._store.when_settled(partial(self._answer_flushed, pending, arrived_s))
-        self._answer_all(turn, arrived_s)
+        self.answer_all(turn, arrived_s)
 
     def _answer_flushed(self, waiting: list[Waiting], arrived_s: float) -> None:
         self._pool.held -= len(waiting)
-        self._answer_all(waiting, arrived_s)
+        self.answer_all(waiting, arrived_s)
 
-    def _answer_all(self, waiting: list[Waiting], arrived_s: float) -> None:
+    def answer_all(self, waiting: list[Waiting], arrived_s: float) -> None:
+        """Answer sends that the store has decided; they came at `arrived_s`."""
         stored, ok, oneway = self._answers.stored, PutStatus.PUT_OK, Flag.ONEWAY
         for connection, command, append, unique_key, batch in waiting:
             if command.flag & oneway:

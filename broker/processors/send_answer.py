@@ -4,10 +4,13 @@ JSON answers with plain ids are made by filling in bytes; everything else goes t
 as the same member by member. Source: docs/formats.md, "Send".
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from broker.processors.send_messages import PlainSend
+from broker.store.append import PutStatus
 from protocol.codes import VERSION, Flag, ResponseCode
 from protocol.command import JSON, LANGUAGE, RemotingCommand
 from protocol.frame import encode_prefix
@@ -16,6 +19,8 @@ from protocol.message_id import encode_offset_id
 from protocol.serialize import encode_command
 
 _PREFIXES: Final = tuple(encode_prefix(JSON, length, 0) for length in range(1024))
+_LONGEST_FILLING: Final = 150  # what numbers and a unique key add to the template
+_ONEWAY: Final = Flag.ONEWAY
 
 
 class SendAnswers:
@@ -52,6 +57,24 @@ class SendAnswers:
         header = self._plain % (physical_offset, queue_id, queue_offset, key, request.opaque)
         length = len(header)
         return (_PREFIXES[length] if length < 1024 else encode_prefix(JSON, length, 0)) + header
+
+    def stored_all(self, sends: Sequence[PlainSend]) -> tuple[bytes, list[PlainSend]]:
+        """The frames that say where plain messages went, as `stored` makes them; and the sends that need another answer
+        or none, because they are not stored, or are oneway."""
+        template, prefixes, ok = self._plain, _PREFIXES, PutStatus.PUT_OK
+        if len(template) + _LONGEST_FILLING > len(prefixes):
+            return b"", list(sends)  # a region with a very long name
+        parts: list[bytes] = []
+        others: list[PlainSend] = []
+        for send in sends:
+            command, append, unique_key = send
+            if append.status is not ok or command.flag & _ONEWAY:
+                others.append(send)
+                continue
+            where = append.physical_offset, append.queue_id, append.queue_offset
+            header = template % (*where, unique_key, command.opaque)
+            parts += (prefixes[len(header)], header)
+        return b"".join(parts), others
 
     def stored_general(
         self, request: RemotingCommand, code: ResponseCode, remark: str | None, header: SendMessageResponseHeader

@@ -17,6 +17,7 @@ import msgspec
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import NOT_SENDABLE, UNIT, UNIT_SUB, TopicTable
 from broker.remoting.connection import Connection
+from protocol.bodies.enums import TopicFilterType
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import DLQ_PREFIX, FAQ, RETRY_PREFIX, Permission, ResponseCode
 from protocol.command import RemotingCommand
@@ -53,6 +54,9 @@ class SendChecks:
         self._groups = groups
         self._now_ms = now_ms
         self._start_accept_ms = config.start_accept_ms
+        self.queues: dict[str, int] = {}
+        """Topics that a send needs no checks for, by name: queues below this number may be named."""
+        topics.on_change(self.queues.clear)
 
     def __repr__(self) -> str:
         return f"<SendChecks {self._topics!r}>"
@@ -73,7 +77,14 @@ class SendChecks:
             raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
         if name[0] == "%" and name.startswith(RETRY_PREFIX) and not is_true(header.batch):
             return self._retry_topic(command, header, topic)
+        if self._is_plain(topic):
+            self.queues[name] = max(topic.write_queue_nums, topic.read_queue_nums)
         return topic
+
+    def _is_plain(self, topic: TopicConfig) -> bool:
+        """Whether every send to this topic passes, if it names a queue: until the topics change, so it remains."""
+        is_single = topic.topic_filter_type is TopicFilterType.SINGLE_TAG
+        return is_single and not topic.order and topic.topic_name[0] != "%"
 
     def _check_start_time(self) -> None:
         if self._now_ms() < self._start_accept_ms:

@@ -5,7 +5,7 @@ properties. Sources: docs/formats.md, "Send", "Batch body".
 """
 
 import random
-from typing import Final
+from typing import Final, TypeAlias
 
 from broker.processors.stored_properties import PropertyCompletion
 from broker.remoting.connection import Connection
@@ -18,6 +18,12 @@ from protocol.errors import RequestError
 from protocol.headers.send import SendMessageHeader
 from protocol.message import MAX_TOPIC_LENGTH, PropertyName, decode_batch, decode_properties, tags_code
 
+Waiting: TypeAlias = tuple[Connection, RemotingCommand, Append, str, list[Append] | None]
+"""A send between its put and its answer: who asked, what, where the last of it went, its unique key, a batch's all."""
+
+PlainSend: TypeAlias = tuple[RemotingCommand, Append, bytes]
+"""A JSON request, what was made of it, and its unique key, of letters and digits."""
+
 _MULTI_TAG: Final = TopicFilterType.MULTI_TAG
 
 
@@ -26,6 +32,7 @@ class SendMessages:
 
     def __init__(self, completion: PropertyCompletion, max_message_size: int) -> None:
         self._complete = completion.complete
+        self._plain_properties = completion.plain
         self._complete_record = completion.complete_record
         self._max_message_size = max_message_size
         self.illegal = (
@@ -35,6 +42,27 @@ class SendMessages:
 
     def __repr__(self) -> str:
         return f"<SendMessages up to {self._max_message_size} bytes>"
+
+    def plain(self, command: RemotingCommand, sent: SendMessageHeader, born_host: bytes) -> PlainSend | None:
+        """The append of a send into the topic and queue that it names; None if it is not plain."""
+        properties = self._plain_properties(sent.properties)
+        if properties is None or (sent.batch != "false" and sent.batch is not None):
+            return None
+        encoded, code, keys = properties
+        append = Append(
+            sent.topic,
+            sent.queue_id,
+            command.body,
+            encoded,
+            code,
+            sent.flag,
+            sent.sys_flag,
+            sent.born_timestamp,
+            born_host,
+            sent.reconsume_times or 0,
+        )
+        append.keys = keys
+        return command, append, keys[0]
 
     def single(
         self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig

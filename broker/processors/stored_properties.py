@@ -5,8 +5,9 @@ may set (POP_CK). All this is done on the text: a map of properties is built for
 Sources: docs/formats.md, "Properties", "Send".
 """
 
+import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -20,6 +21,7 @@ from protocol.message import (
     decode_properties,
     encode_properties,
     property_value,
+    tags_code,
 )
 
 NOT_SERVED: Final = "this version does not deliver {what} (property {name}); the message was not stored"
@@ -31,6 +33,17 @@ _UNSERVED: Final = {
     "TIMER_DELIVER_MS": "timer messages",
     PropertyName.TRANSACTION_PREPARED: "transactions",
 }
+
+
+_NEEDS_A_LOOK: Final = "DELAY|TRAN_MSG|TIMER_DELIVER_MS|CLUSTER|POP_CK|WAIT"
+_PLAIN: Final = re.compile(
+    "(?:KEYS\x01([^\x02]++)\x02|UNIQ_KEY\x01([0-9A-Za-z]{1,64}+)\x02|WAIT\x01true\x02|TAGS\x01([^\x02]++)\x02"
+    f"|(?!{_NEEDS_A_LOOK}|KEYS\x01|UNIQ_KEY\x01|TAGS\x01)[^\x01\x02]+\x01[^\x02]+\x02)*+"
+).fullmatch
+"""Properties of the usual kind, in any order; the groups are the last KEYS, UNIQ_KEY and TAGS."""
+
+PlainProperties: TypeAlias = tuple[bytes, int, list[bytes]]
+"""What is stored, the tags code, and what the message is found by: its unique key first."""
 
 
 class StoredProperties(msgspec.Struct, gc=False):
@@ -53,6 +66,23 @@ class PropertyCompletion:
 
     def __repr__(self) -> str:
         return f"<PropertyCompletion {self._cluster_entry!r}>"
+
+    def plain(self, sent: str) -> PlainProperties | None:
+        """What `complete` and the index would find in the properties of nearly every message, in one step; None where
+        a closer look is due, or a unique key is to be made."""
+        found = _PLAIN(sent)
+        if found is None:
+            return None
+        keys, unique_key, tags = found.groups()
+        if unique_key is None:
+            return None
+        names = [unique_key.encode()]
+        if keys is not None:
+            if " " in keys:
+                names += [key.encode("utf-8", "replace") for key in keys.split(" ") if key]
+            else:
+                names.append(keys.encode("utf-8", "replace"))
+        return (sent + self._cluster_entry).encode("utf-8", "replace"), tags_code(tags), names
 
     def complete(self, sent: str) -> StoredProperties:
         """What is stored for a message with these properties; RequestError for kinds that are not served."""

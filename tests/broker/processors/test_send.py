@@ -65,6 +65,8 @@ class Sends:
         dispatcher = Dispatcher()
         for code, handler in self.processor.handlers().items():
             dispatcher.register([code], handler, self.pool)
+        for code, run_handler in self.processor.run_handlers().items():
+            dispatcher.register_run([code], run_handler, self.pool)
         dispatcher.at_turn_end(self.processor.finish_turn)
         self.dispatcher = dispatcher
         self.peer = Peer(dispatcher)

@@ -1,0 +1,114 @@
+"""Plain sends: runs of them, with one look at each.
+
+A send is plain if its header was decoded on the way in (protocol.send_command), its topic lets everything pass
+(`SendChecks.queues`), it names a queue, is no batch, and its properties are of the usual kind with a unique key among
+them. Nothing can be the matter with it but what the store finds; so it is put at once, and a run of such sends becomes
+one list, is answered by one write, and counted once. The first that is not plain ends the run, and goes to the
+`SendProcessor` like a request of any other kind. What the store refuses, and what is oneway, it answers too.
+
+Source: docs/formats.md, "Send".
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from broker.processors.send_answer import SendAnswers
+from broker.processors.send_messages import PlainSend, SendMessages, Waiting
+from broker.remoting.admission import Pool
+from broker.remoting.connection import Connection
+from broker.remoting.dispatch import RunProcessor
+from broker.remoting.latencies import Latencies
+from broker.store.message_store import MessageStore
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+
+Turn = list[tuple[Connection, list[PlainSend]]]
+
+log = logging.getLogger(__name__)
+
+
+class PlainSends:
+    """Takes sends before the SendProcessor does, and hands it those that need another answer (`answer_others`).
+
+    `queues`: see SendChecks.
+    """
+
+    def __init__(
+        self,
+        queues: dict[str, int],
+        messages: SendMessages,
+        store: MessageStore,
+        answers: SendAnswers,
+        pool: Pool,
+        latencies: Latencies,
+        answer_others: Callable[[list[Waiting], float], None],
+    ) -> None:
+        self._queues = queues
+        self._messages = messages
+        self._store = store
+        self._answers = answers
+        self._pool = pool
+        self._latencies = latencies
+        self._answer_others = answer_others
+        self._turn: Turn = []
+
+    def __repr__(self) -> str:
+        return f"<PlainSends runs={len(self._turn)}>"
+
+    def handlers(self) -> dict[RequestCode, RunProcessor]:
+        """What runs are made of."""
+        return {RequestCode.SEND_MESSAGE: self.serve, RequestCode.SEND_MESSAGE_V2: self.serve}
+
+    def serve(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
+        """Put the plain sends that stand at `at` and behind it; returns how many."""
+        queues, plain, put = self._queues, self._messages.plain, self._store.put
+        sends: list[PlainSend] = []
+        host = connection.peer_host
+        try:
+            for command in commands[at:] if at else commands:
+                sent = command.sent
+                if sent is None or not 0 <= sent.queue_id < queues.get(sent.topic, 0):
+                    break
+                send = plain(command, sent, host)
+                if send is None:
+                    break
+                put(send[1])
+                sends.append(send)
+        except Exception:
+            # The SendProcessor will meet the same with that command, and answer it.
+            log.exception("a plain send failed peer=%s code=%d", connection.peer, commands[at + len(sends)].code)
+        if sends:
+            self._turn.append((connection, sends))
+        return len(sends)
+
+    def finish_turn(self) -> None:
+        """Write what this read brought, and answer it when the store has decided."""
+        turn = self._turn
+        if not turn:
+            return
+        self._turn = []
+        self._store.commit()
+        if self._store.is_flush_behind:
+            for connection, _ in turn:
+                connection.hold_reading()
+        if self._store.is_sync:
+            self._pool.held += sum(len(sends) for _, sends in turn)
+            self._store.when_settled(partial(self._answer_flushed, turn, turn[0][0].arrived_s))
+        else:
+            self._answer_all(turn, turn[0][0].arrived_s)
+
+    def _answer_flushed(self, turn: Turn, arrived_s: float) -> None:
+        self._pool.held -= sum(len(sends) for _, sends in turn)
+        self._answer_all(turn, arrived_s)
+
+    def _answer_all(self, turn: Turn, arrived_s: float) -> None:
+        for connection, sends in turn:
+            frames, others = self._answers.stored_all(sends)
+            if frames:
+                connection.write(frames)
+                self._latencies.note(sends[0][0].code, ResponseCode.SUCCESS, arrived_s, len(sends) - len(others))
+            if others:
+                self._answer_others(
+                    [(connection, c, append, key.decode(), None) for c, append, key in others], arrived_s
+                )
