@@ -34,12 +34,14 @@ from broker import daemon
 from broker.config import LOOPBACK, EffectiveSetting, Loaded, Machine, load_broker, load_namesrv
 from broker.errors import StartError
 from broker.keys import BROKER_KEYS, NAMESRV_KEYS
+from broker.remoting.config import TlsConfig
 from broker.settings import NAMESRV_KEY, Catalogue, Given, from_environment, from_file, from_flags
 from protocol import compiled
 
 DISTRIBUTION: Final = "skylarkmq"
 LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
 FORCE_GAP_KEY: Final = "forceGap"
+TLS_FILE_KEY: Final = "tls.config.file"
 SOMEWHERE_ELSE: Final = ("192.0.2.1", 9)  # reserved for documentation; nothing is sent to it
 
 Config = TypeVar("Config")
@@ -159,8 +161,16 @@ def one_line_on_stderr(command: str) -> Iterator[None]:
 
 def gathered(config: Path | None, pairs: list[str], catalogue: Catalogue) -> list[Given]:
     """Every key that was given, weakest source first."""
-    in_file = from_file(read_file(config), str(config)) if config else ()
-    return [*in_file, *from_environment(os.environ, catalogue), *from_flags(pairs)]
+    in_file = list(from_file(read_file(config), str(config))) if config else []
+    outside = [*from_environment(os.environ, catalogue), *from_flags(pairs)]
+    return [*in_file, *in_tls_file([*in_file, *outside]), *outside]
+
+
+def in_tls_file(given: list[Given]) -> Iterator[Given]:
+    """The keys of the file that `tls.config.file` names; RocketMQ's usual one counts only if it is there."""
+    named = [Path(text) for key, text, _ in given if key == TLS_FILE_KEY]
+    path = named[-1] if named else TlsConfig().config_file
+    return from_file(read_file(path), str(path)) if named or path.is_file() else iter(())
 
 
 def read_file(path: Path) -> str:

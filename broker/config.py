@@ -23,7 +23,7 @@ import msgspec
 from broker.errors import StartError
 from broker.keys import BROKER_KEYS, NAMESRV_KEYS
 from broker.namesrv.config import NamesrvConfig
-from broker.remoting.config import RemotingConfig
+from broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
 from broker.settings import Given, Setting, Settled, settle, shown
 from broker.store.config import StoreConfig
 from protocol.message_id import encode_host
@@ -100,6 +100,8 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     broker: BrokerConfig
     listen: ListenConfig
     remoting: RemotingConfig
+    tls: TlsConfig
+    outbound_tls: OutboundTlsConfig
     pools: PoolsConfig
     store: StoreConfig
     ops: OpsConfig
@@ -111,6 +113,7 @@ class NamesrvDaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     namesrv: NamesrvConfig
     remoting: RemotingConfig
+    tls: TlsConfig
     ops: OpsConfig
 
 
@@ -141,11 +144,14 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
         broker=broker,
         listen=listen,
         remoting=RemotingConfig(**settled.of("remoting")),
+        tls=TlsConfig(**settled.of("tls")),
+        outbound_tls=OutboundTlsConfig(**settled.of("outbound_tls")),
         pools=PoolsConfig(**settled.of("pools")),
         store=store,
         ops=msgspec.structs.replace(OpsConfig(host=listen.bind_host), **settled.of("ops")),
         namesrv=None if broker.namesrv_addresses else embedded_namesrv(settled, listen, store),
     )
+    check_own_registration(config)
     return Loaded(config, effective_settings(config, BROKER_KEYS.settings, settled), settled.warnings, settled.notes)
 
 
@@ -158,6 +164,7 @@ def load_namesrv(given: Iterable[Given], machine: Machine) -> Loaded[NamesrvDaem
     config = NamesrvDaemonConfig(
         namesrv=namesrv,
         remoting=RemotingConfig(**settled.of("remoting")),
+        tls=TlsConfig(**settled.of("tls")),
         ops=msgspec.structs.replace(OpsConfig(host=namesrv.bind_address, port=0), **settled.of("ops")),
     )
     return Loaded(config, effective_settings(config, NAMESRV_KEYS.settings, settled), settled.warnings, settled.notes)
@@ -196,6 +203,17 @@ def embedded_namesrv(settled: Settled, listen: ListenConfig, store: StoreConfig)
     kv_config_path = store.store_path_root_dir / "config" / "kvConfig.json"
     defaults = NamesrvConfig(bind_address=listen.bind_host, kv_config_path=kv_config_path)
     return msgspec.structs.replace(defaults, **settled.of("namesrv"))
+
+
+def check_own_registration(config: DaemonConfig) -> None:
+    """A broker that its own name server would not let in: StartError."""
+    if config.namesrv is None:
+        return
+    if not config.outbound_tls.is_on(config.tls.mode):
+        if config.tls.mode is TlsMode.ENFORCING:
+            raise StartError("tls.enable=false: expected true, the broker's own name server is enforcing TLS")
+    elif config.tls.need_client_auth is ClientAuth.REQUIRE and config.outbound_tls.cert_path is None:
+        raise StartError("tls.client.certPath: expected, the broker's own name server requires a certificate of it")
 
 
 def effective_settings(config: Any, settings: Iterable[Setting], settled: Settled) -> list[EffectiveSetting]:

@@ -90,5 +90,11 @@ serverSocketSndBufSize serverWorkerThreads supportActingMaster unRegisterBrokerQ
 writeBufferHighWaterMark writeBufferLowWaterMark
 """
 
+# A name server opens no connections; its tls.properties may be that of a broker.
+OUTBOUND_TLS: Final = """
+tls.client.authServer tls.client.certPath tls.client.keyPassword tls.client.keyPath tls.client.trustCertPath tls.enable
+useTLS
+"""
+
 INACTIVE_IN_BROKER: Final = frozenset((THREADS + FAST_FAILURE + STORE + BROKER + REPLICATION).split())
-INACTIVE_IN_NAMESRV: Final = frozenset(NAMESRV.split())
+INACTIVE_IN_NAMESRV: Final = frozenset((NAMESRV + OUTBOUND_TLS).split())

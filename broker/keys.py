@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from broker.inactive import INACTIVE_IN_BROKER, INACTIVE_IN_NAMESRV
-from broker.settings import FLAG, Catalogue, Kind, Only, Setting, optional, pattern, several, whole, word
+from broker.remoting.config import ClientAuth, TlsMode
+from broker.settings import FLAG, Catalogue, Kind, Only, Secret, Setting, optional, pattern, several, whole, word
 from broker.store.config import FlushDiskType, parse_delay_levels
 
 QUEUE_UNIT_BYTES: Final = 20
@@ -56,6 +57,10 @@ QUEUE_SEGMENT: Final = Kind("a number of bytes, rounded up to a multiple of 20",
 DELAY_LEVELS: Final = Kind("delays with a unit, such as 1s 5s 10s 1m 2h 1d", _delay_levels)
 HOURS: Final = several(whole(0, 23, "an hour of the day"), ";")
 FLUSH_TYPE: Final = word({kind.value: kind for kind in FlushDiskType})
+FILE: Final = optional(PATH)
+SECRET: Final = optional(Kind("a text", Secret))
+TLS_MODE: Final = word({mode.value: mode for mode in TlsMode})
+CLIENT_AUTH: Final = word({need.value: need for need in ClientAuth})
 FRAME_LIMIT: Final = whole(1_024, 0xFFFFFF + 1, "bytes")
 
 
@@ -103,6 +108,32 @@ REMOTING: Final = section(
 )
 
 TRANSFER: Final = section("remoting", ("transferMsgByHeap", "transfer_by_copying", FLAG))
+
+# JVM properties there. `tls.config.file` names a file with more of them, which is read between this one and the
+# environment.
+TLS: Final = section(
+    "tls",
+    ("tls.server.mode", "mode", TLS_MODE),
+    ("tls.config.file", "config_file", PATH),
+    ("tls.test.mode.enable", "test_mode", FLAG),
+    ("tls.server.certPath", "cert_path", FILE),
+    ("tls.server.keyPath", "key_path", FILE),
+    ("tls.server.keyPassword", "key_password", SECRET),
+    ("tls.server.need.client.auth", "need_client_auth", CLIENT_AUTH),
+    ("tls.server.authClient", "auth_client", FLAG),
+    ("tls.server.trustCertPath", "trust_cert_path", FILE),
+)
+
+OUTBOUND_TLS: Final = section(
+    "outbound_tls",
+    ("tls.enable", "enable", FLAG),
+    ("useTLS", "use_tls", FLAG),
+    ("tls.client.certPath", "cert_path", FILE),
+    ("tls.client.keyPath", "key_path", FILE),
+    ("tls.client.keyPassword", "key_password", SECRET),
+    ("tls.client.authServer", "auth_server", FLAG),
+    ("tls.client.trustCertPath", "trust_cert_path", FILE),
+)
 
 POOLS: Final = section(
     "pools",
@@ -161,6 +192,7 @@ STORE: Final = section(
     ("messageDelayLevel", "message_delay_level", DELAY_LEVELS),
     ("checkCRCOnRecover", "check_crc_on_recover", FLAG),
     ("openQueueFiles", "open_queue_files", COUNT),  # ours
+    ("queueUnitsInMemory", "queue_units_in_memory", whole(0, INT_MAX, "units")),  # ours
     ("fileReservedTime", "file_reserved_time", whole(0, INT_MAX, "hours")),
     ("deleteWhen", "delete_when", HOURS),
     ("diskMaxUsedSpaceRatio", "disk_max_used_space_ratio", percent(10, 95)),
@@ -214,16 +246,18 @@ ONLY_VALUES: Final = {
     "enableDLegerCommitLog": NO_REPLICATION,
     "readOnlyCommitLogStorePaths": Only("", "a log in more than one directory is not part of this version"),
     "storeType": Only("default", "RocksDB queues are not part of this version"),
-    "useTLS": Only("false", "TLS is not part of this version"),
 }
 
 BROKER_KEYS: Final = Catalogue(
-    settings=BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV + REMOTING + TRANSFER + POOLS + STORE + OPS,
+    settings=(
+        *(BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV),
+        *(REMOTING + TRANSFER + TLS + OUTBOUND_TLS + POOLS + STORE + OPS),
+    ),
     only=ONLY_VALUES,
     inactive=INACTIVE_IN_BROKER,
 )
 NAMESRV_KEYS: Final = Catalogue(
-    settings=NAMESRV_ALONE + NAMESRV + REMOTING + OPS,
-    only={"useTLS": ONLY_VALUES["useTLS"]},
+    settings=NAMESRV_ALONE + NAMESRV + REMOTING + TLS + OPS,
+    only={},
     inactive=INACTIVE_IN_NAMESRV,
 )

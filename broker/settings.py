@@ -40,6 +40,15 @@ class Given(NamedTuple):
     where: str
 
 
+class Secret(str):
+    """A text that nobody is shown."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "Secret()"
+
+
 class Kind(NamedTuple):
     """What a value may be: `parse` raises ValueError for anything but what `expected` says."""
 
@@ -279,6 +288,8 @@ def shown(value: Any) -> str:
     """A value as one would write it into a file."""
     if value is None:
         return ""
+    if isinstance(value, Secret):
+        return "(hidden)"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Enum):

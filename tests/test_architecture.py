@@ -22,8 +22,8 @@ PROCESSORS = (*DELIVERY, "broker.delivery")
 DAEMON = (*PROCESSORS, "broker.processors", "broker.namesrv", "broker.ops")
 
 # Reading the configuration: below everything but the structs that the parts declare for themselves.
-KEYS = ("broker.errors", "broker.inactive", "broker.settings", "broker.store.config")
-CONFIG = (*KEYS, "broker.keys", "broker.remoting.config", "broker.namesrv.config", "protocol")
+KEYS = ("broker.errors", "broker.inactive", "broker.settings", "broker.store.config", "broker.remoting.config")
+CONFIG = (*KEYS, "broker.keys", "broker.namesrv.config", "protocol")
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "protocol": (),
@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.processors": PROCESSORS,
     "broker.ops": ("broker.errors", "broker.store", "broker.remoting", "broker.namesrv", "broker.metadata"),
     "broker.daemon": DAEMON,
-    "broker.cli": ("broker.errors", "broker.settings", "broker.keys", "broker.config", "broker.daemon", "protocol"),
+    "broker.cli": (*CONFIG, "broker.config", "broker.daemon"),
     "broker.store_commands": (*STORE, "broker.settings", "broker.keys", "broker.store"),
     "broker.__main__": ("broker.cli",),
     "clients": ("protocol",),

@@ -21,6 +21,7 @@ from broker.remoting.boss import RemotingServer
 from broker.remoting.config import RemotingConfig
 from broker.remoting.connection import Connection
 from broker.remoting.selector import RemotingStatistics
+from broker.remoting.tls import ServerTls
 
 FIRST_SCAN_S: Final = 0.005
 
@@ -48,13 +49,14 @@ class NameServer:
         config: NamesrvConfig,
         remoting: RemotingConfig,
         now_ms: Callable[[], int] = monotonic_ms,
+        tls: ServerTls | None = None,
     ) -> None:
         self._config = config
         self._now_ms = now_ms
         self._scan_timer: asyncio.TimerHandle | None = None
         self.routes = RouteTable[Connection](forget_unlisted_topics=config.delete_topic_with_broker_registration)
         self.kv = KVConfig(config.kv_config_path)
-        self.remoting = RemotingServer(remoting)
+        self.remoting = RemotingServer(remoting, tls)
         self.remoting.selector.on_close(self._connection_lost)
         NamesrvProcessors(config, self.routes, self.kv, now_ms).register(self.remoting.dispatcher)
 

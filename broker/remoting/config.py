@@ -19,6 +19,7 @@ class RemotingConfig(msgspec.Struct, frozen=True):
     max_idle_s: float = 120.0  # serverChannelMaxIdleTimeSeconds: silence in both directions
     peer_backlog_bytes: int = 4 * 1024 * 1024  # one slow reader
     total_backlog_bytes: int = 64 * 1024 * 1024  # all slow readers together
+    unfinished_frames_bytes: int = 48 * 1024 * 1024  # all frames that have begun to come
     transfer_by_copying: bool = False  # transferMsgByHeap, on in RocketMQ: files are read and written, never sent
 
 
@@ -62,3 +63,8 @@ class OutboundTlsConfig(msgspec.Struct, frozen=True, kw_only=True):
     key_password: str | None = None
     auth_server: bool | None = None  # whether the server's certificate is checked; default: with trust_cert_path
     trust_cert_path: Path | None = None  # PEM, who may sign servers' certificates; default: the system's authorities
+
+    def is_on(self, mode: TlsMode) -> bool:
+        """Whether they speak TLS, in a process that accepts connections in this mode."""
+        wanted = self.use_tls if self.enable is None else self.enable
+        return mode is TlsMode.ENFORCING if wanted is None else wanted

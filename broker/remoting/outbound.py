@@ -2,11 +2,13 @@
 
 They are connections like those that others open (`selector.py`), in a selector of their own: requests of the other
 side find an empty processor table and are answered 3, and stopping the server does not cut them. A connection whose
-peer owes an answer for too long is given up: the peer is stuck, or the way to it is cut and nobody was told.
+peer owes an answer for too long is given up: the peer is stuck, or the way to it is cut and nobody was told. They speak
+TLS if there is a context for it.
 """
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from typing import Final
 
@@ -14,6 +16,7 @@ from broker.remoting.config import RemotingConfig
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Dispatcher
 from broker.remoting.selector import RemotingStatistics, Selector
+from broker.remoting.tls import FollowedContext, reason_of
 from protocol.command import RemotingCommand
 
 CONNECT_TIMEOUT_S: Final = 3.0
@@ -24,7 +27,13 @@ log = logging.getLogger(__name__)
 class Outbound:
     """Addresses are texts: `10.0.0.1:9876`, `namesrv.example:9876`, `[::1]:9876`."""
 
-    def __init__(self, config: RemotingConfig, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        config: RemotingConfig,
+        tls: FollowedContext | None = None,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
+        self._tls = tls
         self._connect_timeout_s = connect_timeout_s
         self._selector = Selector(Dispatcher(), config)
         self._selector.on_close(self._lost)
@@ -57,11 +66,14 @@ class Outbound:
     async def _open(self, address: str) -> Connection:
         host, port = split_address(address)
         loop = asyncio.get_running_loop()
+        tls = None if self._tls is None else self._tls.latest()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(lambda: Connection(self._selector), host, port)
+                _, connection = await loop.create_connection(lambda: Connection(self._selector), host, port, ssl=tls)
         except TimeoutError as error:
             raise TimeoutError(f"no connection to {address} within {self._connect_timeout_s:g} s") from error
+        except ssl.SSLError as error:
+            raise OSError(f"no TLS with {address}: {reason_of(error)}") from error
         self._connections[address] = connection
         return connection
 

@@ -71,6 +71,11 @@ class FollowedContext:
     def __repr__(self) -> str:
         return f"<FollowedContext {' '.join(map(str, self._files))} reloads={self.reloads} failures={self.failures}>"
 
+    def latest(self) -> ssl.SSLContext:
+        """The context of the files as they are now, or of the last that could be used."""
+        self.follow()
+        return self.current
+
     def follow(self) -> None:
         """Read the files again if one has changed."""
         marks = self._marks()
@@ -176,8 +181,7 @@ def client_context(config: OutboundTlsConfig, mode: TlsMode) -> FollowedContext 
     Names in certificates are not compared with addresses, as RocketMQ does not: who has a certificate of a trusted
     authority is trusted.
     """
-    wanted = config.use_tls if config.enable is None else config.enable
-    if not (mode is TlsMode.ENFORCING if wanted is None else wanted):
+    if not config.is_on(mode):
         return None
     check_pair("client", config.cert_path, config.key_path)
     verifies = config.trust_cert_path is not None if config.auth_server is None else config.auth_server

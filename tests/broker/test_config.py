@@ -21,7 +21,7 @@ from broker.config import (
 from broker.errors import StartError
 from broker.keys import BROKER_KEYS, NAMESRV_KEYS
 from broker.namesrv.config import NamesrvConfig
-from broker.remoting.config import RemotingConfig
+from broker.remoting.config import OutboundTlsConfig, RemotingConfig, TlsConfig
 from broker.settings import Catalogue, bare, from_file
 from broker.store.config import FlushDiskType, StoreConfig
 from protocol.message_id import decode_host
@@ -32,6 +32,8 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "broker": BrokerConfig,
     "listen": ListenConfig,
     "remoting": RemotingConfig,
+    "tls": TlsConfig,
+    "outbound_tls": OutboundTlsConfig,
     "pools": PoolsConfig,
     "store": StoreConfig,
     "ops": OpsConfig,
