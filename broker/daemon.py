@@ -144,6 +144,8 @@ class Broker:
         ):
             for code, handler in processor.handlers().items():
                 self.server.dispatcher.register([code], handler, self.pools[pool])
+        for code, run_handler in sends.run_handlers().items():
+            self.server.dispatcher.register_run([code], run_handler, self.pools["send"])
         self.server.dispatcher.at_turn_end(sends.finish_turn)
         self.store.when_flush_caught_up(self.server.selector.release_held)
         self.server.selector.on_close(self.arrivals.forget)
