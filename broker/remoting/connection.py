@@ -22,12 +22,18 @@ from typing import Final, Protocol, cast
 from broker.remoting.config import RemotingConfig
 from broker.remoting.rounds import Rounds
 from broker.remoting.transfer import Output, Transfer
+from broker.remoting.unfinished import SMALL_PIECE, Unfinished
 from protocol.codes import Flag
 from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError
-from protocol.frame import Frame, FrameDecoder
 from protocol.message_id import encode_host
-from protocol.serialize import decode_command, encode_command
+from protocol.serialize import encode_command
+from protocol.stream import CommandDecoder
+
+STALL_S: Final = 0.01
+"""A read that took longer to serve made others wait."""
+BARE_COMMAND_BYTES: Final = 800
+"""What a deferred command keeps in memory without its body."""
 
 _RESPONSE: Final = Flag.RESPONSE
 
@@ -37,8 +43,14 @@ log = logging.getLogger(__name__)
 class Turns(Protocol):
     """What reading wants of the dispatcher."""
 
-    def dispatch(self, connection: "Connection", command: RemotingCommand) -> None:
-        """Serve one request."""
+    def dispatch_from(self, connection: "Connection", commands: list[RemotingCommand], at: int) -> int:
+        """Serve the request at `at`, and those behind it that go with it; returns where the next one stands."""
+
+    patience_s: float
+    """How long requests may have waited to be read without being asked."""
+
+    def read_late(self, waited_s: float) -> None:
+        """What comes now has waited so long; 0 ends that."""
 
     def end_turn(self) -> None:
         """Finish what was gathered during a read."""
@@ -51,7 +63,9 @@ class Shared(Protocol):
     config: RemotingConfig
     transfer: Transfer
     rounds: Rounds
+    unfinished: Unfinished
     receive_buffer: memoryview
+    deferred_bytes: int
     received_bytes: int
     protocol_errors: int
 
@@ -61,8 +75,8 @@ class Shared(Protocol):
     def closed(self, connection: "Connection") -> None:
         """A connection is gone."""
 
-    def read(self, connection: "Connection", frames: list[Frame]) -> None:
-        """Handle the frames of one read and write what came of them."""
+    def read(self, connection: "Connection", commands: list[RemotingCommand], waited_s: float) -> None:
+        """Handle what one read brought, and what has waited since, and write what came of it."""
 
     def hold(self, connection: "Connection") -> None:
         """Read no more from a connection until all are released."""
@@ -77,11 +91,15 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, selector: Shared) -> None:
         self._selector = selector
         self._loop = asyncio.get_running_loop()
-        self._decoder = FrameDecoder(selector.config.max_frame_bytes)
+        self._decoder = CommandDecoder(selector.config.max_frame_bytes)
         self._output = Output(selector.transfer, self)
         self.write = self._output.write
+        self.write_regions = self._output.write_regions
         self.flush = self._output.flush
-        self._deferred: list[Frame] = []
+        self._deferred: list[RemotingCommand] = []
+        self._deferred_s = 0.0
+        self._deferred_bytes = 0
+        self.unfinished_bytes = 0
         self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaque = 0
         self._transport: asyncio.Transport | None = None
@@ -98,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def closed(self) -> bool:
         """Whether the connection is gone or going."""
-        return self._transport is None or self._transport.is_closing()
+        return self._transport is None or self._transport.is_closing() or self._output.is_closing
 
     @property
     def backlog_bytes(self) -> int:
@@ -138,38 +156,37 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
             selector.rounds.stand_in_line(self)
         self.arrived_s = monotonic()
-        frames = self._decoder.feed(data)
-        if frames:
-            selector.read(self, frames)
+        commands = self._decoder.feed_commands(data)
+        if (pending_bytes := self._decoder.pending_bytes) >= SMALL_PIECE or self.unfinished_bytes:
+            selector.unfinished.note(self, pending_bytes, now_s, is_new=bool(commands))
+        if commands:
+            selector.read(self, commands, now_s - selector.rounds.began_s)
+            if monotonic() - self.arrived_s > STALL_S:
+                selector.rounds.stalled(now_s)
         if self._decoder.failure is not None:
             self._fail(self._decoder.failure)
 
     def eof_received(self) -> bool:
-        """The peer has said all; it gets no more answers either, as with RocketMQ."""
-        return False
+        """The peer has said all; it gets what was answered by now and nothing else, as with RocketMQ."""
+        if not self._output.is_sending:
+            return False
+        self._output.close()
+        return True
 
     def pause_writing(self) -> None:
         """Something waits to be written; the output looks how much."""
 
     def resume_writing(self) -> None:
-        """All was written: take up what waited."""
+        """The transport has written all it had."""
         self._output.taken()
-        self.active_s = self._loop.time()
-        if self.paused:
-            self.paused = False
-            deferred, self._deferred = self._deferred, []
-            if deferred:
-                self._selector.read(self, deferred)
-            if self._decoder.failure is not None:
-                self._fail(self._decoder.failure)
-            self.read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: fail what waits for its answers, forget what it was to be told."""
         self._transport = None
         self._output.lost()
-        self._deferred.clear()
+        self._take_deferred()
         self._selector.rounds.forget(self)
+        self._selector.unfinished.forget(self, self._loop.time())
         pending, self._pending = self._pending, {}
         for future in pending.values():
             if not future.done():
@@ -178,34 +195,51 @@ class Connection(asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------------------------------------------- requests
 
-    def handle(self, frames: list[Frame]) -> None:
-        """Decode and dispatch frames; those behind too much output are kept for later.
+    def handle(self, commands: list[RemotingCommand]) -> None:
+        """Dispatch what a read brought; what stands behind too much output is kept for later.
 
-        A frame that cannot be understood ends the stream, like bytes that are no frame: nothing behind it is looked at.
+        A request that cannot be understood ends the stream, like bytes that are no frame: nothing behind it is looked
+        at.
         """
         output = self._output
-        limit = self._selector.config.peer_backlog_bytes
-        dispatch = self._selector.turns.dispatch
-        for index, frame in enumerate(frames):
+        selector = self._selector
+        config = selector.config
+        is_short = selector.transfer.backlog_bytes > config.total_backlog_bytes
+        limit = 0 if is_short else config.peer_backlog_bytes
+        if self._deferred:
+            limit = -1  # nothing overtakes what waits already
+        dispatch = selector.turns.dispatch_from
+        at = 0
+        while at < len(commands):
             if output.gathered_bytes + output.backlog_bytes > limit:
-                self._defer(frames[index:])
+                self._defer(commands[at:])
                 return
+            command = commands[at]
+            if command.flag & _RESPONSE:
+                self._answered(command)
+                at += 1
+                continue
             try:
-                command = decode_command(frame)
-                if command is None:
-                    continue
-                if command.flag & _RESPONSE:
-                    self._answered(command)
-                else:
-                    dispatch(self, command)
+                at = dispatch(self, commands, at)
             except ProtocolError as error:
                 self._decoder.failure = error
                 return
 
-    def _defer(self, frames: list[Frame]) -> None:
-        """Keep frames in memory of their own until the peer has read."""
-        self._deferred += [(d, memoryview(bytes(h)), memoryview(bytes(b))) for d, h, b in frames]
+    def _defer(self, commands: list[RemotingCommand]) -> None:
+        """Keep commands in memory of their own until the peer has read."""
+        size = sum(BARE_COMMAND_BYTES + len(command.body) for command in commands)
+        if not self._deferred:
+            self._deferred_s = self._loop.time()
+        self._deferred += [command.detached() for command in commands]
+        self._deferred_bytes += size
+        self._selector.deferred_bytes += size
         self.behind()
+
+    def _take_deferred(self) -> list[RemotingCommand]:
+        deferred, self._deferred = self._deferred, []
+        self._selector.deferred_bytes -= self._deferred_bytes
+        self._deferred_bytes = 0
+        return deferred
 
     def _answered(self, command: RemotingCommand) -> None:
         future = self._pending.pop(command.opaque, None)
@@ -241,10 +275,21 @@ class Connection(asyncio.BufferedProtocol):
         self.active_s = self._loop.time()
 
     def drained(self) -> None:
-        """The peer took all at once."""
+        """The peer took all there was."""
         self.active_s = self._loop.time()
-        if self.paused:  # the transport will not say it
-            self._loop.call_soon(self.resume_writing)
+        if self.paused:
+            self._loop.call_soon(self._take_up)
+
+    def _take_up(self) -> None:
+        """Serve what waited for the peer to read, unless it is behind again."""
+        if not self.paused or self.backlog_bytes or self.closed:
+            return
+        self.paused = False
+        if deferred := self._take_deferred():
+            self._selector.read(self, deferred, self._loop.time() - self._deferred_s)
+        if self._decoder.failure is not None:
+            self._fail(self._decoder.failure)
+        self.read_on()
 
     def note_progress(self) -> None:
         """Look how much a slow peer has taken meanwhile."""
@@ -260,6 +305,16 @@ class Connection(asyncio.BufferedProtocol):
         """The hold is over; until now the peer could not show that it is alive."""
         self.active_s = self._loop.time()
         self.read_on()
+
+    def wait_for_memory(self) -> None:
+        """Read no more from this peer until there is memory for the rest of what it says."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether it is us who do not read from the peer, or do not for now."""
+        return self.paused or self._selector.is_held(self)
 
     def read_on(self) -> None:
         """Read from the peer, unless it is paused or held."""
@@ -292,10 +347,10 @@ class Connection(asyncio.BufferedProtocol):
         return self._opaque
 
     def close(self) -> None:
-        """Write what is there, then close."""
-        if self._transport is not None:
-            self.flush()
-            self._transport.close()
+        """Write what is there, then close; nothing is read meanwhile."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+            self._output.close()
 
     def abort(self) -> None:
         """Close at once."""

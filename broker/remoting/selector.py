@@ -19,6 +19,7 @@ from broker.remoting.config import RemotingConfig
 from broker.remoting.connection import Connection, Turns
 from broker.remoting.rounds import Rounds
 from broker.remoting.transfer import Transfer
+from broker.remoting.unfinished import Unfinished
 from protocol.command import RemotingCommand
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,9 @@ class Selector:
         self.config = config
         self.transfer = Transfer(config)
         self.connections: set[Connection] = set()
-        self.rounds = Rounds(lambda: False)
+        self.rounds = Rounds(self._is_memory_short)
+        self.unfinished = Unfinished(config.unfinished_frames_bytes)
+        self.deferred_bytes = 0  # requests of peers that do not read their answers
         self.receive_buffer = self.rounds.receive_buffer
         self.accepting = True
         self.received_bytes = 0
@@ -106,7 +109,12 @@ class Selector:
 
     def is_held(self, connection: Connection) -> bool:
         """Whether a connection is not to be read from."""
-        return connection in self._held
+        return connection in self._held or self.unfinished.is_waiting(connection)
+
+    def _is_memory_short(self) -> bool:
+        """Whether half of what peers may cost by not reading, or by not finishing what they say, is gone."""
+        config, unread = self.config, self.transfer.backlog_bytes + self.deferred_bytes
+        return 2 * unread > config.total_backlog_bytes or 2 * self.unfinished.bytes > config.unfinished_frames_bytes
 
     def release_held(self) -> None:
         """Read from all connections again."""
@@ -119,15 +127,20 @@ class Selector:
         """Write what the connections gathered."""
         self.transfer.flush()
 
-    def read(self, connection: Connection, commands: list[RemotingCommand]) -> None:
-        """Handle what one read brought and write what came of it."""
-        transfer = self.transfer
+    def read(self, connection: Connection, commands: list[RemotingCommand], waited_s: float = 0.0) -> None:
+        """Handle what one read brought, and what has waited since, and write what came of it."""
+        transfer, turns = self.transfer, self.turns
+        is_late = waited_s >= turns.patience_s
+        if is_late:
+            turns.read_late(waited_s)
         flush_due = transfer.begin_turn()
         try:
             connection.handle(commands)
-            self.turns.end_turn()
+            turns.end_turn()
         finally:
             transfer.end_turn(flush_due)
+            if is_late:
+                turns.read_late(0.0)
         if not flush_due:
             transfer.flush()
         else:
@@ -137,6 +150,7 @@ class Selector:
         """Close every connection that was silent for too long; `now_s` is the loop's time."""
         for connection in self.connections:
             connection.note_progress()
+        self.unfinished.step(now_s)
         limit = now_s - self.config.max_idle_s
         for connection in [c for c in self.connections - self._held if c.active_s < limit]:
             self.closed_idle += 1
