@@ -311,9 +311,6 @@ def failures(
     seeds: Iterable[int], jobs: int, of: Callable[[int], tuple[int, str]] = failure_of
 ) -> Iterator[tuple[int, str]]:
     """`of` every seed, in any order."""
-    if jobs <= 1:
-        yield from map(of, seeds)
-        return
     with multiprocessing.Pool(jobs, maxtasksperchild=20) as pool:  # a cut process leaves descriptors behind
         yield from pool.imap_unordered(of, seeds, chunksize=50)
 
