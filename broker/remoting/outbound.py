@@ -72,7 +72,7 @@ class Outbound:
                 _, connection = await loop.create_connection(lambda: Connection(self._selector), host, port, ssl=tls)
         except TimeoutError as error:
             raise TimeoutError(f"no connection to {address} within {self._connect_timeout_s:g} s") from error
-        except ssl.SSLError as error:
+        except (ssl.SSLError, ConnectionResetError) as error:  # the latter from who knows no TLS
             raise OSError(f"no TLS with {address}: {reason_of(error)}") from error
         self._connections[address] = connection
         return connection

@@ -88,6 +88,28 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert refusal(tmp_path, "-c", "b.conf").startswith("mqbroker: cannot read b.conf: 'utf-8' codec")
 
 
+def test_tls_settings_may_stand_in_their_own_file(tmp_path: Path) -> None:
+    """tls.config.file wins over broker.conf, and flags win over it; one that is named must be there."""
+    (tmp_path / "b.conf").write_text("tls.config.file=tls.properties\ntls.server.mode=disabled\ntls.enable=false\n")
+    assert refusal(tmp_path, "-c", "b.conf", "-p") == "mqbroker: cannot read tls.properties: No such file or directory"
+    (tmp_path / "tls.properties").write_text(
+        "tls.server.mode=permissive\ntls.enable=true\ntls.server.keyPassword=xyz\n"
+    )
+    done = run(tmp_path, "-c", "b.conf", "--set", "tls.enable=false", "-p")
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+    assert rows["tls.server.mode"] == ["permissive", "tls.properties:1"]
+    assert rows["tls.enable"] == ["false", "--set"]
+    assert "xyz" not in done.stdout
+
+
+def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None:
+    """One line names the setting and the file."""
+    settings = ("--set", "tls.server.certPath=none.pem", "--set", "tls.server.keyPath=none.key")
+    line = refusal(tmp_path, *on_free_ports(), *settings)
+    assert line.startswith("mqbroker: tls.server.certPath")
+    assert "none.pem" in line
+
+
 @pytest.mark.parametrize("key", ["listenPort", "embeddedNamesrvPort", "metricsPromExporterPort"])
 def test_a_port_in_use_stops_the_start(tmp_path: Path, key: str) -> None:
     """One line names the port, whichever of the three it is."""

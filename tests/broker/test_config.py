@@ -21,7 +21,7 @@ from broker.config import (
 from broker.errors import StartError
 from broker.keys import BROKER_KEYS, NAMESRV_KEYS
 from broker.namesrv.config import NamesrvConfig
-from broker.remoting.config import OutboundTlsConfig, RemotingConfig, TlsConfig
+from broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
 from broker.settings import Catalogue, bare, from_file
 from broker.store.config import FlushDiskType, StoreConfig
 from protocol.message_id import decode_host
@@ -183,6 +183,59 @@ def test_what_is_in_effect_is_listed_with_its_origin() -> None:
     assert rows["flushDiskType"] == ("ASYNC_FLUSH", "default")
     assert "embeddedNamesrvPort" in rows
     assert "embeddedNamesrvPort" not in effective(broker("namesrvAddr=ns1:9876"))
+
+
+def test_tls_is_permissive_without_a_word() -> None:
+    """RocketMQ's default: both kinds of clients are served, what we open ourselves is plain."""
+    config = broker().config
+    assert config.tls == TlsConfig(mode=TlsMode.PERMISSIVE)
+    assert not config.outbound_tls.is_on(config.tls.mode)
+
+
+def test_tls_settings_reach_their_fields() -> None:
+    """RocketMQ's names, with dots; a path that is empty is none."""
+    config = broker(
+        "tls.server.mode=enforcing\ntls.server.certPath=/c.pem\ntls.server.keyPath=/c.key\ntls.server.trustCertPath=\n"
+        "tls.server.need.client.auth=optional\ntls.test.mode.enable=false\ntls.client.authServer=true\nuseTLS=true"
+    ).config
+    assert (config.tls.mode, config.tls.need_client_auth) == (TlsMode.ENFORCING, ClientAuth.OPTIONAL)
+    assert (config.tls.cert_path, config.tls.key_path, config.tls.trust_cert_path) == (
+        Path("/c.pem"),
+        Path("/c.key"),
+        None,
+    )
+    assert config.tls.test_mode is False
+    assert (config.outbound_tls.auth_server, config.outbound_tls.use_tls) == (True, True)
+
+
+def test_a_password_is_shown_to_nobody() -> None:
+    """-p tells that there is one, and where it was given."""
+    loaded = broker("tls.server.keyPassword=geheim")
+    assert loaded.config.tls.key_password == "geheim"
+    assert effective(loaded)["tls.server.keyPassword"] == ("(hidden)", "b.conf:1")
+    assert "geheim" not in repr(loaded)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("tls.server.mode=enforcing\ntls.enable=false", "tls.enable=false: expected true"),
+        ("tls.server.mode=enforcing\ntls.server.need.client.auth=require", "tls.client.certPath: expected"),
+    ],
+)
+def test_a_broker_must_be_let_in_by_its_own_name_server(text: str, reason: str) -> None:
+    """What would never register does not start; with name servers elsewhere it is their affair."""
+    with pytest.raises(StartError, match=reason):
+        broker(text)
+    assert broker(text + "\nnamesrvAddr=ns1:9876").config.namesrv is None
+
+
+def test_a_name_server_reads_past_what_is_said_of_outbound_tls() -> None:
+    """One tls.properties may serve both daemons."""
+    loaded = namesrv("tls.server.mode=disabled\ntls.enable=true\ntls.client.certPath=/c.pem")
+    assert loaded.config.tls.mode is TlsMode.DISABLED
+    assert loaded.warnings == []
+    assert len(loaded.notes) == 2
 
 
 def test_a_name_server_listens_on_all_addresses_without_health_pages() -> None:

@@ -2,12 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import msgspec
 import pytest
 
-from broker.remoting.config import RemotingConfig
+from broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
 from broker.remoting.outbound import Outbound, split_address
+from broker.remoting.tls import ServerTls, client_context
 from protocol.command import RemotingCommand
+from tests.harness.certificates import Certificates
+from tests.harness.echo_server import ECHO, EchoServer
 from tests.harness.fake_server import FakeServer
 from tests.harness.raw import frame
 
@@ -158,3 +163,64 @@ def test_no_addresses_are_refused(address: str) -> None:
     """What cannot be connected to is named."""
     with pytest.raises(ValueError, match="host:port"):
         split_address(address)
+
+
+# ---------------------------------------------------------------------------------------------------------------- TLS
+
+
+async def answer_over_tls(config: OutboundTlsConfig, tls: ServerTls) -> bytes:
+    """What a server answers that speaks TLS like this."""
+    outbound = Outbound(RemotingConfig(), client_context(config, TlsMode.PERMISSIVE))
+    try:
+        async with EchoServer(tls=tls) as server:
+            echo = RemotingCommand.request(ECHO, body=b"hello")
+            return bytes((await outbound.invoke(f"127.0.0.1:{server.port}", echo, SECONDS)).body)
+    finally:
+        await outbound.stop()
+
+
+async def test_connections_of_ours_may_speak_tls(tmp_path: Path) -> None:
+    """To whom they are told to trust, or to anybody; with a certificate of our own where one is asked for."""
+    made = Certificates(tmp_path)
+    server, ours = made.issue("server"), made.issue("ours")
+    tls = ServerTls(
+        TlsConfig(
+            mode=TlsMode.ENFORCING,
+            cert_path=server.cert,
+            key_path=server.key,
+            need_client_auth=ClientAuth.REQUIRE,
+            trust_cert_path=made.authority.cert,
+        )
+    )
+    config = OutboundTlsConfig(enable=True, cert_path=ours.cert, key_path=ours.key)
+    for trust in (made.authority.cert, None):
+        assert await answer_over_tls(msgspec.structs.replace(config, trust_cert_path=trust), tls) == b"hello"
+    assert tls.established == 2
+    with pytest.raises(OSError, match=r"connection|no TLS"):
+        await answer_over_tls(OutboundTlsConfig(enable=True), tls)
+
+
+async def test_a_server_that_is_not_trusted_is_told_by_name(tmp_path: Path) -> None:
+    """The error says with whom and why, and is an OSError like every other failure to connect."""
+    trust = Certificates(tmp_path).authority.cert
+    with pytest.raises(OSError, match=r"no TLS with 127\.0\.0\.1:\d+: certificate refused: self-signed"):
+        await answer_over_tls(OutboundTlsConfig(enable=True, trust_cert_path=trust), ServerTls(TlsConfig()))
+
+
+async def test_a_server_that_speaks_no_tls_is_an_error() -> None:
+    """It closes the connection, or answers something else."""
+    with pytest.raises(OSError, match=r"no TLS with .*: ConnectionResetError"):
+        await answer_over_tls(OutboundTlsConfig(enable=True), ServerTls(TlsConfig(mode=TlsMode.DISABLED)))
+
+
+async def test_a_new_certificate_of_ours_is_shown_from_the_next_connection_on(tmp_path: Path) -> None:
+    """Files are looked at whenever a connection is opened."""
+    made = Certificates(tmp_path)
+    ours = made.issue("ours")
+    context = client_context(OutboundTlsConfig(enable=True, cert_path=ours.cert, key_path=ours.key), TlsMode.PERMISSIVE)
+    assert context is not None
+    before = context.latest()
+    assert context.latest() is before
+    made.issue("ours")
+    assert context.latest() is not before
+    assert context.reloads == 1
