@@ -33,6 +33,9 @@ from broker.namesrv.config import NamesrvConfig
 from broker.namesrv.registration import Registrar, RegistrationTiming
 from broker.namesrv.server import NameServer
 from broker.ops.health import Check, HealthServer
+from broker.ops.loop_lag import LoopLag
+from broker.ops.metrics import Identity, Observed, scrape_of
+from broker.ops.metrics_page import MetricsPage
 from broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor
 from broker.processors.admin.topic import TopicProcessor
 from broker.processors.client_manage import ClientManageConfig, ClientManageProcessor
@@ -48,6 +51,7 @@ from broker.processors.stored_properties import PropertyCompletion
 from broker.remoting.admission import Pool, PoolStatistics
 from broker.remoting.boss import RemotingServer
 from broker.remoting.outbound import Outbound
+from broker.remoting.tls import ServerTls, client_context
 from broker.store.config import parse_delay_levels
 from broker.store.errors import StoreError
 from broker.store.message_store import MessageStore
@@ -74,7 +78,7 @@ async def serve(config: DaemonConfig, stop: asyncio.Event) -> None:
 
 async def serve_namesrv(config: NamesrvDaemonConfig, stop: asyncio.Event) -> None:
     """Run a name server alone until `stop` is set. StartError if it cannot start."""
-    name_server = NameServer(config.namesrv, config.remoting)
+    name_server = NameServer(config.namesrv, config.remoting, tls=ServerTls(config.tls))
     async with AsyncExitStack() as running:
         if config.ops.port:
             await start_health(HealthServer(config.ops.host, config.ops.port, {}), running)
@@ -93,7 +97,8 @@ class Broker:
         self._savers: dict[str, Saver] = {}
         self._timer: asyncio.TimerHandle | None = None
         broker = config.broker
-        self.server = RemotingServer(config.remoting)
+        self.tls = ServerTls(config.tls)
+        self.server = RemotingServer(config.remoting, self.tls)
         self.topics = TopicTable(topics_config(config), wall_ms)
         self.groups = SubscriptionGroups(
             GroupsConfig(auto_create_subscription_group=broker.auto_create_subscription_group), wall_ms
@@ -105,8 +110,10 @@ class Broker:
         self.pools = {name: Pool(name, capacity) for name, capacity in msgspec.structs.asdict(config.pools).items()}
         self.arrivals = Arrivals(asyncio.get_running_loop(), self.pools["pull"])
         self.store = MessageStore(config.store, wall_ms, self.arrivals.arrived)
-        self.outbound = Outbound(config.remoting)
-        self.name_server = None if config.namesrv is None else NameServer(config.namesrv, config.remoting)
+        self.outbound = Outbound(config.remoting, client_context(config.outbound_tls, config.tls.mode))
+        self.name_server = None
+        if config.namesrv is not None:
+            self.name_server = NameServer(config.namesrv, config.remoting, tls=self.tls)
         self.registrar = Registrar(
             self.outbound,
             broker.namesrv_addresses if config.namesrv is None else (embedded_address(config.namesrv),),
@@ -115,6 +122,7 @@ class Broker:
             RegistrationTiming.every(broker.register_name_server_period),
         )
         self.traffic = Traffic(self._counters)
+        self.loop_lag = LoopLag(asyncio.get_running_loop())
         self._wire()
 
     def __repr__(self) -> str:
@@ -130,6 +138,7 @@ class Broker:
             self.topics,
             steady_ms,
         )
+        self.runtime = self._runtime_processor()
         sends = self._send_processor()
         offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
         topics = TopicProcessor(self.topics, self.offsets, self.store, self._topics_saved, self.registrar.register_now)
@@ -140,7 +149,7 @@ class Broker:
             ("client_manage", self.clients),
             ("consumer_manage", offsets),
             ("admin", topics),
-            ("admin", self._runtime_processor()),
+            ("admin", self.runtime),
         ):
             for code, handler in processor.handlers().items():
                 self.server.dispatcher.register([code], handler, self.pools[pool])
@@ -212,7 +221,8 @@ class Broker:
         )
         async with AsyncExitStack() as running:
             if config.ops.port:
-                await start_health(HealthServer(config.ops.host, config.ops.port, self.checks()), running)
+                page = self._metrics_page()
+                await start_health(HealthServer(config.ops.host, config.ops.port, self.checks(), page), running)
             self._open_store(running)
             self._open_tables(running)
             await listen(self.server.start, listen_config.bind_host, listen_config.port, "listenPort")
@@ -226,6 +236,8 @@ class Broker:
             running.push_async_callback(self.registrar.stop)
             self._step()
             running.callback(self._stop_stepping)
+            self.loop_lag.start()
+            running.callback(self.loop_lag.stop)
             await self.registrar.register_now()
             self._running = running.pop_all()
         gc.collect()
@@ -293,6 +305,37 @@ class Broker:
 
     def _pool_statistics(self) -> list[PoolStatistics]:
         return [pool.statistics() for pool in self.pools.values()]
+
+    def _metrics_page(self) -> MetricsPage | None:
+        """What /metrics answers; None: it is turned off."""
+        config = self._config
+        if config.ops.metrics_exporter_type == "DISABLE":
+            return None
+        address = address_text(config.listen.advertised_host, config.listen.port)
+        broker = config.broker
+        identity = Identity(
+            cluster=broker.broker_cluster_name, name=broker.broker_name, address=address, boot_ms=self.runtime.boot_ms
+        )
+        observed = Observed(
+            server=self.server,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            sessions=self.sessions,
+            store=self.store,
+            store_path=config.store.store_path_root_dir,
+            deliveries=self.pulls.deliveries,
+            traffic=self.traffic,
+            arrivals=self.arrivals,
+            loop_lag=self.loop_lag,
+            permission=broker.broker_permission,
+            pools=self._pool_statistics,
+            checks=self.checks(),
+            runtime=self.runtime.table,
+            heartbeats=lambda: self.clients.statistics().heartbeats,
+            now_ms=wall_ms,
+        )
+        return MetricsPage(scrape_of(config.ops, identity, observed))
 
     # --------------------------------------------------------------------------------------------------------- health
 
