@@ -80,18 +80,47 @@ class PoolsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Requests of a kind that may wait for their answers; more are refused with SYSTEM_BUSY."""
 
     send: int = 10_000
-    pull: int = 100_000
+    pull: int = 100_000  # parked ones of both kinds among them
+    lite_pull: int = 100_000
     query: int = 20_000
     client_manage: int = 1_000_000
+    heartbeat: int = 50_000
     consumer_manage: int = 1_000_000
     admin: int = 10_000
 
 
+class WaitsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How long requests of a pool may wait before they are looked at, ms; older ones are refused with SYSTEM_BUSY."""
+
+    send: int = 200
+    pull: int = 5_000
+    lite_pull: int = 5_000
+    heartbeat: int = 31_000
+    admin: int = 5_000
+
+
+class FastFailureConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for all pools."""
+
+    broker_fast_failure_enable: bool = True  # without, requests wait as long as it takes
+    os_page_cache_busy_time_out_mills: int = 1_000  # sends that a write has held up so long hear of that
+    thread_pool_queue_max_bytes: int = 64 << 20  # memory of one pool's requests that wait (ours)
+
+
 class OpsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The health pages."""
+    """Health pages and metrics."""
 
     host: str
     port: int = 5557  # 0: none, as in `mqnamesrv`, of which several may stand on a machine
+    metrics_exporter_type: str = "PROM"  # DISABLE takes /metrics away; RocketMQ's other values do the same as PROM
+    metrics_label: str = ""  # more labels of native metrics, name:value,name:value
+    metrics_otel_cardinality_limit: int = 50_000  # series of one metric; those beyond are told as one
+    enable_connection_metrics: bool = True
+    enable_lag_and_dlq_metrics: bool = True
+    enable_message_store_metrics: bool = True
+    enable_remoting_metrics: bool = True
+    enable_request_metrics: bool = True
+    enable_stats_metrics: bool = True
 
 
 class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +132,8 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsConfig
     outbound_tls: OutboundTlsConfig
     pools: PoolsConfig
+    waits: WaitsConfig
+    fast_failure: FastFailureConfig
     store: StoreConfig
     ops: OpsConfig
     namesrv: NamesrvConfig | None  # the one in this process
@@ -147,6 +178,8 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
         tls=TlsConfig(**settled.of("tls")),
         outbound_tls=OutboundTlsConfig(**settled.of("outbound_tls")),
         pools=PoolsConfig(**settled.of("pools")),
+        waits=WaitsConfig(**settled.of("waits")),
+        fast_failure=FastFailureConfig(**settled.of("fast_failure")),
         store=store,
         ops=msgspec.structs.replace(OpsConfig(host=listen.bind_host), **settled.of("ops")),
         namesrv=None if broker.namesrv_addresses else embedded_namesrv(settled, listen, store),

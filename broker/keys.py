@@ -9,7 +9,20 @@ from typing import Final
 
 from broker.inactive import INACTIVE_IN_BROKER, INACTIVE_IN_NAMESRV
 from broker.remoting.config import ClientAuth, TlsMode
-from broker.settings import FLAG, Catalogue, Kind, Only, Secret, Setting, optional, pattern, several, whole, word
+from broker.settings import (
+    FLAG,
+    Catalogue,
+    Kind,
+    Only,
+    Secret,
+    Setting,
+    choice,
+    optional,
+    pattern,
+    several,
+    whole,
+    word,
+)
 from broker.store.config import FlushDiskType, parse_delay_levels
 
 QUEUE_UNIT_BYTES: Final = 20
@@ -54,6 +67,7 @@ MASTER: Final = Kind("0, a master: replication is not part of this version", wor
 PERMISSION: Final = word({"2": 2, "4": 4, "6": 6, "0": 0})
 LEAST_PAGES: Final = whole(0, INT_MAX, "pages of 4096 bytes")
 QUEUE_SEGMENT: Final = Kind("a number of bytes, rounded up to a multiple of 20", _queue_segment_bytes)
+LABELS: Final = pattern("name:value,name:value", r"(?:[A-Za-z_]\w*:[^,:]+(?:,[A-Za-z_]\w*:[^,:]+)*)?")
 DELAY_LEVELS: Final = Kind("delays with a unit, such as 1s 5s 10s 1m 2h 1d", _delay_levels)
 HOURS: Final = several(whole(0, 23, "an hour of the day"), ";")
 FLUSH_TYPE: Final = word({kind.value: kind for kind in FlushDiskType})
@@ -105,6 +119,7 @@ REMOTING: Final = section(
     ("serverChannelMaxIdleTimeSeconds", "max_idle_s", S),
     ("channelWriteBufferMaxBytes", "peer_backlog_bytes", BYTES),  # ours
     ("serverWriteBufferMaxBytes", "total_backlog_bytes", BYTES),  # ours
+    ("serverUnfinishedFramesMaxBytes", "unfinished_frames_bytes", BYTES),  # ours
 )
 
 TRANSFER: Final = section("remoting", ("transferMsgByHeap", "transfer_by_copying", FLAG))
@@ -139,10 +154,28 @@ POOLS: Final = section(
     "pools",
     ("sendThreadPoolQueueCapacity", "send", COUNT),
     ("pullThreadPoolQueueCapacity", "pull", COUNT),
+    ("litePullThreadPoolQueueCapacity", "lite_pull", COUNT),
     ("queryThreadPoolQueueCapacity", "query", COUNT),
     ("clientManagerThreadPoolQueueCapacity", "client_manage", COUNT),
+    ("heartbeatThreadPoolQueueCapacity", "heartbeat", COUNT),
     ("consumerManagerThreadPoolQueueCapacity", "consumer_manage", COUNT),
     ("adminBrokerThreadPoolQueueCapacity", "admin", COUNT),
+)
+
+WAITS: Final = section(
+    "waits",
+    ("waitTimeMillsInSendQueue", "send", MS),
+    ("waitTimeMillsInPullQueue", "pull", MS),
+    ("waitTimeMillsInLitePullQueue", "lite_pull", MS),
+    ("waitTimeMillsInHeartbeatQueue", "heartbeat", MS),
+    ("waitTimeMillsInAdminBrokerQueue", "admin", MS),
+)
+
+FAST_FAILURE: Final = section(
+    "fast_failure",
+    ("brokerFastFailureEnable", "broker_fast_failure_enable", FLAG),
+    ("osPageCacheBusyTimeOutMills", "os_page_cache_busy_time_out_mills", MS),
+    ("threadPoolQueueMaxBytes", "thread_pool_queue_max_bytes", BYTES),  # ours
 )
 
 STORE: Final = section(
@@ -214,6 +247,19 @@ OPS: Final = section(
     ("metricsPromExporterHost", "host", optional(HOST)),
 )
 
+METRICS: Final = section(
+    "ops",
+    ("metricsExporterType", "metrics_exporter_type", choice("PROM", "DISABLE", "OTLP_GRPC", "LOG")),
+    ("metricsLabel", "metrics_label", LABELS),
+    ("metricsOtelCardinalityLimit", "metrics_otel_cardinality_limit", COUNT),
+    ("enableConnectionMetrics", "enable_connection_metrics", FLAG),
+    ("enableLagAndDlqMetrics", "enable_lag_and_dlq_metrics", FLAG),
+    ("enableMessageStoreMetrics", "enable_message_store_metrics", FLAG),
+    ("enableRemotingMetrics", "enable_remoting_metrics", FLAG),
+    ("enableRequestMetrics", "enable_request_metrics", FLAG),
+    ("enableStatsMetrics", "enable_stats_metrics", FLAG),
+)
+
 NAMESRV: Final = section(
     "namesrv",
     ("kvConfigPath", "kv_config_path", PATH),
@@ -251,7 +297,7 @@ ONLY_VALUES: Final = {
 BROKER_KEYS: Final = Catalogue(
     settings=(
         *(BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV),
-        *(REMOTING + TRANSFER + TLS + OUTBOUND_TLS + POOLS + STORE + OPS),
+        *(REMOTING + TRANSFER + TLS + OUTBOUND_TLS + POOLS + WAITS + FAST_FAILURE + STORE + OPS + METRICS),
     ),
     only=ONLY_VALUES,
     inactive=INACTIVE_IN_BROKER,

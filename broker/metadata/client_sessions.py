@@ -120,6 +120,10 @@ class ClientSessions:
         """Every consumer group that has members."""
         return self._consumers.values()
 
+    def producer_groups(self) -> Iterable[str]:
+        """Every producer group that has members."""
+        return self._producers.keys()
+
     def producers(self, group: str) -> Mapping[Connection, ClientMember]:
         """The group's members; empty if it has none."""
         return self._producers.get(group, {})

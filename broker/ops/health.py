@@ -1,4 +1,4 @@
-"""Health pages over HTTP: /healthz says that the process lives, /readyz that it can do its work.
+"""Pages over HTTP: /healthz says that the process lives, /readyz that it can do its work, /metrics how it goes.
 
 /healthz    200 whenever the event loop gets round to answering; it asks nothing, so that a full disk or a lost name
             server never makes a supervisor restart a daemon for which a restart is no cure
@@ -8,6 +8,7 @@
 
 The pages live in the daemon's own loop and are served by uvicorn on a socket that is bound here, so that a port in use
 is told before anything else starts. A check is a plain callable: None means fine, a text says what is wrong.
+What /metrics says is another module's business (`metrics_page.py`).
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from broker.errors import StartError
 
@@ -47,10 +49,11 @@ class HealthStatistics(msgspec.Struct, frozen=True):
 class HealthServer:
     """The pages on one address."""
 
-    def __init__(self, host: str, port: int, checks: Mapping[str, Check]) -> None:
+    def __init__(self, host: str, port: int, checks: Mapping[str, Check], metrics: ASGIApp | None = None) -> None:
         self._host = host
         self._port = port
         self._checks = checks
+        self._metrics = metrics
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -67,7 +70,7 @@ class HealthServer:
         self._port = listener.getsockname()[1]
         self._server = _Server(
             uvicorn.Config(
-                application(self._checks),
+                application(self._checks, self._metrics),
                 http="h11",
                 ws="none",
                 lifespan="off",
@@ -92,8 +95,8 @@ class HealthServer:
         self._serving = None
 
 
-def application(checks: Mapping[str, Check]) -> Starlette:
-    """The pages as an ASGI application."""
+def application(checks: Mapping[str, Check], metrics: ASGIApp | None = None) -> Starlette:
+    """The pages as an ASGI application; without `metrics` there is no such page."""
 
     async def healthz(_request: Request) -> Response:
         return as_json({"alive": True}, 200)
@@ -103,7 +106,10 @@ def application(checks: Mapping[str, Check]) -> Starlette:
         ready = all(answer == FINE for answer in answers.values())
         return as_json({"ready": ready, "checks": answers}, 200 if ready else 503)
 
-    return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)])
+    routes = [Route("/healthz", healthz), Route("/readyz", readyz)]
+    if metrics is not None:
+        routes.append(Route("/metrics", metrics, methods=["GET"]))
+    return Starlette(routes=routes)
 
 
 def as_json(body: Mapping[str, object], status: int) -> Response:

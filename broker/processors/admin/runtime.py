@@ -58,6 +58,7 @@ class RuntimeProcessor:
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
+        self.boot_ms = config.boot_ms
         self._store = store
         self._traffic = traffic
         self._pools = pools

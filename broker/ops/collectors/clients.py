@@ -1,0 +1,52 @@
+"""Who is connected: members of groups, by language and version, both from tables of known ones."""
+
+from collections import Counter
+from typing import Final
+
+from broker.metadata.client_sessions import ClientMember, ClientSessions, ConsumerGroup
+from broker.ops.collectors.topics import is_system_group
+from broker.ops.steps import Steps, Value
+from broker.ops.versions import version_name
+from protocol.bodies.enums import ConsumeType
+from protocol.codes import LanguageCode
+
+MODES: Final = {
+    ConsumeType.CONSUME_PASSIVELY: "push",
+    ConsumeType.CONSUME_ACTIVELY: "pull",
+    ConsumeType.CONSUME_POP: "pop",
+}
+
+
+class ClientCollector:
+    """Metrics of client sessions."""
+
+    def __init__(self, sessions: ClientSessions) -> None:
+        self._sessions = sessions
+
+    def __repr__(self) -> str:
+        return f"<ClientCollector {self._sessions!r}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        channels: dict[object, tuple[str, str]] = {}
+        for name in list(self._sessions.producer_groups()):
+            members = self._sessions.producers(name)
+            yield Value("rocketmq_producer_count", (name,), len(members))
+            channels.update((connection, kind_of(member)) for connection, member in members.items())
+        for kind, count in Counter(channels.values()).items():
+            yield Value("rocketmq_producer_connections", kind, count)
+        for group in list(self._sessions.consumer_groups()):
+            yield from self._consumers(group)
+
+    def _consumers(self, group: ConsumerGroup) -> Steps:
+        yield Value("rocketmq_group_count", ("", "", group.name), len(group.members))
+        mode, is_system = MODES[group.consume_type], is_system_group(group.name)
+        for (language, version), count in Counter(map(kind_of, list(group.members.values()))).items():
+            labels = (group.name, language, version, mode, is_system)
+            yield Value("rocketmq_consumer_connections", labels, count)
+
+
+def kind_of(member: ClientMember) -> tuple[str, str]:
+    """Language and version of a member, as labels."""
+    language = member.language if member.language in LanguageCode.__members__ else LanguageCode.OTHER.name
+    return language.lower(), version_name(member.version)

@@ -1,0 +1,179 @@
+"""How far each group is behind the topics that it consumes.
+
+A pair of topic and group is told by RocketMQ's native names while the group has members that subscribe to the topic, by
+the exporter's for as long as it has committed offsets. Both are of one walk over the queues: what is behind is
+counted from the queue's end, and the age of a message is read from the record that an offset points at. Such reads
+may be cold, and are kept until the next scrape: an offset that has not moved costs none.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Final
+
+import msgspec
+
+from broker.metadata.client_sessions import ClientSessions
+from broker.metadata.consumer_offsets import SEPARATOR, ConsumerOffsetTable
+from broker.metadata.topics import TopicTable
+from broker.ops.collectors.topics import is_system_group, truth
+from broker.ops.steps import Step, Steps, Value, patiently
+from broker.store.message_store import MessageStore
+from protocol.bodies.topic import TopicConfig
+from protocol.codes import DLQ_PREFIX, RETRY_PREFIX
+
+BROADCASTING: Final = "0"
+CLUSTERING: Final = "1"
+
+Place = tuple[str, int, int]
+"""Topic, queue id and queue offset of a message."""
+
+
+class Standing(msgspec.Struct):
+    """Where a group stands in a topic: messages over all queues, and store times (Unix ms; None: nothing is there)."""
+
+    committed: int = 0
+    lag: int = 0
+    inflight: int = 0
+    ready: int = 0
+    oldest_ms: int | None = None
+    oldest_ready_ms: int | None = None
+
+
+class GroupCollector:
+    """Metrics of groups within topics. `now_ms` gives Unix time."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        sessions: ClientSessions,
+        offsets: ConsumerOffsetTable,
+        store: MessageStore,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._topics = topics
+        self._sessions = sessions
+        self._offsets = offsets
+        self._store = store
+        self._now_ms = now_ms
+        self._times: dict[Place, int] = {}
+        self._next_times: dict[Place, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<GroupCollector times={len(self._times)}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        self._next_times = {}
+        for name, group, is_subscribed, has_offsets in list(self._pairs()):
+            topic = self._topics.find(name)
+            if topic is None:
+                continue
+            standing = Standing()
+            yield from self._stand(standing, topic, group)
+            if is_subscribed and not name.startswith(RETRY_PREFIX):
+                yield from self._native(standing, topic, group)
+            if has_offsets and not name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                yield from self._exported(standing, name, group)
+        yield from self._of_own_topics()
+        self._times = self._next_times
+
+    def _pairs(self) -> Iterator[tuple[str, str, bool, bool]]:
+        """Topic, group, whether members of the group subscribe to it, whether it has committed offsets."""
+        committed = self._offsets.table()
+        for group in self._sessions.consumer_groups():
+            for topic in group.subscriptions:
+                yield topic, group.name, True, topic + SEPARATOR + group.name in committed
+        for key in committed:
+            topic, _, name = key.rpartition(SEPARATOR)
+            members = self._sessions.consumer_group(name)
+            if members is None or topic not in members.subscriptions:
+                yield topic, name, False, True
+
+    # -------------------------------------------------------------------------------------------------------- standing
+
+    def _stand(self, standing: Standing, topic: TopicConfig, group: str) -> Steps:
+        """Add up a group's queues of a topic; a queue without a committed offset has nothing behind."""
+        name, offsets = topic.topic_name, self._offsets
+        for queue_id in range(topic.read_queue_nums):
+            committed = offsets.committed(group, name, queue_id)
+            end = self._store.max_offset(name, queue_id)
+            if committed is None or end is None:
+                continue
+            pulled = max(offsets.pulled(group, name, queue_id) or 0, committed)
+            standing.committed += committed
+            standing.lag += max(end - committed, 0)
+            standing.inflight += pulled - committed
+            standing.ready += max(end - pulled, 0)
+            if committed < end:
+                time_ms = yield from self._time_of((name, queue_id, committed))
+                standing.oldest_ms = earlier(standing.oldest_ms, time_ms)
+            if pulled < end:
+                time_ms = yield from self._time_of((name, queue_id, pulled))
+                standing.oldest_ready_ms = earlier(standing.oldest_ready_ms, time_ms)
+            yield None
+
+    def _time_of(self, place: Place) -> Generator[Step, None, int | None]:
+        """When the message at that place, or the first behind it that still is there, was stored; None: unknown."""
+        known = self._times.get(place)
+        if known is None:
+            known = yield from patiently(lambda: self._read_time(*place))
+        if known is not None:
+            self._next_times[place] = known
+        return known
+
+    def _read_time(self, topic: str, queue_id: int, offset: int) -> int | None:
+        first = self._store.min_offset(topic, queue_id) or 0
+        return self._store.store_time_at(topic, queue_id, max(offset, first))
+
+    # ---------------------------------------------------------------------------------------------------------- values
+
+    def _native(self, standing: Standing, topic: TopicConfig, group: str) -> Steps:
+        name = topic.topic_name
+        is_system = self._topics.is_system(name)
+        labels = (group, name, "false", truth(is_system) if is_system else is_system_group(group))
+        yield Value("rocketmq_consumer_lag_messages", labels, standing.lag)
+        yield Value("rocketmq_consumer_inflight_messages", labels, standing.inflight)
+        yield Value("rocketmq_consumer_ready_messages", labels, standing.ready)
+        yield Value("rocketmq_consumer_lag_latency_milliseconds", labels, self._age_ms(standing.oldest_ms))
+        yield Value("rocketmq_consumer_queueing_latency_milliseconds", labels, self._age_ms(standing.oldest_ready_ms))
+
+    def _exported(self, standing: Standing, topic: str, group: str) -> Steps:
+        online, model = self._members(group)
+        yield Value("rocketmq_consumer_offset", (topic, group), standing.committed)
+        yield Value("rocketmq_group_diff", (group, topic, online, model), standing.lag)
+        if model == CLUSTERING:
+            age_ms = self._age_ms(standing.oldest_ms)
+            yield Value("rocketmq_group_get_latency_by_storetime", (topic, group), age_ms)
+
+    def _of_own_topics(self) -> Steps:
+        """What waits in the retry topics and dead letters of groups; one that committed nothing has all before it."""
+        for topic in list(self._topics):
+            name = topic.topic_name
+            for prefix, metric in (
+                (RETRY_PREFIX, "rocketmq_group_retrydiff"),
+                (DLQ_PREFIX, "rocketmq_group_dlqdiff"),
+            ):
+                if name.startswith(prefix):
+                    group = name.removeprefix(prefix)
+                    behind = sum(self._behind(name, group, queue_id) for queue_id in range(topic.read_queue_nums))
+                    yield Value(metric, (group, name, *self._members(group)), behind)
+
+    def _behind(self, topic: str, group: str, queue_id: int) -> int:
+        end = self._store.max_offset(topic, queue_id) or 0
+        return max(end - (self._offsets.committed(group, topic, queue_id) or 0), 0)
+
+    def _members(self, group: str) -> tuple[str, str]:
+        """How many members a group has, and its model's ordinal; a group without any counts as clustering."""
+        members = self._sessions.consumer_group(group)
+        if members is None:
+            return "0", CLUSTERING
+        return str(len(members.members)), BROADCASTING if members.is_broadcast else CLUSTERING
+
+    def _age_ms(self, stored_ms: int | None) -> int:
+        return max(self._now_ms() - stored_ms, 0) if stored_ms is not None else 0
+
+
+def earlier(known_ms: int | None, time_ms: int | None) -> int | None:
+    """The earlier of two times, of which either may be unknown."""
+    if known_ms is None or time_ms is None:
+        return time_ms if known_ms is None else known_ms
+    return min(known_ms, time_ms)

@@ -1,0 +1,85 @@
+"""Requests: how long they take, how many wait in each pool, who was refused, and what connections carry."""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from broker.ops.collectors.topics import truth
+from broker.ops.steps import Steps, Value
+from broker.remoting.admission import PoolStatistics
+from broker.remoting.boss import RemotingServer
+from broker.remoting.latencies import UNKNOWN_CODE, Outcome
+from protocol.codes import RequestCode, ResponseCode
+
+PROCESSORS: Final = {
+    "send": "send",
+    "pull": "pull",
+    "query": "query_message",
+    "client_manage": "client_manager",
+    "consumer_manage": "consumer_manager",
+    "admin": "admin",
+}
+"""What RocketMQ calls the pools."""
+REFUSALS: Final = {"requests": "rejected_by_requests", "bytes": "rejected_by_bytes", "wait": "rejected_by_wait"}
+"""Reasons to refuse a request, with the counts of a pool's statistics."""
+WAYS: Final = ("copied", "sent", "cold_sent", "cold_read")
+"""Ways to write, as the statistics of transfers call them."""
+REQUEST_NAMES: Final[dict[int, str]] = {code: code.name.lower() for code in RequestCode} | {UNKNOWN_CODE: "unknown"}
+RESPONSE_NAMES: Final[dict[int, str]] = {code: code.name.lower() for code in ResponseCode}
+
+
+class RequestCollector:
+    """Metrics of the remoting layer. `pools` gives the statistics of all pools."""
+
+    def __init__(self, server: RemotingServer, pools: Callable[[], Iterable[PoolStatistics]]) -> None:
+        self._server = server
+        self._pools = pools
+
+    def __repr__(self) -> str:
+        return f"<RequestCollector {self._server!r}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        for outcome, row in list(self._server.dispatcher.latencies.rows.items()):
+            yield Value("rocketmq_rpc_latency_milliseconds", labels_of(Outcome(*outcome)), row)
+        for pool in self._pools():
+            yield from self._pool(pool)
+        yield from self._connections()
+        yield from self._transfers()
+
+    def _pool(self, pool: PoolStatistics) -> Steps:
+        labels = (pool.name,)
+        processor = PROCESSORS.get(pool.name)
+        if processor is not None:
+            yield Value("rocketmq_processor_watermark", (processor,), pool.held)
+        yield Value("skylark_pool_held", labels, pool.held)
+        yield Value("skylark_pool_capacity", labels, pool.capacity)
+        yield Value("skylark_pool_held_bytes", labels, pool.bytes)
+        for reason, field in REFUSALS.items():
+            yield Value("skylark_pool_refused_total", (pool.name, reason), getattr(pool, field))
+
+    def _connections(self) -> Steps:
+        now = self._server.selector.statistics()
+        yield Value("skylark_connections", (), now.connections)
+        yield Value("skylark_connections_paused", (), now.paused)
+        yield Value("skylark_connections_accepted_total", (), now.accepted)
+        yield Value("skylark_connections_refused_total", (), now.refused)
+        yield Value("skylark_connections_idle_closed_total", (), now.closed_idle)
+        yield Value("skylark_protocol_errors_total", (), now.protocol_errors)
+        yield Value("skylark_received_bytes_total", (), now.received_bytes)
+        yield Value("skylark_sent_bytes_total", (), now.sent_bytes)
+        yield Value("skylark_backlog_bytes", (), now.backlog_bytes)
+
+    def _transfers(self) -> Steps:
+        figures = msgspec.structs.asdict(self._server.selector.transfer.statistics())
+        for way in WAYS:
+            yield Value("skylark_transfer_calls_total", (way,), figures[f"{way}_calls"])
+            yield Value("skylark_transfer_bytes_total", (way,), figures[f"{way}_bytes"])
+
+
+def labels_of(outcome: Outcome) -> tuple[str, str, str, str]:
+    """The labels of a row of latencies; codes without a name are told as numbers."""
+    request = REQUEST_NAMES.get(outcome.request_code, str(outcome.request_code))
+    response = RESPONSE_NAMES.get(outcome.response_code, str(outcome.response_code))
+    return request, response, truth(outcome.was_parked), "oneway" if outcome.was_oneway else "success"

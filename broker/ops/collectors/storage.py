@@ -1,0 +1,55 @@
+"""The store: how far the disk and consumers are behind, how full it is, what was found damaged or cold."""
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from broker.ops.steps import Steps, Value
+from broker.store.message_store import MessageStore, MessageStoreStatistics
+from broker.store.store_reader import StoreReaderStatistics
+
+OUTCOMES: Final = ("cold", "fetched", "waited")
+
+
+class StorageCollector:
+    """Metrics of one store."""
+
+    def __init__(self, store: MessageStore, path: Path) -> None:
+        self._store = store
+        self._path = path
+
+    def __repr__(self) -> str:
+        return f"<StorageCollector {self._store!r}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        now = self._store.statistics()
+        yield Value("rocketmq_storage_flush_behind_bytes", (), now.flush_lag)
+        yield Value("rocketmq_storage_dispatch_behind_bytes", (), now.dispatch_lag)
+        yield from self._log(now)
+        yield from self._reader(now.reader)
+        if now.index is not None:
+            yield Value("skylark_store_index_keys_total", (), now.index.keys)
+        yield from self._disk(now)
+
+    def _log(self, now: MessageStoreStatistics) -> Steps:
+        yield Value("skylark_store_writable", (), int(now.is_writable))
+        yield Value("skylark_store_failed_batches_total", (), now.log.failed_batches)
+        yield Value("skylark_store_syncs_total", (), now.flusher.syncs)
+        yield Value("skylark_store_waiting_for_flush", (), now.waiting_for_flush)
+        yield Value("skylark_store_commit_behind_bytes", (), now.commit_lag)
+        yield Value("skylark_store_queues", (), now.queues)
+        yield Value("skylark_store_segments_deleted_total", (), now.cleaner.deleted)
+
+    def _reader(self, now: StoreReaderStatistics) -> Steps:
+        for outcome in OUTCOMES:
+            yield Value("skylark_store_cold_reads_total", (outcome,), getattr(now.cold, outcome))
+        yield Value("skylark_store_records_checked_total", (), now.checks.checked)
+        yield Value("skylark_store_records_damaged_total", (), now.checks.damaged)
+
+    def _disk(self, now: MessageStoreStatistics) -> Steps:
+        usage = now.cleaner.usage
+        if usage is not None:
+            for directory in ("log", "queues", "index"):
+                yield Value("skylark_store_disk_used_ratio", (directory,), getattr(usage, directory) / 100)
+        yield Value("rocketmq_storage_size_bytes", (), shutil.disk_usage(self._path).used)

@@ -1,0 +1,107 @@
+"""What came into topics and what was delivered of them, as totals and as rates over the last minute.
+
+System topics are told too, marked as such. Retry topics and dead letters are told as what they are to their groups.
+"""
+
+from collections.abc import Callable
+
+from broker.delivery.deliveries import Deliveries
+from broker.metadata.subscription_groups import SubscriptionGroups
+from broker.metadata.topics import TopicTable
+from broker.ops.rates import Rates
+from broker.ops.steps import Steps, Value
+from broker.store.message_store import MessageStore
+from broker.store.topic_traffic import TopicTraffic
+from protocol.codes import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
+
+
+class TopicCollector:
+    """Metrics of topics, and of groups within them. `now_s` is a steady clock."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: SubscriptionGroups,
+        store: MessageStore,
+        deliveries: Deliveries,
+        now_s: Callable[[], float],
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._store = store
+        self._deliveries = deliveries
+        self._now_s = now_s
+        self._rates = Rates(now_s())
+
+    def __repr__(self) -> str:
+        return f"<TopicCollector {self._topics!r}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        self._rates.begin(self._now_s())
+        traffic = self._store.traffic()
+        for topic in list(self._topics):
+            name = topic.topic_name
+            came = traffic.get(name)
+            if name.startswith(RETRY_PREFIX):
+                yield from self._retries(name, topic.write_queue_nums, came)
+            elif name.startswith(DLQ_PREFIX):
+                yield from self._dead_letters(name, topic.write_queue_nums, came)
+            elif came is not None:
+                yield from self._arrived(name, topic.write_queue_nums, came)
+        yield from self._delivered()
+
+    def _arrived(self, name: str, queues: int, came: TopicTraffic) -> Steps:
+        is_system = truth(self._topics.is_system(name))
+        for kind, sizes in came.by_kind().items():
+            labels = (name, kind, is_system)
+            yield Value("rocketmq_messages_in_total", labels, sizes.count)
+            yield Value("rocketmq_throughput_in_total", labels, sizes.total)
+            yield Value("rocketmq_message_size", labels, sizes)
+        rate = self._rates.per_second
+        yield Value("rocketmq_producer_tps", (name,), rate(("in", name), came.sizes.count))
+        yield Value("rocketmq_producer_message_size", (name,), rate(("bytes in", name), came.sizes.total))
+        yield Value("rocketmq_producer_offset", (name,), self._end_of(name, queues))
+
+    def _retries(self, name: str, queues: int, came: TopicTraffic | None) -> Steps:
+        yield Value("rocketmq_topic_retry_offset", (name,), self._end_of(name, queues))
+        group = name.removeprefix(RETRY_PREFIX)
+        count = came.sizes.count if came is not None else 0
+        yield Value("rocketmq_send_back_nums", (name, group), self._rates.growth(("in", name), count))
+
+    def _dead_letters(self, name: str, queues: int, came: TopicTraffic | None) -> Steps:
+        group = name.removeprefix(DLQ_PREFIX)
+        yield Value("rocketmq_topic_dlq_offset", (group,), self._end_of(name, queues))
+        if came is not None:
+            labels = (group, RETRY_PREFIX + group, is_system_group(group))
+            yield Value("rocketmq_send_to_dlq_messages_total", labels, came.sizes.count)
+
+    def _end_of(self, topic: str, queues: int) -> int:
+        """The sum of the ends of its queues."""
+        max_offset = self._store.max_offset
+        return sum(max_offset(topic, queue_id) or 0 for queue_id in range(queues))
+
+    def _delivered(self) -> Steps:
+        rate = self._rates.per_second
+        for topic, rows in list(self._deliveries.table().items()):
+            is_system = self._topics.is_system(topic)
+            for group, row in list(rows.items()):
+                if self._groups.find(group) is None:
+                    continue
+                labels = (topic, group, truth(is_system) if is_system else is_system_group(group))
+                if not topic.startswith(RETRY_PREFIX):
+                    yield Value("rocketmq_messages_out_total", labels, row.messages)
+                    yield Value("rocketmq_throughput_out_total", labels, row.bytes)
+                yield Value("rocketmq_consumer_tps", (topic, group), rate(("out", topic, group), row.messages))
+                size = rate(("bytes out", topic, group), row.bytes)
+                yield Value("rocketmq_consumer_message_size", (topic, group), size)
+
+
+def is_system_group(group: str) -> str:
+    """The label `is_system` of a group."""
+    return truth(group.startswith(SYSTEM_GROUP_PREFIX))
+
+
+def truth(value: object) -> str:
+    """A label that says yes or no."""
+    return "true" if value else "false"

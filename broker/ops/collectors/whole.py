@@ -1,0 +1,103 @@
+"""The broker as a whole: its checks, its tables, its traffic, and the runtime information turned into numbers."""
+
+from collections.abc import Callable, Mapping
+
+from broker.delivery.arrivals import Arrivals
+from broker.delivery.traffic import Traffic
+from broker.metadata.consumer_offsets import ConsumerOffsetTable
+from broker.metadata.subscription_groups import SubscriptionGroups
+from broker.metadata.topics import TopicTable
+from broker.ops.health import Check
+from broker.ops.loop_lag import LoopLag
+from broker.ops.runtime_names import RUNTIME_NAMES
+from broker.ops.steps import Steps, Value, patiently
+
+_LAST_MINUTE = 1  # of the windows over which traffic is told
+
+
+class TableCollector:
+    """Metrics of topic, group and offset tables, and of what may be done with the broker."""
+
+    def __init__(
+        self, topics: TopicTable, groups: SubscriptionGroups, offsets: ConsumerOffsetTable, permission: int
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._permission = permission
+
+    def __repr__(self) -> str:
+        return f"<TableCollector {self._topics!r}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        yield Value("rocketmq_broker_permission", (), self._permission)
+        yield Value("rocketmq_topic_number", (), self._topics.statistics().topics)
+        yield Value("rocketmq_consumer_group_number", (), self._groups.statistics().groups)
+        yield Value("skylark_offset_commits_total", (), self._offsets.statistics().commits)
+
+
+class TrafficCollector:
+    """Metrics of all messages together, and of pulls that wait."""
+
+    def __init__(self, traffic: Traffic, arrivals: Arrivals, lag: LoopLag, heartbeats: Callable[[], int]) -> None:
+        self._traffic = traffic
+        self._arrivals = arrivals
+        self._lag = lag
+        self._heartbeats = heartbeats
+
+    def __repr__(self) -> str:
+        return f"<TrafficCollector {self._traffic!r}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        counters, per_second = self._traffic.statistics(), self._traffic.per_second
+        yield Value("rocketmq_broker_tps", (), per_second(lambda counters: counters.puts)[_LAST_MINUTE])
+        yield Value("rocketmq_broker_qps", (), per_second(lambda counters: counters.delivered)[_LAST_MINUTE])
+        yield Value("skylark_pulls_total", ("true",), counters.found)
+        yield Value("skylark_pulls_total", ("false",), counters.missed)
+        waiting = self._arrivals.statistics()
+        yield Value("skylark_parked_pulls", (), waiting.parked)
+        yield Value("skylark_woken_pulls_total", (), waiting.woken)
+        yield Value("skylark_expired_pulls_total", (), waiting.expired)
+        yield Value("skylark_heartbeats_total", (), self._heartbeats())
+        yield Value("skylark_loop_lag_seconds", (), self._lag.seconds)
+
+
+class CheckCollector:
+    """The checks of /readyz as metrics."""
+
+    def __init__(self, checks: Mapping[str, Check]) -> None:
+        self._checks = checks
+
+    def __repr__(self) -> str:
+        return f"<CheckCollector {list(self._checks)}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        for name, check in self._checks.items():
+            yield Value("skylark_check", (name,), int(check() is None))
+
+
+class RuntimeCollector:
+    """Runtime information as numbers. `table` is what request 28 answers with, `now_ms` gives Unix time."""
+
+    def __init__(self, table: Callable[[], Mapping[str, str]], now_ms: Callable[[], int]) -> None:
+        self._table = table
+        self._now_ms = now_ms
+
+    def __repr__(self) -> str:
+        return f"<RuntimeCollector {len(RUNTIME_NAMES)} names>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        table = yield from patiently(self._table)
+        if table is None:
+            return
+        for name in RUNTIME_NAMES:
+            value = name.value(table)
+            if value is not None:
+                yield Value(name.metric, (), value)
+        earliest_ms = int(table["earliestMessageTimeStamp"])
+        age_ms = max(self._now_ms() - earliest_ms, 0) if earliest_ms >= 0 else 0
+        yield Value("rocketmq_storage_message_reserve_time_milliseconds", (), age_ms)

@@ -1,0 +1,130 @@
+"""Putting the metrics together: which collectors there are, what labels they share, which are switched off."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+from broker.config import OpsConfig
+from broker.delivery.arrivals import Arrivals
+from broker.delivery.deliveries import Deliveries
+from broker.delivery.traffic import Traffic
+from broker.metadata.client_sessions import ClientSessions
+from broker.metadata.consumer_offsets import ConsumerOffsetTable
+from broker.metadata.subscription_groups import SubscriptionGroups
+from broker.metadata.topics import TopicTable
+from broker.ops.catalogue import CATALOGUE, Switch
+from broker.ops.collectors.clients import ClientCollector
+from broker.ops.collectors.groups import GroupCollector
+from broker.ops.collectors.requests import RequestCollector
+from broker.ops.collectors.storage import StorageCollector
+from broker.ops.collectors.topics import TopicCollector
+from broker.ops.collectors.whole import CheckCollector, RuntimeCollector, TableCollector, TrafficCollector
+from broker.ops.health import Check
+from broker.ops.loop_lag import LoopLag
+from broker.ops.scrape import Scrape
+from broker.ops.steps import Collector
+from broker.remoting.admission import PoolStatistics
+from broker.remoting.boss import RemotingServer
+from broker.store.cold_reads import ColdRead
+from broker.store.message_store import MessageStore
+from protocol.codes import VERSION, VERSION_NAME
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the broker is, as its labels say."""
+
+    cluster: str
+    name: str
+    address: str  # ip:port, as it is advertised
+    boot_ms: int  # Unix time of the start
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts whose statistics are told. `now_ms` gives Unix time, `runtime` the runtime information."""
+
+    server: RemotingServer
+    topics: TopicTable
+    groups: SubscriptionGroups
+    offsets: ConsumerOffsetTable
+    sessions: ClientSessions
+    store: MessageStore
+    store_path: Path
+    deliveries: Deliveries
+    traffic: Traffic
+    arrivals: Arrivals
+    loop_lag: LoopLag
+    permission: int
+    pools: Callable[[], Iterable[PoolStatistics]]
+    checks: Mapping[str, Check]
+    runtime: Callable[[], Mapping[str, str]]
+    heartbeats: Callable[[], int]
+    now_ms: Callable[[], int]
+
+
+def scrape_of(config: OpsConfig, identity: Identity, parts: Observed) -> Scrape:
+    """The scrape of a broker."""
+
+    async def fetch(cold: ColdRead) -> None:
+        await parts.store.fetch(cold)
+
+    registry = CollectorRegistry()
+    GCCollector(registry)
+    return Scrape(
+        collectors_of(parts),
+        constants_of(identity),
+        dict(pair.split(":", 1) for pair in filter(None, config.metrics_label.split(","))),
+        limit=config.metrics_otel_cardinality_limit,
+        hidden=hidden_by(config),
+        library=(ProcessCollector(registry=None), PlatformCollector(registry=None), registry),
+        fetch=fetch,
+    )
+
+
+def collectors_of(parts: Observed) -> list[Collector]:
+    """Every collector."""
+    return [
+        CheckCollector(parts.checks),
+        TableCollector(parts.topics, parts.groups, parts.offsets, parts.permission),
+        TrafficCollector(parts.traffic, parts.arrivals, parts.loop_lag, parts.heartbeats),
+        StorageCollector(parts.store, parts.store_path),
+        RuntimeCollector(parts.runtime, parts.now_ms),
+        RequestCollector(parts.server, parts.pools),
+        ClientCollector(parts.sessions),
+        TopicCollector(parts.topics, parts.groups, parts.store, parts.deliveries, time.monotonic),
+        GroupCollector(parts.topics, parts.sessions, parts.offsets, parts.store, parts.now_ms),
+    ]
+
+
+def constants_of(identity: Identity) -> dict[str, str]:
+    """The values of labels that are the same in all series."""
+    return {
+        "cluster": identity.cluster,
+        "node_type": "broker",
+        "node_id": identity.name,
+        "storage_type": "local",
+        "storage_medium": "disk",
+        "protocol_type": "remoting",
+        "brokerIP": identity.address,
+        "broker": identity.name,
+        "brokerHost": identity.name,
+        "des": VERSION_NAME,
+        "boottime": str(identity.boot_ms),
+        "broker_version": str(VERSION),
+    }
+
+
+def hidden_by(config: OpsConfig) -> frozenset[str]:
+    """Metrics that an operator has switched off."""
+    is_on = {
+        Switch.ALWAYS: True,
+        Switch.CONNECTION: config.enable_connection_metrics,
+        Switch.LAG_AND_DLQ: config.enable_lag_and_dlq_metrics,
+        Switch.MESSAGE_STORE: config.enable_message_store_metrics,
+        Switch.REMOTING: config.enable_remoting_metrics,
+        Switch.REQUEST: config.enable_request_metrics,
+        Switch.STATS: config.enable_stats_metrics,
+    }
+    return frozenset(row.name for row in CATALOGUE.values() if not is_on[row.switch])

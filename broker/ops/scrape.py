@@ -1,0 +1,258 @@
+"""A scrape: all values, gathered and written down without holding the event loop.
+
+    collectors ─▶ steps ─▶ Gathered (by metric, folded beyond the limit) ─▶ pieces of text
+
+Both halves are done in slices: once SLICE_S are used up, the loop may do what else is due. Text is made by
+prometheus_client's encoders, which know both formats, a few samples at a time. A collector that fails loses the metrics
+that it has not told yet, and is counted; the scrape goes on without them.
+
+A metric has at most `limit` series. What comes beyond is told as one, with `__overflow__` for every label that tells
+series apart: their sum, or the largest where a sum means nothing. Who was there first keeps a series of his own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from time import perf_counter
+from typing import Final
+
+import msgspec
+from prometheus_client import Metric
+from prometheus_client.registry import Collector as LibraryCollector
+from prometheus_client.utils import floatToGoString
+
+from broker.buckets import Buckets
+from broker.ops.catalogue import CATALOGUE, NATIVE, Kind, Row
+from broker.ops.steps import Collector, Value
+from broker.store.cold_reads import ColdRead
+
+SLICE_S: Final = 0.0005
+PIECE_SAMPLES: Final = 32
+MOST_FETCHES: Final = 256
+OVERFLOW: Final = "__overflow__"
+TOTAL: Final = "_total"
+
+Encode = Callable[[LibraryCollector], bytes]
+Labels = dict[str, str]
+Series = dict[tuple[str, ...], float | Buckets]
+
+log = logging.getLogger(__name__)
+
+
+class ScrapeStatistics(msgspec.Struct, frozen=True):
+    """The last scrape; `failures` and `folded` (by metric) are totals since the start."""
+
+    samples: int
+    seconds: float
+    hold_seconds: float
+    failures: int
+    folded: Mapping[str, int]
+
+
+class Slices:
+    """Time that one task has used since it last let go of the loop; `longest_s` of all that it has used at once."""
+
+    def __init__(self) -> None:
+        self._began = perf_counter()
+        self.longest_s = 0.0
+
+    def is_over(self) -> bool:
+        """Whether it is time to let go."""
+        return perf_counter() - self._began > SLICE_S
+
+    async def wait(self, what: Awaitable[object]) -> None:
+        """Let go of the loop until `what` is done."""
+        self.longest_s = max(self.longest_s, perf_counter() - self._began)
+        await what
+        self._began = perf_counter()
+
+
+class Scrape:
+    """All collectors of one broker. `constants` are the values of labels that scopes name, `extra` metricsLabel's."""
+
+    def __init__(
+        self,
+        collectors: Sequence[Collector],
+        constants: Mapping[str, str],
+        extra: Mapping[str, str],
+        *,
+        limit: int,
+        hidden: frozenset[str] = frozenset(),
+        library: Iterable[LibraryCollector] = (),
+        fetch: Callable[[ColdRead], Awaitable[None]],
+    ) -> None:
+        self._collectors = (*collectors, self._own_values)
+        self._library = tuple(library)
+        self._limit = limit
+        self._hidden = hidden
+        self._fetch = fetch
+        self._constants = {
+            row.name: {name: constants[name] for name in row.scope.value} | dict(extra if row.scope in NATIVE else {})
+            for row in CATALOGUE.values()
+        }
+        self._folded: dict[str, int] = {}
+        self._failures = 0
+        self._last = (0, 0.0, 0.0)
+
+    def __repr__(self) -> str:
+        return f"<Scrape collectors={len(self._collectors)} samples={self._last[0]}>"
+
+    def statistics(self) -> ScrapeStatistics:
+        """The figures now."""
+        return ScrapeStatistics(*self._last, self._failures, dict(self._folded))
+
+    async def pieces(self, encode: Encode, pack: Callable[[bytes], bytes] = bytes) -> list[bytes]:
+        """The whole text, in pieces, each as `pack` made it."""
+        began, slices = perf_counter(), Slices()
+        gathered = await self._gather(slices)
+        pieces: list[bytes] = []
+        samples = 0
+        for text, count in self._texts(gathered, encode):
+            pieces.append(pack(text))
+            samples += count
+            if slices.is_over():
+                await slices.wait(asyncio.sleep(0))
+        await slices.wait(asyncio.sleep(0))
+        self._last = (samples, perf_counter() - began, slices.longest_s)
+        return pieces
+
+    # ---------------------------------------------------------------------------------------------------------- gather
+
+    async def _gather(self, slices: Slices) -> "Gathered":
+        gathered = Gathered(self._limit)
+        for collector in self._collectors:
+            try:
+                await self._run(collector, gathered, slices)
+            except Exception:
+                self._failures += 1
+                log.exception("metrics left out collector=%r", collector)
+        for name, count in gathered.folded.items():
+            self._folded[name] = self._folded.get(name, 0) + count
+        return gathered
+
+    async def _run(self, collector: Collector, gathered: "Gathered", slices: Slices) -> None:
+        fetches = 0
+        for step in collector():
+            if isinstance(step, ColdRead):
+                fetches += 1
+                if fetches <= MOST_FETCHES:
+                    await slices.wait(self._fetch(step))
+            elif step is not None and step.name not in self._hidden:
+                gathered.add(step)
+            if slices.is_over():
+                await slices.wait(asyncio.sleep(0))
+
+    def _own_values(self) -> Iterator[Value]:
+        samples, seconds, hold_seconds = self._last
+        yield Value("skylark_scrape_samples", (), samples)
+        yield Value("skylark_scrape_seconds", (), seconds)
+        yield Value("skylark_scrape_hold_seconds", (), hold_seconds)
+        yield Value("skylark_scrape_failures_total", (), self._failures)
+        for name, count in list(self._folded.items()):
+            yield Value("skylark_scrape_folded_total", (name,), count)
+
+    # ------------------------------------------------------------------------------------------------------------ text
+
+    def _texts(self, gathered: "Gathered", encode: Encode) -> Iterator[tuple[bytes, int]]:
+        """Pieces of text with the numbers of their samples."""
+        end = encode(Told())
+        for name, row in CATALOGUE.items():
+            series = gathered.series.get(name)
+            if series is None:
+                continue
+            head = encode(Told(empty_metric(row))).removesuffix(end)
+            yield head, 0
+            for metric in pieces_of(row, self._constants[name], series):
+                text = encode(Told(metric))
+                yield text[len(head) : len(text) - len(end)], len(metric.samples)
+        for collector in self._library:
+            metrics = tuple(collector.collect())
+            yield encode(Told(*metrics)).removesuffix(end), sum(len(metric.samples) for metric in metrics)
+        yield end, 0
+
+
+class Gathered:
+    """The series of each metric, by their labels; `folded`: how many of them had to be told as one."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.series: dict[str, Series] = {}
+        self.folded: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<Gathered metrics={len(self.series)}>"
+
+    def add(self, value: Value) -> None:
+        """Keep a value; a histogram's are copied, since they are of this moment."""
+        name, labels, amount = value
+        series = self.series.get(name)
+        if series is None:
+            series = self.series[name] = {}
+        if isinstance(amount, Buckets):
+            amount = amount.plus(())
+        if len(series) < self._limit or not labels:
+            series[labels] = amount
+        else:
+            self.folded[name] = self.folded.get(name, 0) + 1
+            labels = (OVERFLOW,) * len(labels)
+            known = series.get(labels)
+            series[labels] = amount if known is None else folded(CATALOGUE[name], known, amount)
+
+
+def folded(row: Row, known: float | Buckets, amount: float | Buckets) -> float | Buckets:
+    """Two series as one."""
+    if isinstance(known, Buckets) and isinstance(amount, Buckets):
+        return known.plus((amount,))
+    assert not isinstance(known, Buckets)
+    assert not isinstance(amount, Buckets)
+    return max(known, amount) if row.is_peak else known + amount
+
+
+class Told(LibraryCollector):
+    """Metrics as an encoder wants to be given them."""
+
+    def __init__(self, *metrics: Metric) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics."""
+        return self._metrics
+
+
+def empty_metric(row: Row) -> Metric:
+    """A metric without samples."""
+    return Metric(row.name.removesuffix(TOTAL) if row.kind is Kind.COUNTER else row.name, row.help, row.kind.value)
+
+
+def pieces_of(row: Row, constants: Labels, series: Series) -> Iterator[Metric]:
+    """A metric's samples, some at a time; the samples of one histogram stay together."""
+    metric = empty_metric(row)
+    for values, amount in series.items():
+        labels = constants | dict(zip(row.labels, values, strict=True))
+        if isinstance(amount, Buckets):
+            add_histogram(metric, labels, amount)
+        else:
+            metric.add_sample(row.name, labels, amount)
+        if len(metric.samples) >= PIECE_SAMPLES:
+            yield metric
+            metric = empty_metric(row)
+    if metric.samples:
+        yield metric
+
+
+@cache
+def bound_text(bound: float) -> str:
+    """A bound as the label `le` has it."""
+    text: str = floatToGoString(bound)  # type: ignore[no-untyped-call]  # the library has no type for it
+    return text
+
+
+def add_histogram(metric: Metric, labels: Labels, buckets: Buckets) -> None:
+    """The samples of one histogram: counts up to each bound, of all, and the sum."""
+    count = 0
+    for bound, more in zip((*buckets.bounds, float("inf")), buckets.counts, strict=True):
+        count += more
+        metric.add_sample(metric.name + "_bucket", labels | {"le": bound_text(bound)}, count)
+    metric.add_sample(metric.name + "_count", labels, count)
+    metric.add_sample(metric.name + "_sum", labels, buckets.total)
