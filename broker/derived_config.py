@@ -1,0 +1,55 @@
+"""What parts are given that follows from several sections of the configuration: who the broker is, in every form."""
+
+from broker.config import LOOPBACK, DaemonConfig, is_wildcard
+from broker.metadata.topics import TopicsConfig
+from broker.namesrv.config import NamesrvConfig
+from broker.ops.metrics import Identity
+from broker.store.config import parse_delay_levels
+from protocol.headers.namesrv import RegisterBrokerHeader
+
+
+def topics_config(config: DaemonConfig) -> TopicsConfig:
+    """The topic table's part of the configuration."""
+    broker = config.broker
+    return TopicsConfig(
+        cluster_name=broker.broker_cluster_name,
+        broker_name=broker.broker_name,
+        broker_permission=broker.broker_permission,
+        default_topic_queue_nums=broker.default_topic_queue_nums,
+        auto_create_topic_enable=broker.auto_create_topic_enable,
+        delay_levels=len(parse_delay_levels(config.store.message_delay_level)),
+    )
+
+
+def registration_of(config: DaemonConfig) -> RegisterBrokerHeader:
+    """What name servers are told of the broker itself."""
+    host, port = config.listen.advertised_host, config.listen.port
+    return RegisterBrokerHeader(
+        broker_name=config.broker.broker_name,
+        broker_addr=address_text(host, port),
+        cluster_name=config.broker.broker_cluster_name,
+        ha_server_addr=address_text(host, port + 1),
+        broker_id=config.broker.broker_id,
+        compressed=False,
+    )
+
+
+def embedded_address(namesrv: NamesrvConfig) -> str:
+    """Where the broker reaches the name server in its own process."""
+    host = namesrv.bind_address
+    return address_text(LOOPBACK if is_wildcard(host) else host, namesrv.listen_port)
+
+
+def address_text(host: str, port: int) -> str:
+    """`host:port`, an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def identity_of(config: DaemonConfig, boot_ms: int) -> Identity:
+    """Who the broker is, as the labels of its metrics say."""
+    return Identity(
+        cluster=config.broker.broker_cluster_name,
+        name=config.broker.broker_name,
+        address=address_text(config.listen.advertised_host, config.listen.port),
+        boot_ms=boot_ms,
+    )
