@@ -15,7 +15,7 @@ from clients.group_member import ConsumeFrom
 from clients.producer import Producer, SendResult, SendStatus
 from clients.pull_consumer import PullConsumer
 from clients.push_consumer import PushConsumer
-from clients.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from clients.settings import ClientSettings, ConsumerSettings, ProducerSettings, TlsSettings
 from protocol.bodies.message_queue import MessageQueue
 from protocol.message import Message, MessageExt
 
@@ -41,4 +41,5 @@ __all__ = [
     "RequestTimeout",
     "SendResult",
     "SendStatus",
+    "TlsSettings",
 ]

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 import time
 from typing import Protocol, Self
 
@@ -24,7 +25,8 @@ from clients.connection import Connection, ConnectionStatistics, Handler
 from clients.connections import Connections
 from clients.errors import BrokerError, ClientClosed, ClientError, RequestTimeout
 from clients.routes import NameServers, Routes
-from clients.settings import ClientSettings
+from clients.settings import ClientSettings, TlsSettings
+from clients.tls import tls_context
 from protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -64,8 +66,9 @@ class Client:
         self.ip = local_ip()
         self.client_id = f"{self.ip}@{os.getpid()}#{time.time_ns()}"
         handlers: dict[int, Handler] = {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._group_changed}
-        self._name_server_connections = Connections(self.settings, {})
-        self.brokers = Connections(self.settings, handlers, self._greet)
+        tls = tls_context(self.settings.tls)
+        self._name_server_connections = Connections(self.settings, {}, tls=tls)
+        self.brokers = Connections(self.settings, handlers, self._greet, tls)
         name_servers = NameServers(namesrv, self._name_server_connections, self.settings.request_timeout_s)
         self.routes = Routes(name_servers)
         self._producer_groups: list[str] = []
@@ -205,14 +208,18 @@ class Client:
         )
 
 
-def client_of(namesrv: str | None, client: Client | None) -> tuple[Client, bool]:
+def client_of(
+    namesrv: str | None, client: Client | None, tls: TlsSettings | ssl.SSLContext | None = None
+) -> tuple[Client, bool]:
     """The client to use, and whether it is the caller's own."""
     if (namesrv is None) == (client is None):
         raise ValueError("give either namesrv='host:port' or client=...")
     if client is not None:
+        if tls is not None:
+            raise ValueError("tls=... goes with namesrv=...; a client has its own in ClientSettings")
         return client, False
     assert namesrv is not None
-    return Client(namesrv), True
+    return Client(namesrv, ClientSettings(tls=tls)), True
 
 
 def local_ip() -> str:

@@ -8,6 +8,7 @@ heartbeat.
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
@@ -38,8 +39,15 @@ class Backoff(msgspec.Struct):
 class Connections:
     """Connections by address (`host:port`)."""
 
-    def __init__(self, settings: ClientSettings, handlers: Mapping[int, Handler], greet: Greet | None = None) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        handlers: Mapping[int, Handler],
+        greet: Greet | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._settings = settings
+        self._tls = tls
         self._handlers = handlers
         self._greet = greet
         self._open: dict[str, Connection] = {}
@@ -118,6 +126,7 @@ class Connections:
                 lambda: Connection(address, self._handlers, self._ended, self._settings.max_in_flight),
                 host.strip("[]"),
                 int(port),
+                ssl=self._tls,
             )
         return connection
 

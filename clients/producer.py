@@ -17,6 +17,7 @@ message group or a given queue is not repeated: what followed it may already be 
 
 import asyncio
 import os
+import ssl
 import time
 from collections.abc import Sequence
 from enum import IntEnum
@@ -30,7 +31,7 @@ from clients.errors import BrokerError, ClientClosed, ClientError, NoRoute, Requ
 from clients.outgoing import Outgoing, SendTemplate, check_topic, prepare, prepare_batch
 from clients.queue_choice import RoundRobin, queue_of_key
 from clients.routes import TRANSPORT_ERRORS, TopicRoute
-from clients.settings import ProducerSettings
+from clients.settings import ProducerSettings, TlsSettings
 from protocol.bodies.message_queue import MessageQueue
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -87,7 +88,7 @@ class ProducerStatistics(msgspec.Struct, frozen=True):
 class Producer:
     """Sends messages in the name of a group. `async with Producer("group", namesrv="host:9876") as producer: ...`
 
-    Give either `namesrv` (`host:port;host:port`) or a started `client` to share.
+    Give either `namesrv` (`host:port;host:port`), and `tls` if it is not to be plain, or a started `client` to share.
     """
 
     def __init__(
@@ -96,11 +97,12 @@ class Producer:
         *,
         namesrv: str | None = None,
         client: Client | None = None,
+        tls: TlsSettings | ssl.SSLContext | None = None,
         settings: ProducerSettings | None = None,
     ) -> None:
         check_group_name(group)
         self.group = group
-        self.client, self._owns_client = client_of(namesrv, client)
+        self.client, self._owns_client = client_of(namesrv, client, tls)
         self._settings = settings or ProducerSettings()
         self._ids = UniqueIds(self.client.ip, os.getpid(), time.time_ns() & 0xFFFF_FFFF)
         self._turn = RoundRobin(start=time.time_ns() & 0xFFFF)

@@ -12,6 +12,7 @@ asked for. Finished messages are committed every `commit_interval_s` and at the 
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Self
@@ -21,14 +22,16 @@ from clients.errors import ClientClosed
 from clients.group_member import ConsumeFrom, GroupMember, Role
 from clients.inbox import Delivery, Inbox
 from clients.push_consumer import ConsumerStatistics
-from clients.settings import ConsumerSettings
+from clients.settings import ConsumerSettings, TlsSettings
 from protocol.bodies.enums import ConsumeType
 from protocol.bodies.message_queue import MessageQueue
 from protocol.message import MessageExt
 
 
 class PullConsumer:
-    """A reader in the name of `group`. Give `namesrv` (`host:port;host:port`) or a started `client` of its own."""
+    """A reader in the name of `group`. Give `namesrv` (`host:port;host:port`), and `tls` if it is not to be plain, or a
+    started `client` of its own.
+    """
 
     def __init__(
         self,
@@ -36,11 +39,12 @@ class PullConsumer:
         *,
         namesrv: str | None = None,
         client: Client | None = None,
+        tls: TlsSettings | ssl.SSLContext | None = None,
         consume_from: ConsumeFrom | datetime = ConsumeFrom.LAST,
         auto_commit: bool = True,
         settings: ConsumerSettings | None = None,
     ) -> None:
-        self.client, self._owns_client = client_of(namesrv, client)
+        self.client, self._owns_client = client_of(namesrv, client, tls)
         self._auto_commit = auto_commit
         self._inbox = Inbox()
         role = Role(ConsumeType.CONSUME_ACTIVELY, consume_from, retries=False)

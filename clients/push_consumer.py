@@ -12,6 +12,7 @@ A handler that raises has not finished its message. The message comes again on t
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 from typing import Self
@@ -22,7 +23,7 @@ from clients.background import Background
 from clients.client import Client, client_of
 from clients.group_member import ConsumeFrom, GroupMember, Role
 from clients.inbox import Delivery, Inbox
-from clients.settings import ConsumerSettings
+from clients.settings import ConsumerSettings, TlsSettings
 from protocol.bodies.enums import ConsumeType
 from protocol.bodies.message_queue import MessageQueue
 from protocol.message import MessageExt
@@ -44,7 +45,8 @@ class ConsumerStatistics(msgspec.Struct, frozen=True):
 
 
 class PushConsumer:
-    """A member of `group`. Give either `namesrv` (`host:port;host:port`) or a started `client` of its own.
+    """A member of `group`. Give either `namesrv` (`host:port;host:port`), and `tls` if it is not to be plain, or a
+    started `client` of its own.
 
     `consume_from` counts for queues of which the group has no committed offset; a time means what was stored since.
     """
@@ -55,11 +57,12 @@ class PushConsumer:
         *,
         namesrv: str | None = None,
         client: Client | None = None,
+        tls: TlsSettings | ssl.SSLContext | None = None,
         handler: MessageHandler | None = None,
         consume_from: ConsumeFrom | datetime = ConsumeFrom.LAST,
         settings: ConsumerSettings | None = None,
     ) -> None:
-        self.client, self._owns_client = client_of(namesrv, client)
+        self.client, self._owns_client = client_of(namesrv, client, tls)
         self._settings = settings or ConsumerSettings()
         self._handler = handler
         self._inbox = Inbox()

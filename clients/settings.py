@@ -1,6 +1,23 @@
 """What may be set, one frozen struct per part. Defaults are those of RocketMQ's own clients where they have one."""
 
+import os
+import ssl
+
 import msgspec
+
+
+class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom a client trusts, and what it shows. Files are PEM; they are read once, when the client is made."""
+
+    trust_cert_path: str | os.PathLike[str] | None = None  # who may sign servers' certificates; default: the system's
+    check_server: bool = True  # False: anybody may answer, as with RocketMQ's clients unless they are told otherwise
+    check_host_name: bool = True  # the certificate must also be for the host that was dialled
+    cert_path: str | os.PathLike[str] | None = None  # for servers that ask for one; a chain
+    key_path: str | os.PathLike[str] | None = None  # default: it stands with the certificate
+    key_password: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<TlsSettings trust={self.trust_cert_path} certificate={self.cert_path}>"
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,6 +30,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_min_s: float = 0.1  # pause before the second attempt to reach an address; doubles with each
     backoff_max_s: float = 5.0
     max_in_flight: int = 8192  # requests without an answer on one connection; more wait
+    tls: TlsSettings | ssl.SSLContext | None = None  # None: plain; also for name servers
 
 
 class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
