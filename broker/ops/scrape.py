@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector as LibraryCollector
 from prometheus_client.utils import floatToGoString
 
 from broker.buckets import Buckets
-from broker.ops.catalogue import CATALOGUE, NATIVE, Kind, Row
+from broker.ops.catalogue import CATALOGUE, NATIVE, OURS, Kind, Row
 from broker.ops.steps import Collector, Value
 from broker.store.cold_reads import ColdRead
 
@@ -32,6 +32,9 @@ PIECE_SAMPLES: Final = 32
 MOST_FETCHES: Final = 256
 OVERFLOW: Final = "__overflow__"
 TOTAL: Final = "_total"
+
+OWN_NAMES: Final = frozenset(row.name for row in OURS)
+"""Their series are as many as there are pools, checks and metrics."""
 
 Encode = Callable[[LibraryCollector], bytes]
 Labels = dict[str, str]
@@ -191,7 +194,7 @@ class Gathered:
             series = self.series[name] = {}
         if isinstance(amount, Buckets):
             amount = amount.plus(())
-        if len(series) < self._limit or not labels:
+        if len(series) < self._limit or name in OWN_NAMES:
             series[labels] = amount
         else:
             self.folded[name] = self.folded.get(name, 0) + 1

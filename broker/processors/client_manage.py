@@ -132,7 +132,9 @@ class ClientManageProcessor:
             self._topics.create_for_group(name, group.retry_queue_nums, sys_flag=sys_flag, order=is_ordered)
 
     def _member(self, connection: Connection, command: RemotingCommand, heartbeat: HeartbeatData) -> ClientMember:
-        language = command.language_code or LanguageCode.OTHER
+        language = command.language_code
+        if language is None:
+            language = LanguageCode.OTHER
         return ClientMember(connection, heartbeat.client_id, language.name, command.version, self._now_ms())
 
     # ---------------------------------------------------------------------------------------------------------- leave

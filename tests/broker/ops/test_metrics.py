@@ -1,0 +1,321 @@
+"""/metrics of a running broker: names, labels and values after known traffic."""
+
+import asyncio
+import errno
+import socket
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from broker.config import Machine, load_broker
+from broker.daemon import Broker
+from broker.ops.catalogue import CATALOGUE, Kind, Scope
+from broker.settings import Given
+from broker.store import message_store
+from protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from protocol.codes import VERSION, RequestCode
+from protocol.filters.tag import subscribe
+from tests.harness.broker_parts import consumer
+from tests.harness.daemon import LOOPBACK, free_ports
+from tests.harness.raw_peer import RawPeer
+from tests.harness.scraped import Scraped, scrape
+from tests.harness.stores import TestDisk
+
+SEND = {"a": "PG", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "m": False}
+PULL = {
+    "consumerGroup": "CG", "topic": "T", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "commitOffset": 0,
+    "sysFlag": 4, "suspendTimeoutMillis": 0, "subVersion": 1, "subscription": "*",
+}  # fmt: skip
+NODE = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "h"}
+
+
+class Running(NamedTuple):
+    broker: Broker
+    port: int
+    page_port: int
+
+    async def scrape(self, **asked: str) -> Scraped:
+        return await scrape(self.page_port, **asked)
+
+
+Start = Callable[..., AbstractAsyncContextManager[Running]]
+
+
+@pytest.fixture
+def disk() -> TestDisk:
+    return TestDisk()
+
+
+@pytest.fixture
+def start(tmp_path: Path, disk: TestDisk, monkeypatch: pytest.MonkeyPatch) -> Start:
+    monkeypatch.setattr(message_store, "Disk", lambda: disk)
+
+    @asynccontextmanager
+    async def start(**settings: object) -> AsyncIterator[Running]:
+        ports = dict(zip(("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort"), free_ports(3), strict=True))
+        small = {"mappedFileSizeCommitLog": 65_536, "maxHashSlotNum": 100, "maxIndexNum": 400}
+        chosen = {"storePathRootDir": tmp_path / "store", **small, **ports, **settings}
+        machine = Machine(host_name="h", address=LOOPBACK, home=tmp_path, resolve=lambda host: host)
+        broker = Broker(load_broker([Given(key, str(text), "test") for key, text in chosen.items()], machine).config)
+        await broker.start()
+        try:
+            yield Running(broker, ports["listenPort"], ports["metricsPromExporterPort"])
+        finally:
+            await broker.stop()
+
+    return start
+
+
+async def send(peer: RawPeer, *bodies: bytes, topic: str = "T", queue_id: int = 0) -> None:
+    for body in bodies:
+        answer = await peer.call(RequestCode.SEND_MESSAGE_V2, SEND | {"b": topic, "e": queue_id}, body)
+        assert answer.code == 0, answer
+
+
+async def join(peer: RawPeer, group: str = "CG", topic: str = "T") -> None:
+    """A heartbeat of a consumer and a producer."""
+    members = [consumer(subscribe(topic, "*", 1), group=group)]
+    body = HeartbeatData("c1", [ProducerData("PG")], members).encode()
+    peer.ask(RequestCode.HEART_BEAT, body=body, language="JAVA", version=VERSION)
+    while not (await peer.receive()).header["flag"] & 1:
+        """The group's notice comes first."""
+
+
+async def test_traffic_is_counted_by_topic_and_group(start: Start) -> None:
+    """Messages and bytes in by topic and kind, out by topic and group, with RocketMQ's labels."""
+    async with start() as running, await RawPeer.connect(running.port) as peer:
+        await send(peer, b"a", b"b" * 2_000, b"c" * 10)
+        answer = await peer.call(RequestCode.PULL_MESSAGE, PULL)
+        page = await running.scrape()
+        labels = {"topic": "T", "message_type": "normal", "is_system": "false"}
+        assert page.samples("rocketmq_messages_in_total", topic="T") == [(NODE | labels, 3)]
+        assert page.value("rocketmq_throughput_in_total", topic="T") == len(answer.body)
+        assert page.value("rocketmq_message_size_bucket", topic="T", le="1024.0") == 2
+        assert page.value("rocketmq_message_size_bucket", topic="T", le="+Inf") == 3
+        assert page.value("rocketmq_message_size_sum", topic="T") == len(answer.body)
+        labels = {"topic": "T", "consumer_group": "CG", "is_system": "false"}
+        assert page.samples("rocketmq_messages_out_total", topic="T") == [(NODE | labels, 3)]
+        assert page.value("rocketmq_throughput_out_total", topic="T") == len(answer.body)
+        assert page.value("rocketmq_producer_offset", topic="T") == 3
+        assert page.value("rocketmq_producer_tps", topic="T") > 0
+        assert page.value("rocketmq_consumer_tps", topic="T", group="CG") > 0
+
+
+async def test_latencies_are_told_by_code_and_outcome(start: Start) -> None:
+    """Requests by their lower-case names; a send is counted when it is answered, a pull too."""
+    async with start() as running, await RawPeer.connect(running.port) as peer:
+        await send(peer, b"a", b"b")
+        await peer.call(RequestCode.PULL_MESSAGE, PULL)
+        await peer.call(RequestCode.PULL_MESSAGE, PULL | {"topic": "nobody's"})
+        page = await running.scrape()
+
+        def count(request: str, response: str) -> float:
+            name = "rocketmq_rpc_latency_milliseconds_count"
+            return page.value(name, request_code=request, response_code=response, protocol_type="remoting")
+
+        assert count("send_message_v2", "success") == 2
+        assert count("pull_message", "success") == 1
+        assert count("pull_message", "topic_not_exist") == 1
+        (labels, _), *_ = page.samples("rocketmq_rpc_latency_milliseconds_bucket", request_code="pull_message")
+        assert labels.keys() == {*CATALOGUE["rocketmq_rpc_latency_milliseconds"].all_labels, "le"}
+
+
+async def test_lag_is_what_a_group_has_not_committed(start: Start) -> None:
+    """Of groups with members: lag to the committed offset, in flight to the pulled one, ready behind it, with ages."""
+    async with start() as running, await RawPeer.connect(running.port) as peer:
+        await send(peer, b"a", b"b", b"c")
+        await join(peer)
+        await peer.call(RequestCode.PULL_MESSAGE, PULL | {"maxMsgNums": 2})
+        running.broker.offsets.commit("CG", "T", 0, 1)
+        page = await running.scrape()
+        labels = {"consumer_group": "CG", "topic": "T", "is_retry": "false", "is_system": "false"}
+        assert page.samples("rocketmq_consumer_lag_messages") == [(NODE | labels, 2)]
+        assert page.value("rocketmq_consumer_inflight_messages", topic="T") == 1
+        assert page.value("rocketmq_consumer_ready_messages", topic="T") == 1
+        assert 0 <= page.value("rocketmq_consumer_lag_latency_milliseconds", topic="T") < 60_000
+        assert page.value("rocketmq_consumer_offset", topic="T", group="CG") == 1
+        assert page.value("rocketmq_group_diff", group="CG", countOfOnlineConsumers="1", msgModel="1") == 2
+        running.broker.offsets.commit("CG", "T", 0, 3)
+        page = await running.scrape()
+        assert page.value("rocketmq_consumer_lag_messages", topic="T") == 0
+        assert page.value("rocketmq_consumer_lag_latency_milliseconds", topic="T") == 0
+        assert page.value("rocketmq_group_get_latency_by_storetime", topic="T", group="CG") == 0
+
+
+async def test_members_are_told_by_language_and_version(start: Start) -> None:
+    """Connections, not clients; no address and no client id among the labels."""
+    async with start() as running, await RawPeer.connect(running.port) as peer:
+        await join(peer)
+        page = await running.scrape()
+        kind = {"language": "java", "version": "v5_3_3", "protocol_type": "remoting"}
+        assert page.samples("rocketmq_producer_connections") == [(NODE | kind, 1)]
+        member = kind | {"consumer_group": "CG", "consume_mode": "push", "is_system": "false"}
+        assert page.samples("rocketmq_consumer_connections") == [(NODE | member, 1)]
+        assert page.value("rocketmq_group_count", group="CG", caddr="", localaddr="") == 1
+        assert page.value("rocketmq_producer_count", group="PG") == 1
+        assert "c1" not in page.text
+        assert peer.address not in page.text
+
+
+async def test_every_sample_is_a_row_of_the_catalogue(start: Start) -> None:
+    """Names, kinds and label names are those of the table, and what has no labels of its own is always there."""
+    suffixes = {Kind.HISTOGRAM: ("_bucket", "_count", "_sum")}
+    async with start() as running, await RawPeer.connect(running.port) as peer:
+        await send(peer, b"a")
+        await join(peer)
+        await peer.call(RequestCode.PULL_MESSAGE, PULL)
+        running.broker.offsets.commit("CG", "T", 0, 0)
+        page = await running.scrape()
+    expected = {name + suffix: row for name, row in CATALOGUE.items() for suffix in suffixes.get(row.kind, ("",))}
+    told = [family for family in page.families if family.name.startswith(("rocketmq_", "skylark_"))]
+    for family in told:
+        for sample in family.samples:
+            row = expected[sample.name]
+            assert family.type == row.kind.value, family
+            assert sample.labels.keys() - {"le"} == set(row.all_labels), sample
+    always = {name for name, row in expected.items() if not row.labels}
+    assert always - page.names() == {
+        "rocketmq_brokeruntime_put_latency_99",  # the runtime information has no such keys yet
+        "rocketmq_brokeruntime_put_latency_999",
+    }
+    assert {"process_resident_memory_bytes", "python_gc_collections_total", "python_info"} <= page.names()
+
+
+async def test_a_deleted_topic_takes_its_series_along(start: Start) -> None:
+    """At once, and whoever makes it again begins at 0."""
+    async with start() as running, await RawPeer.connect(running.port) as peer:
+        await send(peer, b"a", b"b", topic="gone")
+        await peer.call(RequestCode.PULL_MESSAGE, PULL | {"topic": "gone"})
+        running.broker.offsets.commit("CG", "gone", 0, 1)
+        page = await running.scrape()
+        assert page.samples("rocketmq_messages_in_total", topic="gone")
+        assert page.samples("rocketmq_consumer_offset", topic="gone")
+        assert (await peer.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "gone"})).code == 0
+        assert '"gone"' not in (await running.scrape()).text
+        await send(peer, b"a", topic="gone")
+        page = await running.scrape()
+        assert page.value("rocketmq_messages_in_total", topic="gone") == 1
+        assert not page.samples("rocketmq_messages_out_total", topic="gone")
+
+
+async def test_retries_and_dead_letters_belong_to_their_group(start: Start) -> None:
+    """They are no traffic of topics; retries, offsets and what was given up are told by group."""
+    async with start() as running, await RawPeer.connect(running.port) as peer:
+        running.broker.topics.create_for_group("%DLQ%CG")
+        await send(peer, b"a", b"b", topic="%RETRY%CG")
+        retried = SEND | {"b": "%RETRY%CG", "j": 20, "l": 16}
+        assert (await peer.call(RequestCode.SEND_MESSAGE_V2, retried, b"c", version=VERSION)).code == 0
+        page = await running.scrape()
+        assert not page.samples("rocketmq_messages_in_total", topic="%RETRY%CG")
+        assert page.value("rocketmq_send_back_nums", topic="%RETRY%CG", group="CG") == 2
+        assert page.value("rocketmq_topic_retry_offset", topic="%RETRY%CG") == 2
+        assert page.value("rocketmq_group_retrydiff", group="CG") == 2
+        assert page.value("rocketmq_topic_dlq_offset", group="CG") == 1
+        assert page.value("rocketmq_group_dlqdiff", group="CG") == 1
+        assert page.value("rocketmq_send_to_dlq_messages_total", consumer_group="CG", topic="%RETRY%CG") == 1
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        ("", "text/plain; version=0.0.4; charset=utf-8"),
+        ("*/*", "text/plain; version=0.0.4; charset=utf-8"),
+        ("text/plain;version=1.0.0", "text/plain; version=1.0.0; charset=utf-8; escaping=underscores"),
+        (
+            "application/openmetrics-text;version=1.0.0",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores",
+        ),
+    ],
+)
+async def test_a_scraper_gets_the_format_that_it_asks_for(start: Start, accept: str, content_type: str) -> None:
+    """Prometheus's text unless OpenMetrics is wanted; both are what their parsers read."""
+    async with start() as running:
+        page = await running.scrape(accept=accept)
+        assert page.headers["content-type"] == content_type
+        assert page.value("rocketmq_broker_permission") == 6
+        assert page.text.endswith("# EOF\n") == ("openmetrics" in accept)
+        assert page.text.count("# EOF") == ("openmetrics" in accept)
+
+
+async def test_gzip_is_given_to_those_who_take_it(start: Start) -> None:
+    """The same text, compressed."""
+    async with start() as running:
+        page = await running.scrape(encoding="deflate, gzip;q=0.8")
+        assert page.headers["content-encoding"] == "gzip"
+        assert int(page.headers["content-length"]) < len(page.text) / 4
+        assert page.value("rocketmq_broker_permission") == 6
+        assert "content-encoding" not in (await running.scrape(encoding="identity")).headers
+
+
+async def test_a_read_only_store_is_still_scraped(start: Start, disk: TestDisk) -> None:
+    """A broker that refuses messages says so in its metrics."""
+    async with start() as running, await RawPeer.connect(running.port) as peer:
+        await send(peer, b"a")
+        assert (await running.scrape()).value("skylark_store_writable") == 1
+
+        def refuse(call: str, path: str) -> None:
+            if call == "pwrite" and "/commitlog/" in path:
+                raise OSError(errno.ENOSPC, "full")
+
+        disk.refuse = refuse
+        assert (await peer.call(RequestCode.SEND_MESSAGE_V2, SEND, b"b")).code == 14
+        page = await running.scrape()
+        assert page.value("skylark_store_writable") == 0
+        assert page.value("skylark_check", check="store") == 0
+        assert page.value("skylark_store_failed_batches_total") == 1
+        assert page.value("rocketmq_messages_in_total", topic="T") == 1
+        failed = {"request_code": "send_message_v2", "response_code": "service_not_available"}
+        assert page.value("rocketmq_rpc_latency_milliseconds_count", **failed) == 1
+
+
+def status_of(address: str) -> int:
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        status: int = answer.status
+        return status
+
+
+async def test_metrics_may_be_turned_off(start: Start) -> None:
+    """DISABLE takes the page away and leaves the health pages."""
+    async with start(metricsExporterType="DISABLE") as running:
+        assert (await running.scrape()).status == 404
+        assert await asyncio.to_thread(status_of, f"http://{LOOPBACK}:{running.page_port}/healthz") == 200
+
+
+async def test_groups_of_metrics_may_be_turned_off_and_labels_added(start: Start) -> None:
+    """RocketMQ's switches hide native names; metricsLabel adds to native names, not to the exporter's."""
+    settings = {"enableRequestMetrics": "false", "metricsLabel": "zone:a,rack:7", "enableStatsMetrics": "false"}
+    async with start(**settings) as running, await RawPeer.connect(running.port) as peer:
+        await send(peer, b"a")
+        page = await running.scrape()
+        names = page.names()
+        assert not {"rocketmq_messages_in_total", "rocketmq_message_size_count", "rocketmq_topic_number"} & names
+        ((labels, _),) = page.samples("rocketmq_storage_size_bytes")
+        assert (labels["zone"], labels["rack"]) == ("a", "7")
+        ((labels, _),) = page.samples("rocketmq_producer_offset", topic="T")
+        assert set(labels) == {*Scope.EXPORTER.value, "topic"}
+
+
+async def test_topics_beyond_the_limit_are_told_as_one(start: Start) -> None:
+    """The first keep their series; the others are summed under a label of their own, and counted."""
+    async with start(metricsOtelCardinalityLimit=2) as running, await RawPeer.connect(running.port) as peer:
+        for number in range(4):
+            await send(peer, *[b"x"] * (number + 1), topic=f"T{number}")
+        page = await running.scrape()
+        counts = {labels["topic"]: value for labels, value in page.samples("rocketmq_messages_in_total")}
+        assert counts == {"T0": 1, "T1": 2, "__overflow__": 7}
+        again = await running.scrape()
+        assert again.value("skylark_scrape_folded_total", metric="rocketmq_messages_in_total") == 2
+
+
+async def test_a_scraper_that_does_not_read_holds_up_nobody(start: Start) -> None:
+    """Its text waits for it; sends and other scrapes go on."""
+    async with start() as running, await RawPeer.connect(running.port) as peer:
+        with socket.create_connection((LOOPBACK, running.page_port)) as deaf:
+            deaf.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 8)
+            await send(peer, b"a")
+            for _ in range(3):
+                assert (await running.scrape()).value("rocketmq_messages_in_total", topic="T") == 1

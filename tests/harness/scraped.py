@@ -1,0 +1,68 @@
+"""/metrics as a scraper sees it: fetched over HTTP, read by prometheus_client's own parsers.
+
+page = await scrape(port)
+page["rocketmq_messages_in_total", {"topic": "T"}]      the one sample with these labels among others
+"""
+
+import asyncio
+import gzip
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from prometheus_client import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
+from prometheus_client.parser import text_string_to_metric_families as text_families
+
+OPENMETRICS: Final = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.3"
+
+
+class Scraped(NamedTuple):
+    """One answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    text: str
+    families: list[Metric]
+
+    def samples(self, name: str, **labels: str) -> list[tuple[dict[str, str], float]]:
+        """Labels and values of the samples of that name which have these labels."""
+        return [
+            (sample.labels, sample.value)
+            for family in self.families
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+
+    def value(self, name: str, **labels: str) -> float:
+        """The value of the one sample that has these labels."""
+        samples = self.samples(name, **labels)
+        assert len(samples) == 1, f"{len(samples)} samples of {name}{labels}"
+        return samples[0][1]
+
+    def names(self) -> set[str]:
+        """Names of all samples."""
+        return {sample.name for family in self.families for sample in family.samples}
+
+
+async def scrape(port: int, *, accept: str = OPENMETRICS, encoding: str = "", path: str = "/metrics") -> Scraped:
+    """Ask the page."""
+    return await asyncio.to_thread(_scrape, port, accept, encoding, path)
+
+
+def _scrape(port: int, accept: str, encoding: str, path: str) -> Scraped:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}")
+    request.add_header("Accept", accept)
+    request.add_header("Accept-Encoding", encoding)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            status, headers, body = answer.status, dict(answer.headers), answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return Scraped(error.code, dict(error.headers), error.read().decode(), [])
+    if headers.get("content-encoding") == "gzip":
+        body = gzip.decompress(body)
+    text = body.decode()
+    parse = openmetrics_families if "openmetrics" in headers["content-type"] else text_families
+    return Scraped(status, headers, text, list(parse(text)))
