@@ -18,23 +18,21 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final
 
-import msgspec
-
-from broker.config import LOOPBACK, DaemonConfig, NamesrvDaemonConfig, is_wildcard
+from broker.config import DaemonConfig, NamesrvDaemonConfig
 from broker.delivery.arrivals import Arrivals
 from broker.delivery.traffic import Counters, Traffic
+from broker.derived_config import embedded_address, identity_of, pools_of, registration_of, topics_config
 from broker.errors import StartError
 from broker.metadata.client_sessions import ClientSessions
 from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
 from broker.metadata.saver import Saver
 from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
-from broker.metadata.topics import TopicsConfig, TopicTable
-from broker.namesrv.config import NamesrvConfig
+from broker.metadata.topics import TopicTable
 from broker.namesrv.registration import Registrar, RegistrationTiming
 from broker.namesrv.server import NameServer
 from broker.ops.health import Check, HealthServer
 from broker.ops.loop_lag import LoopLag
-from broker.ops.metrics import Identity, Observed, scrape_of
+from broker.ops.metrics import Observed, scrape_of
 from broker.ops.metrics_page import MetricsPage
 from broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor
 from broker.processors.admin.topic import TopicProcessor
@@ -46,22 +44,24 @@ from broker.processors.query import QueryProcessor
 from broker.processors.send import SendProcessor
 from broker.processors.send_answer import SendAnswers
 from broker.processors.send_checks import SendChecks, SendConfig
+from broker.processors.send_gate import SendGate
 from broker.processors.send_messages import SendMessages
 from broker.processors.stored_properties import PropertyCompletion
-from broker.remoting.admission import Pool, PoolStatistics
+from broker.remoting.admission import PoolStatistics
 from broker.remoting.boss import RemotingServer
 from broker.remoting.outbound import Outbound
 from broker.remoting.tls import ServerTls, client_context
-from broker.store.config import parse_delay_levels
 from broker.store.errors import StoreError
 from broker.store.message_store import MessageStore
 from protocol.bodies.offsets import ConsumerOffsets
 from protocol.bodies.subscription_group import SubscriptionGroupWrapper
 from protocol.bodies.topic import TopicConfigSerializeWrapper
-from protocol.headers.namesrv import RegisterBrokerHeader
+from protocol.codes import RequestCode
 from protocol.message_id import UniqueIds
 
 STEP_S: Final = 0.1
+OWN_POOLS: Final = {RequestCode.LITE_PULL_MESSAGE: "lite_pull", RequestCode.HEART_BEAT: "heartbeat"}
+"""Requests that are not in the pool of their processor's others."""
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Broker:
             OffsetsConfig(flush_consumer_offset_interval=broker.flush_consumer_offset_interval), wall_ms
         )
         self.sessions = ClientSessions()
-        self.pools = {name: Pool(name, capacity) for name, capacity in msgspec.structs.asdict(config.pools).items()}
+        self.pools = pools_of(config)
         self.arrivals = Arrivals(asyncio.get_running_loop(), self.pools["pull"])
         self.store = MessageStore(config.store, wall_ms, self.arrivals.arrived)
         self.outbound = Outbound(config.remoting, client_context(config.outbound_tls, config.tls.mode))
@@ -117,7 +117,7 @@ class Broker:
         self.registrar = Registrar(
             self.outbound,
             broker.namesrv_addresses if config.namesrv is None else (embedded_address(config.namesrv),),
-            identity(config),
+            registration_of(config),
             self.topics.registration_body,
             RegistrationTiming.every(broker.register_name_server_period),
         )
@@ -152,11 +152,13 @@ class Broker:
             ("admin", self.runtime),
         ):
             for code, handler in processor.handlers().items():
-                self.server.dispatcher.register([code], handler, self.pools[pool])
+                self.server.dispatcher.register([code], handler, self.pools[OWN_POOLS.get(code, pool)])
         for code, run_handler in sends.run_handlers().items():
             self.server.dispatcher.register_run([code], run_handler, self.pools["send"])
         self.server.dispatcher.at_turn_end(sends.finish_turn)
-        self.store.when_flush_caught_up(self.server.selector.release_held)
+        self.gate = SendGate(
+            self.store, self.pools["send"], self.server.dispatcher.reopen, self.server.selector.release_held
+        )
         self.server.selector.on_close(self.arrivals.forget)
         self.server.selector.on_close(self.clients.connection_closed)
         self.topics.on_change(self.registrar.changed)
@@ -304,18 +306,14 @@ class Broker:
         return Counters(puts=puts, found=pulls.found, missed=pulls.missed, delivered=pulls.messages)
 
     def _pool_statistics(self) -> list[PoolStatistics]:
-        return [pool.statistics() for pool in self.pools.values()]
+        now_s = asyncio.get_running_loop().time()
+        return [pool.statistics(now_s) for pool in self.pools.values()]
 
     def _metrics_page(self) -> MetricsPage | None:
         """What /metrics answers; None: it is turned off."""
         config = self._config
         if config.ops.metrics_exporter_type == "DISABLE":
             return None
-        address = address_text(config.listen.advertised_host, config.listen.port)
-        broker = config.broker
-        identity = Identity(
-            cluster=broker.broker_cluster_name, name=broker.broker_name, address=address, boot_ms=self.runtime.boot_ms
-        )
         observed = Observed(
             server=self.server,
             topics=self.topics,
@@ -328,14 +326,14 @@ class Broker:
             traffic=self.traffic,
             arrivals=self.arrivals,
             loop_lag=self.loop_lag,
-            permission=broker.broker_permission,
+            permission=config.broker.broker_permission,
             pools=self._pool_statistics,
             checks=self.checks(),
             runtime=self.runtime.table,
             heartbeats=lambda: self.clients.statistics().heartbeats,
             now_ms=wall_ms,
         )
-        return MetricsPage(scrape_of(config.ops, identity, observed))
+        return MetricsPage(scrape_of(config.ops, identity_of(config, self.runtime.boot_ms), observed))
 
     # --------------------------------------------------------------------------------------------------------- health
 
@@ -356,43 +354,6 @@ def wall_ms() -> int:
 def steady_ms() -> int:
     """A clock that nobody sets."""
     return time.monotonic_ns() // 1_000_000
-
-
-def topics_config(config: DaemonConfig) -> TopicsConfig:
-    """The topic table's part of the configuration."""
-    broker = config.broker
-    return TopicsConfig(
-        cluster_name=broker.broker_cluster_name,
-        broker_name=broker.broker_name,
-        broker_permission=broker.broker_permission,
-        default_topic_queue_nums=broker.default_topic_queue_nums,
-        auto_create_topic_enable=broker.auto_create_topic_enable,
-        delay_levels=len(parse_delay_levels(config.store.message_delay_level)),
-    )
-
-
-def identity(config: DaemonConfig) -> RegisterBrokerHeader:
-    """What name servers are told of the broker itself."""
-    host, port = config.listen.advertised_host, config.listen.port
-    return RegisterBrokerHeader(
-        broker_name=config.broker.broker_name,
-        broker_addr=address_text(host, port),
-        cluster_name=config.broker.broker_cluster_name,
-        ha_server_addr=address_text(host, port + 1),
-        broker_id=config.broker.broker_id,
-        compressed=False,
-    )
-
-
-def embedded_address(namesrv: NamesrvConfig) -> str:
-    """Where the broker reaches the name server in its own process."""
-    host = namesrv.bind_address
-    return address_text(LOOPBACK if is_wildcard(host) else host, namesrv.listen_port)
-
-
-def address_text(host: str, port: int) -> str:
-    """`host:port`, an IPv6 host in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def start_health(health: HealthServer, running: AsyncExitStack) -> None:

@@ -1,9 +1,13 @@
-"""What parts are given that follows from several sections of the configuration: who the broker is, in every form."""
+"""What parts are given that follows from several sections of the configuration: who the broker is, in every form, and
+its pools."""
+
+import msgspec
 
 from broker.config import LOOPBACK, DaemonConfig, is_wildcard
 from broker.metadata.topics import TopicsConfig
 from broker.namesrv.config import NamesrvConfig
 from broker.ops.metrics import Identity
+from broker.remoting.admission import Pool, PoolLimits
 from broker.store.config import parse_delay_levels
 from protocol.headers.namesrv import RegisterBrokerHeader
 
@@ -53,3 +57,22 @@ def identity_of(config: DaemonConfig, boot_ms: int) -> Identity:
         address=address_text(config.listen.advertised_host, config.listen.port),
         boot_ms=boot_ms,
     )
+
+
+def pools_of(config: DaemonConfig) -> dict[str, Pool]:
+    """Every pool by name, with its part of the configuration."""
+    failure = config.fast_failure
+    waits: dict[str, int] = msgspec.structs.asdict(config.waits) if failure.broker_fast_failure_enable else {}
+    stall_ms = failure.os_page_cache_busy_time_out_mills if waits else None
+    return {
+        name: Pool(
+            name,
+            capacity,
+            PoolLimits(
+                failure.thread_pool_queue_max_bytes,
+                wait_ms=waits.get(name),
+                stall_ms=stall_ms if name == "send" else None,
+            ),
+        )
+        for name, capacity in msgspec.structs.asdict(config.pools).items()
+    }

@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "protocol",
         "broker.config",
         "broker.metadata",
+        "broker.remoting",
         "broker.namesrv",
         "broker.ops",
         "broker.store",

@@ -39,9 +39,8 @@ BARE_REQUEST_BYTES: Final = 1200
 
 
 class PoolLimits(msgspec.Struct, frozen=True):
-    """What a pool's requests may be; None: as they like."""
+    """What a pool's requests may cost besides their number; None: as long as they like."""
 
-    capacity: int
     max_bytes: int = 64 * 1024 * 1024  # one request always fits
     wait_ms: int | None = None  # who waited as long is refused
     stall_ms: int | None = None  # and who waited as long as this has waited for a disk
@@ -89,9 +88,9 @@ class Pool:
         "places",
     )
 
-    def __init__(self, name: str, capacity: int, limits: PoolLimits | None = None) -> None:
+    def __init__(self, name: str, capacity: int, limits: PoolLimits = PoolLimits()) -> None:
         self.name = name
-        self.limits = limits or PoolLimits(capacity)
+        self.limits = limits
         self.capacity = self.places = capacity
         self.held = 0
         self._bytes = 0

@@ -5,9 +5,9 @@
     with a transient pool    in a buffer (─▶ acknowledged if ASYNC_FLUSH) ─▶ written by the committer ─▶ as above
 
 What has to wait waits in the `SyncQueue`. After one failed write or sync of these threads nothing is acknowledged any
-more. While more than `flushLagLimit` is written and not flushed, `is_behind` tells the remoting layer to read no more
-from those who send, and `on_caught_up` is called when it may again: the page cache must not be filled faster than the
-disk empties it, or everybody waits for it at once.
+more. While more than `flushLagLimit` is written and not flushed (`is_behind`), those who send are not read from:
+`on_behind` is called when that begins, `on_caught_up` when it has ended. The page cache must not be filled faster than
+the disk empties it, or everybody waits for it at once.
 
 Source: docs/formats.md, "Flush".
 """
@@ -62,6 +62,7 @@ class LogFlush:
         self._committer: Flusher | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.is_behind = False
+        self.on_behind: Callable[[], None] = lambda: None
         self.on_caught_up: Callable[[], None] = lambda: None
 
     # life
@@ -134,6 +135,11 @@ class LogFlush:
         self._waiting.expire(now_ms)
 
     @property
+    def lag(self) -> int:
+        """Bytes that are written (or in a buffer) and not yet flushed."""
+        return self._log.written - self.done.end
+
+    @property
     def done(self) -> Target:
         """What is on disk: everything below `end`, the newest message of which is of `timestamp`."""
         return self._flusher.done if self._flusher is not None else Target(0, 0, ())
@@ -149,7 +155,9 @@ class LogFlush:
             self._committer.submit(Target(written, self._log.last_store_timestamp, files))
             self._refuse_while_deficient(self._pool)
         if written - flusher.done.end > self._lag_limit and flusher.failure is None:
-            self.is_behind = True
+            if not self.is_behind:
+                self.is_behind = True
+                self.on_behind()
             self._hurry(flusher)
 
     def _submit_flush(self, flusher: Flusher, end: int, timestamp: int) -> None:
@@ -218,7 +226,7 @@ class LogFlush:
         flusher = self._flusher
         return LogFlushStatistics(
             flusher=flusher.statistics() if flusher is not None else FlusherStatistics(0, 0, False),
-            lag=self._log.written - self.done.end,
+            lag=self.lag,
             waiting=len(self._waiting),
             is_behind=self.is_behind,
             commit_lag=self._log.written - self._committer.done.end if self._committer is not None else 0,

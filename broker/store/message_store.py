@@ -218,12 +218,23 @@ class MessageStore:
 
     @property
     def is_flush_behind(self) -> bool:
-        """More than `flushLagLimit` is written and not flushed: senders should wait until `when_flush_caught_up`."""
+        """More than `flushLagLimit` is written and not flushed: senders should wait until it has ended."""
         return self._durability.log.is_behind
 
-    def when_flush_caught_up(self, callback: Callable[[], None]) -> None:
-        """Call back each time that `is_flush_behind` has ended."""
-        self._durability.log.on_caught_up = callback
+    def when_flush_behind(self, begun: Callable[[], None], ended: Callable[[], None]) -> None:
+        """Call back each time that `is_flush_behind` begins and has ended."""
+        self._durability.log.on_behind = begun
+        self._durability.log.on_caught_up = ended
+
+    @property
+    def flush_lag(self) -> int:
+        """Bytes that are written and not flushed."""
+        return self._durability.log.lag
+
+    @property
+    def flush_lag_limit(self) -> int:
+        """`flushLagLimit`."""
+        return self._config.flush_lag_limit
 
     # reading
 

@@ -9,12 +9,14 @@ import pytest
 from broker.config import (
     BrokerConfig,
     DaemonConfig,
+    FastFailureConfig,
     ListenConfig,
     Loaded,
     Machine,
     NamesrvDaemonConfig,
     OpsConfig,
     PoolsConfig,
+    WaitsConfig,
     load_broker,
     load_namesrv,
 )
@@ -35,6 +37,8 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "tls": TlsConfig,
     "outbound_tls": OutboundTlsConfig,
     "pools": PoolsConfig,
+    "waits": WaitsConfig,
+    "fast_failure": FastFailureConfig,
     "store": StoreConfig,
     "ops": OpsConfig,
     "namesrv": NamesrvConfig,

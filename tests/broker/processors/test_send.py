@@ -1,6 +1,7 @@
 """Sends: every check in its order, with RocketMQ's codes and remarks, and what is stored of those that pass."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from broker.metadata.topics import TopicsConfig, TopicTable
 from broker.processors.send import SendProcessor
 from broker.processors.send_answer import SendAnswers
 from broker.processors.send_checks import SendChecks, SendConfig
+from broker.processors.send_gate import SendGate
 from broker.processors.send_messages import SendMessages
 from broker.processors.stored_properties import PropertyCompletion
-from broker.remoting.admission import Pool
+from broker.remoting.admission import Pool, PoolLimits
 from broker.remoting.dispatch import Dispatcher
 from broker.store.config import FlushDiskType, StoreConfig
 from broker.store.disk import Disk
@@ -57,7 +59,7 @@ class Sends:
         self.topics.update(TopicConfig("T", 4, 4))
         self.groups = SubscriptionGroups(GroupsConfig(**settings.pop("groups", {})), lambda: NOW)
         self.groups.load(None)
-        self.pool = Pool("send", 10_000)
+        self.pool = Pool("send", 10_000, settings.pop("pool_limits", PoolLimits()))
         checks = SendChecks(SendConfig(broker_ip="10.0.0.1", **settings), self.topics, self.groups, lambda: NOW)
         messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20)
         answers = SendAnswers("R", trace_on=True, store_host=HOST)
@@ -70,7 +72,7 @@ class Sends:
         dispatcher.at_turn_end(self.processor.finish_turn)
         self.dispatcher = dispatcher
         self.peer = Peer(dispatcher)
-        self.store.when_flush_caught_up(self.peer.selector.release_held)
+        self.gate = SendGate(self.store, self.pool, dispatcher.reopen, self.peer.selector.release_held)
 
     def ask(self, body: bytes = b"body", *, code: int = RequestCode.SEND_MESSAGE_V2, **fields: Any) -> RemotingCommand:
         return self.peer.ask(send(body, code=code, **fields))
@@ -351,6 +353,88 @@ async def test_senders_wait_for_a_disk_that_is_behind(tmp_path: Path) -> None:
     assert (sends.peer.transport.reading, consumer.transport.reading) == (True, True)
     assert [answer.code for answer in sends.peer.received] == [ResponseCode.SUCCESS] * 3
     sends.store.close()
+
+
+class Lagging:
+    """Sends to a store whose log is flushed when the test says so, 5,000 bytes behind is too far."""
+
+    def __init__(self, root: Path, pool_limits: PoolLimits) -> None:
+        self.disk = TestDisk()
+        sends = Sends(
+            root, self.disk, flush_lag_limit=5_000, flush_interval_commit_log=600_000, pool_limits=pool_limits
+        )
+        self.sends = sends
+        self.late = Peer(sends.dispatcher, sends.peer.selector, ("127.0.0.9", 4322))
+        self.disk.syncs.clear()
+        sends.peer.send(send(b"a" * 6_000))
+        assert [answer.code for answer in sends.peer.take() or sends.peer.received] == [ResponseCode.SUCCESS]
+
+    def catch_up(self) -> None:
+        """The disk does its work, and the store hears of it."""
+        self.disk.syncs.set()
+        flusher = self.sends.store._durability.log._flusher
+        assert flusher is not None
+        flusher.wait_idle()
+        self.sends.store.step(NOW)
+        self.sends.peer.selector.flush()
+
+
+async def test_what_was_read_when_the_disk_fell_behind_waits_for_it(tmp_path: Path) -> None:
+    """Neither stored nor refused; its sender is not read from, and it is stored once the disk has caught up."""
+    it = Lagging(tmp_path, PoolLimits())
+    end = it.sends.store.max_physical_offset
+    it.late.send(send(b"b"), send(b"c"))
+    assert (it.late.received, it.late.transport.reading) == ([], False)
+    assert (it.sends.pool.held, it.sends.store.max_physical_offset) == (2, end)
+    assert repr(it.sends.gate) == "<SendGate shut>"
+    it.catch_up()
+    assert [answer.code for answer in it.late.take()] == [ResponseCode.SUCCESS] * 2
+    assert (it.sends.pool.held, it.late.transport.reading) == (0, True)
+    assert it.sends.store.max_offset("T", 0) == 3
+    assert repr(it.sends.gate) == "<SendGate open>"
+    it.sends.store.close()
+
+
+async def test_who_waits_too_long_for_the_disk_is_refused(tmp_path: Path) -> None:
+    """With how far it is behind and how far it may be; nothing of it is stored, before or after."""
+    it = Lagging(tmp_path, PoolLimits(wait_ms=200))
+    it.late.send(send(b"b"))
+    loop = asyncio.get_running_loop()
+    it.sends.pool._kept[0] = it.sends.pool._kept[0]._replace(since_s=loop.time() - 1)
+    it.sends.dispatcher._refuse_overdue(it.sends.pool)
+    (answer,) = it.late.take()
+    busy = r"\[OVERLOAD\]system busy, start flow control for a while"
+    remark = rf"{busy}, flush behind {it.sends.store.flush_lag} bytes, limit 5000"
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert re.fullmatch(remark, answer.remark or "")
+    assert not it.late.transport.reading
+    it.catch_up()
+    assert it.late.take() == []
+    assert (it.sends.pool.held, it.late.transport.reading) == (0, True)
+    assert it.sends.store.max_offset("T", 0) == 1
+    assert it.sends.pool.statistics().rejected_by_wait == 1
+    it.sends.store.close()
+
+
+async def test_a_send_whose_sender_has_gone_meanwhile_is_dropped(tmp_path: Path) -> None:
+    """Nobody would know that it is stored."""
+    it = Lagging(tmp_path, PoolLimits())
+    it.late.send(send(b"b"))
+    it.late.lose()
+    it.catch_up()
+    assert (it.sends.pool.held, it.sends.store.max_offset("T", 0)) == (0, 1)
+    it.sends.store.close()
+
+
+async def test_a_disk_that_fails_ends_the_wait(tmp_path: Path) -> None:
+    """What waited is told that the store takes nothing more."""
+    it = Lagging(tmp_path, PoolLimits())
+    it.late.send(send(b"b"))
+    it.sends.store._durability.log._give_up(OSError(5, "gone"))
+    assert [answer.code for answer in it.late.take()] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    assert it.late.transport.reading
+    it.disk.syncs.set()
+    it.sends.store.close()
 
 
 async def test_a_pool_without_buffers_refuses_at_the_gate(tmp_path: Path) -> None:

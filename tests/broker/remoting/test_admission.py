@@ -19,7 +19,7 @@ def request(body: bytes = b"", opaque: int = 0) -> RemotingCommand:
 
 
 def pool(capacity: int = 3, max_bytes: int = 1_000_000, wait_ms: int | None = 200, stall_ms: int | None = None) -> Pool:
-    return Pool("send", capacity, PoolLimits(capacity, max_bytes, wait_ms, stall_ms))
+    return Pool("send", capacity, PoolLimits(max_bytes, wait_ms, stall_ms))
 
 
 def admits(it: Pool) -> bool:
