@@ -11,6 +11,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
+from protocol import compiled
 from protocol.command import JSON, RemotingCommand
 from protocol.errors import ProtocolError
 from protocol.frame import Frame, FrameDecoder, illegal_frame
@@ -72,4 +73,7 @@ def interpreted_pass(data: memoryview, start: int, max_frame_bytes: int, command
     return start
 
 
-decode_whole_frames: Final[Pass] = interpreted_pass
+_leaf: Final = compiled.load("decode")
+decode_whole_frames: Final[Pass] = (
+    interpreted_pass if _leaf is None else _leaf.Decoder(decode_command, illegal_frame).decode
+)

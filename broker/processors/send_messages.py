@@ -5,11 +5,13 @@ properties. Sources: docs/formats.md, "Send", "Batch body".
 """
 
 import random
-from typing import Final, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 from broker.processors.stored_properties import PropertyCompletion
 from broker.remoting.connection import Connection
 from broker.store.append import Append
+from protocol import compiled
 from protocol.bodies.enums import TopicFilterType
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import RETRY_PREFIX, ResponseCode, SysFlag
@@ -33,6 +35,11 @@ class SendMessages:
     def __init__(self, completion: PropertyCompletion, max_message_size: int) -> None:
         self._complete = completion.complete
         self._plain_properties = completion.plain
+        leaf = compiled.load("decode")
+        self.plain: Callable[[RemotingCommand, Any, bytes], PlainSend | None]
+        """`(command, its header, born host)`: the append of a send into the topic and queue that it names; None if it
+        is not plain."""
+        self.plain = self._plain if leaf is None else leaf.Sends(Append, completion.cluster_entry, self._plain).make
         self._complete_record = completion.complete_record
         self._max_message_size = max_message_size
         self.illegal = (
@@ -43,8 +50,7 @@ class SendMessages:
     def __repr__(self) -> str:
         return f"<SendMessages up to {self._max_message_size} bytes>"
 
-    def plain(self, command: RemotingCommand, sent: SendMessageHeader, born_host: bytes) -> PlainSend | None:
-        """The append of a send into the topic and queue that it names; None if it is not plain."""
+    def _plain(self, command: RemotingCommand, sent: SendMessageHeader, born_host: bytes) -> PlainSend | None:
         properties = self._plain_properties(sent.properties)
         if properties is None or (sent.batch != "false" and sent.batch is not None):
             return None

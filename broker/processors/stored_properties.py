@@ -35,7 +35,7 @@ _UNSERVED: Final = {
 }
 
 
-_NEEDS_A_LOOK: Final = "DELAY|TRAN_MSG|TIMER_DELIVER_MS|CLUSTER|POP_CK|WAIT"
+_NEEDS_A_LOOK: Final = "DELAY|TIMER_|TRAN_MSG|CLUSTER|POP_CK|WAIT"
 _PLAIN: Final = re.compile(
     "(?:KEYS\x01([^\x02]++)\x02|UNIQ_KEY\x01([0-9A-Za-z]{1,64}+)\x02|WAIT\x01true\x02|TAGS\x01([^\x02]++)\x02"
     f"|(?!{_NEEDS_A_LOOK}|KEYS\x01|UNIQ_KEY\x01|TAGS\x01)[^\x01\x02]+\x01[^\x02]+\x02)*+"
@@ -58,10 +58,11 @@ class StoredProperties(msgspec.Struct, gc=False):
 class PropertyCompletion:
     """Completes property strings for one cluster."""
 
-    __slots__ = ("_cluster_entry", "_new_unique_key")
+    __slots__ = ("_cluster_entry", "_new_unique_key", "cluster_entry")
 
     def __init__(self, cluster: str, new_unique_key: Callable[[], str]) -> None:
         self._cluster_entry = encode_properties({PropertyName.CLUSTER: cluster})
+        self.cluster_entry = self._cluster_entry.encode("utf-8", "replace")  # what closes all properties
         self._new_unique_key = new_unique_key
 
     def __repr__(self) -> str:
