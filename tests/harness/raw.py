@@ -7,6 +7,7 @@ The frame: docs/formats.md, frames.
 
 import json
 import socket
+import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -25,8 +26,10 @@ class Answer(NamedTuple):
 class RawClient:
     """Connects at once; `timeout` in seconds bounds the connect and every wait for bytes (TimeoutError)."""
 
-    def __init__(self, host: str, port: int, timeout: float = 5.0) -> None:
+    def __init__(self, host: str, port: int, timeout: float = 5.0, tls: ssl.SSLContext | None = None) -> None:
         self._socket = socket.create_connection((host, port), timeout)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         self._stream = self._socket.makefile("rb")
         self._opaque = 0
 

@@ -10,11 +10,12 @@ A broker counts as started when its name server routes TBW102, the topic that ev
 import json
 import os
 import socket
+import ssl
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -50,6 +51,7 @@ LOGBACK = """<configuration>
 </configuration>
 """
 
+SPARING = ("-Xmx512m", "-XX:TieredStopAtLevel=1")
 JAVA_17_FOR_4_9 = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -64,17 +66,24 @@ class StoredMessage(NamedTuple):
 
 
 class BrokerUnderTest:
-    """What a test may ask of the running broker, by raw frames. `namesrv` is its name server, as host:port."""
+    """What a test may ask of the running broker, by raw frames. `namesrv` and `broker_address` are host:port."""
 
     def __init__(
-        self, namesrv_port: int, broker_port: int, started_in_s: float, log: Path, process: subprocess.Popen[bytes]
+        self,
+        namesrv_port: int,
+        broker_port: int,
+        started_in_s: float,
+        log: Path,
+        process: subprocess.Popen[bytes],
+        tls: ssl.SSLContext | None,
     ) -> None:
         self.process = process
         self.namesrv = f"{LOOPBACK}:{namesrv_port}"
+        self.broker_address = f"{LOOPBACK}:{broker_port}"
         self.started_in_s = started_in_s
         self.log = log
-        self._name_server = RawClient(LOOPBACK, namesrv_port)
-        self._broker = RawClient(LOOPBACK, broker_port)
+        self._name_server = RawClient(LOOPBACK, namesrv_port, tls=tls)
+        self._broker = RawClient(LOOPBACK, broker_port, tls=tls)
 
     def create_topic(self, topic: str, queues: int) -> None:
         """Returns when the name server routes it: some clients give up on a topic without a route."""
@@ -126,28 +135,36 @@ class BrokerUnderTest:
 
 @contextmanager
 def running_broker(
-    kind: str, home: Path, settings: Mapping[str, object] | None = None, ports: tuple[int, int] | None = None
+    kind: "str | Maker",
+    home: Path,
+    settings: Mapping[str, object] | None = None,
+    ports: tuple[int, int] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[BrokerUnderTest]:
-    """Start a broker of `kind` (a key of COMMANDS) with its state below `home`; stop it on the way out.
+    """Start a broker of `kind` (a key of COMMANDS, or what makes commands) with its state below `home`; stop it then.
 
     `settings` are RocketMQ's, on top of those of COMMANDS; `ports` are those of name server and broker.
+    With `tls` the test asks its questions over TLS.
     """
     namesrv_port, broker_port = ports or free_ports()
     begun = time.monotonic()
     with ExitStack() as stack:
-        commands = COMMANDS[kind](home, namesrv_port, broker_port, settings or {})
+        make = COMMANDS[kind] if isinstance(kind, str) else kind
+        commands = make(home, namesrv_port, broker_port, settings or {})
         daemons: list[subprocess.Popen[bytes]] = []
         for command, environment in commands:
             if daemons:
                 stack.callback(daemons[-1].kill)  # a name server keeps nothing, and RocketMQ's takes 3 s to stop
             daemons.append(stack.enter_context(daemon(command, environment, home)))
-        until(lambda: all_alive(daemons, home) and routes(namesrv_port, "TBW102"), "route of TBW102")
-        broker = BrokerUnderTest(namesrv_port, broker_port, time.monotonic() - begun, log_file(home), daemons[-1])
+        until(lambda: all_alive(daemons, home) and routes(namesrv_port, "TBW102", tls), "route of TBW102")
+        started_in_s = time.monotonic() - begun
+        broker = BrokerUnderTest(namesrv_port, broker_port, started_in_s, log_file(home), daemons[-1], tls)
         stack.callback(broker.close)
         yield broker
 
 
 Commands = list[tuple[list[str], dict[str, str]]]
+Maker = Callable[[Path, int, int, Mapping[str, object]], Commands]
 
 
 def skylark_commands(home: Path, namesrv_port: int, broker_port: int, settings: Mapping[str, object]) -> Commands:
@@ -162,7 +179,12 @@ def skylark_commands(home: Path, namesrv_port: int, broker_port: int, settings: 
 
 
 def apache_commands(
-    version: str, home: Path, namesrv_port: int, broker_port: int, settings: Mapping[str, object]
+    version: str,
+    home: Path,
+    namesrv_port: int,
+    broker_port: int,
+    settings: Mapping[str, object],
+    jvm: Sequence[str] = SPARING,
 ) -> Commands:
     jars = apache_broker(version) / "lib" / "*"
     conf = home / "conf"
@@ -178,17 +200,17 @@ def apache_commands(
         "mappedFileSizeCommitLog": 64 << 20,
     } | dict(settings)
     broker["storePathCommitLog"] = f"{broker['storePathRootDir']}/commitlog"
-    java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", f"-Duser.home={home}", *JAVA_17_FOR_4_9, "-cp", str(jars)]
+    java = [f"-Duser.home={home}", *JAVA_17_FOR_4_9, "-cp", str(jars)]
     environment = {"ROCKETMQ_HOME": str(home)}
     namesrv_file = properties_file(conf / "namesrv.conf", {"listenPort": namesrv_port})
     broker_file = properties_file(conf / "broker.conf", broker)
     return [
-        ([*java, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", namesrv_file], environment),
-        ([*java, "org.apache.rocketmq.broker.BrokerStartup", "-c", broker_file], environment),
+        (["java", *SPARING, *java, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", namesrv_file], environment),
+        (["java", *jvm, *java, "org.apache.rocketmq.broker.BrokerStartup", "-c", broker_file], environment),
     ]
 
 
-COMMANDS: dict[str, Callable[[Path, int, int, Mapping[str, object]], Commands]] = {
+COMMANDS: dict[str, Maker] = {
     "skylark": skylark_commands,
     **{f"apache-{version}": partial(apache_commands, version) for version in APACHE_VERSIONS},
 }
@@ -232,9 +254,9 @@ def until(fact: Callable[[], bool], what: str) -> None:
         time.sleep(POLL_S)
 
 
-def routes(namesrv_port: int, topic: str) -> bool:
+def routes(namesrv_port: int, topic: str, tls: ssl.SSLContext | None) -> bool:
     try:
-        with RawClient(LOOPBACK, namesrv_port) as client:
+        with RawClient(LOOPBACK, namesrv_port, tls=tls) as client:
             return route_known(client, topic)
     except ConnectionError:
         return False
