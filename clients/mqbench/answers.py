@@ -33,14 +33,15 @@ _NOTHING: Final[Ints] = np.zeros(0, np.int64)
 
 
 class Answers:
-    """One connection's answers. `refused` counts codes other than 0, `remark` is the first that came with one."""
+    """One connection's answers. `refused` counts each code but 0, `refusals` all of them; `remark` came with the first."""
 
-    __slots__ = ("_behind", "_rest", "refused", "remark")
+    __slots__ = ("_behind", "_rest", "refusals", "refused", "remark")
 
     def __init__(self) -> None:
         self._rest = b""
         self._behind = 0  # bytes of an answer behind its opaque
         self.refused: Counter[int] = Counter()
+        self.refusals = 0
         self.remark = ""
 
     def __repr__(self) -> str:
@@ -80,6 +81,7 @@ class Answers:
         codes = Counter(int(code) for code in CODE.findall(data, 0, last))
         del codes[0]
         self.refused += codes
+        self.refusals += codes.total()
         remark = REMARK.search(data)
         if remark and not self.remark:
             self.remark = remark[1].decode(errors="replace")

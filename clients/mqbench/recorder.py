@@ -68,7 +68,7 @@ class Recorder:
             self._close_interval(now_ns)
 
     def record(self, now_ns: int, latencies_ns: Ints, messages: int) -> None:
-        """Requests were answered that held so many messages."""
+        """Requests were answered; so many messages were accepted, or came with them."""
         if not self._recording:
             return
         self.messages += messages
@@ -109,7 +109,7 @@ class Recorder:
 
 
 class Figures(msgspec.Struct):
-    """What a run measured. `messages` arrived within `seconds`; `loader_cpu_s` is what this side spent on them.
+    """What a run measured. `messages` passed within `seconds`, without refused ones; `loader_cpu_s` is this side's CPU.
 
     `latency` is that of requests: of sends from the time at which they were due, of pulls from their leaving.
     `end_to_end`, of consumers that follow: from a message's birth, in whole milliseconds, to its arrival.
@@ -133,7 +133,7 @@ class Figures(msgspec.Struct):
 
     @property
     def mb_per_s(self) -> float:
-        """Millions of bytes of bodies per second."""
+        """Millions of bytes per second: of bodies that were sent, of whole records that were read."""
         return self.body_bytes / max(self.seconds, 1e-9) / 1e6
 
     def to_json(self) -> dict[str, object]:

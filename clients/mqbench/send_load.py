@@ -85,6 +85,7 @@ class SendLane:
         now_ns = time.perf_counter_ns()
         if not data:
             raise ConnectionError(f"{self.socket.getpeername()} closed the connection")
+        refusals = self.answers.refusals
         opaques = self.answers.feed(data)
         frames = opaques % self._block.opaque_step
         known = self._opaques[frames] == opaques
@@ -93,7 +94,8 @@ class SendLane:
             frames = frames[known]
         self._opaques[frames] = ANSWERED
         self.outstanding -= len(frames)
-        self._recorder.record(now_ns, now_ns - self._sent_ns[frames], len(frames) * self._block.batch)
+        accepted = len(frames) - (self.answers.refusals - refusals)
+        self._recorder.record(now_ns, now_ns - self._sent_ns[frames], accepted * self._block.batch)
 
     def writable(self) -> None:
         unwritten = self._unwritten

@@ -1,0 +1,189 @@
+"""What is measured of a broker. A load is made ready once, then measured in rounds; each round gives figures by name.
+
+    rate         messages per second                     p50_us, p99_us   of requests (end to end: of messages)
+    cpu_us       of the broker, user + system, per message               mb_per_s  of bodies
+    fdatasync_us a bare one's median, just before        per_sync  rate x that: how many messages share a sync
+    over_us      p50 beyond that                         share     of the rate that the same load has elsewhere
+
+Loads send 1 KiB bodies with UNIQ_KEY, TAGS and one KEY, so that the index works too.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from clients.mqbench.clusters import Bounds, bounds_of, make_topics
+from clients.mqbench.pull_load import Ending
+from clients.mqbench.recorder import Figures
+from clients.mqbench.runs import consume, fill, one_in_flight, produce
+from clients.mqbench.send_load import AtEdge
+from clients.mqbench.workloads import Workload
+from tests.bench.peers.disk import fdatasync_us
+from tests.bench.peers.end_to_end import end_to_end
+from tests.bench.peers.started import ASYNC, SYNC, Started, started
+
+MIB: Final = 1 << 20
+GROWN_SEGMENTS: Final = 20
+GROWN_SEGMENT_BYTES: Final = 64 * MIB
+RECORD_BYTES: Final = 1350
+END_TO_END_RATE: Final = 10_000
+BACKLOG: Final = 200_000
+
+Sample = dict[str, float]
+
+
+class Length(msgspec.Struct, frozen=True):
+    """How long a round measures, and warms up before. Seconds."""
+
+    seconds: float
+    warmup_s: float = 0.3
+
+
+class Bench(msgspec.Struct, frozen=True):
+    """What a load may use: its broker, the length of its rounds, a directory on the disk of the store."""
+
+    broker: Started
+    length: Length
+    directory: Path
+
+
+Measure = Callable[[Bench], Sample]
+Ready = Callable[[Bench], Measure]
+
+
+class Load(msgspec.Struct, frozen=True):
+    """`ready` makes a broker ready, and returns what measures one round. `only_ours`: nothing official is compared."""
+
+    ready: Ready
+    flush: str = ASYNC
+    only_ours: bool = False
+
+
+def sized(workload: Workload, length: Length) -> Workload:
+    """A workload of the rounds' length."""
+    return msgspec.structs.replace(workload, seconds=length.seconds, warmup_s=length.warmup_s)
+
+
+def measured(bench: Bench, run: Callable[[AtEdge], Figures]) -> Sample:
+    """The figures of a run, with the broker's CPU between its edges."""
+    os.sync()  # what earlier rounds left to write is not this one's
+    cpu_s: list[float] = []
+    figures = run(lambda: cpu_s.append(bench.broker.cpu_s()))
+    if figures.refused:
+        print(f"{bench.broker.kind}: refused {figures.refused} {figures.remark[:100]}")
+    p50, p99 = figures.latency.percentiles((50, 99))
+    return {
+        "rate": figures.rate,
+        "cpu_us": (cpu_s[1] - cpu_s[0]) / max(1, figures.messages) * 1e6,
+        "loader_cpu_us": figures.loader_cpu_s / max(1, figures.messages) * 1e6,
+        "mb_per_s": figures.mb_per_s,
+        "p50_us": p50 / 1000,
+        "p99_us": p99 / 1000,
+    }
+
+
+def sends(workload: Workload, bench: Bench) -> Measure:
+    """Sends in flight."""
+    workload = sized(workload, bench.length)
+    make_topics([bench.broker.broker], workload)
+    return lambda bench: measured(bench, lambda edge: produce(workload, [bench.broker.broker], at_edge=edge))
+
+
+def synced_sends(workload: Workload, bench: Bench) -> Measure:
+    """The same under SYNC_FLUSH, with a bare sync before."""
+    measure = sends(workload, bench)
+
+    def measure_both(bench: Bench) -> Sample:
+        bare = fdatasync_us(bench.directory)
+        sample = measure(bench)
+        return sample | {"fdatasync_us": bare, "per_sync": sample["rate"] * bare / 1e6}
+
+    return measure_both
+
+
+def single_sends(bench: Bench) -> Measure:
+    """One send in flight, and a bare sync before."""
+    workload = sized(Workload(topic="single", connections=1, in_flight=1), bench.length)
+    make_topics([bench.broker.broker], workload)
+
+    def measure(bench: Bench) -> Sample:
+        bare = fdatasync_us(bench.directory)
+        sample = measured(bench, lambda edge: one_in_flight(workload, bench.broker.broker, at_edge=edge))
+        return sample | {"fdatasync_us": bare, "over_us": sample["p50_us"] - bare}
+
+    return measure
+
+
+def catch_up(bench: Bench) -> Measure:
+    """One consumer reads a backlog of four queues, again and again, 32 messages a pull."""
+    workload = sized(Workload(topic="catch-up", connections=1, backlog=BACKLOG, pull=32), bench.length)
+    brokers = [bench.broker.broker]
+    make_topics(brokers, workload)
+    fill(msgspec.structs.replace(workload, connections=4), brokers)
+    bounds: list[Bounds] = bounds_of(brokers, workload)
+    return lambda bench: measured(bench, lambda edge: consume(workload, bounds, Ending.AGAIN, at_edge=edge))
+
+
+def from_end_to_end(_: Bench) -> Measure:
+    """Our SDK's producer to its push consumer, 10,000 messages a second."""
+
+    def measure(bench: Bench) -> Sample:
+        os.sync()
+        ages, lost = end_to_end(bench.broker.namesrv, END_TO_END_RATE, max(2.0, bench.length.seconds))
+        p50, p99 = ages.percentiles((50, 99))
+        return {"p50_us": p50 / 1000, "p99_us": p99 / 1000, "lost": lost}
+
+    return measure
+
+
+def many_queues(bench: Bench) -> Measure:
+    """10,000 queues over 1,000 topics, each used before, against four queues."""
+    few = sends(Workload(topic="few"), bench)
+    workload = Workload(topic="many", topics=1000, queues=10, backlog=20_000)
+    many = sends(workload, bench)
+    fill(workload, [bench.broker.broker])
+
+    def measure(bench: Bench) -> Sample:
+        one, other = few(bench), many(bench)
+        return {"rate": other["rate"], "cpu_us": other["cpu_us"], "share": other["rate"] / one["rate"]}
+
+    return measure
+
+
+def grown(bench: Bench) -> Measure:
+    """A log of 20 segments of 64 MiB and two million index entries, against that of a broker just started."""
+    settings = {"mappedFileSizeCommitLog": GROWN_SEGMENT_BYTES}
+    kind = bench.broker.kind
+    workload = Workload(topic="grown", backlog=GROWN_SEGMENTS * GROWN_SEGMENT_BYTES // RECORD_BYTES)
+
+    def measure(bench: Bench) -> Sample:
+        with (
+            started(kind, bench.directory / "grown", settings=settings) as old,
+            started(kind, bench.directory / "fresh", settings=settings) as new,
+        ):
+            sides = [msgspec.structs.replace(bench, broker=broker) for broker in (old, new)]
+            runs = [sends(workload, side) for side in sides]
+            fill(workload, [old.broker])
+            old_sample, new_sample = (run(side) for run, side in zip(runs, sides, strict=True))
+            return {"rate": old_sample["rate"], "share": old_sample["rate"] / new_sample["rate"]}
+
+    return measure
+
+
+LOADS: Final[dict[str, Load]] = {
+    "sends": Load(partial(sends, Workload(topic="sends"))),
+    "one-connection": Load(partial(sends, Workload(topic="sends", connections=1))),
+    "single": Load(single_sends),
+    "batches": Load(partial(sends, Workload(topic="batches", batch=100, in_flight=4))),
+    "catch-up": Load(catch_up),
+    "end-to-end": Load(from_end_to_end),
+    "many-queues": Load(many_queues, only_ours=True),
+    "grown": Load(grown, only_ours=True),
+    "sync-16": Load(partial(synced_sends, Workload(topic="sends", in_flight=16)), SYNC),
+    "sync-64": Load(partial(synced_sends, Workload(topic="sends", in_flight=64)), SYNC),
+    "sync-single": Load(single_sends, SYNC),
+}

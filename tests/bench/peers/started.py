@@ -1,0 +1,99 @@
+"""One broker of each kind, started as its users start it, on a store below one directory.
+
+    interpreted     ours, SKYLARK_COMPILED=0
+    compiled        ours, with its compiled leaves
+    apache-4.9.7    RocketMQ's own, heap 1 GB
+    apache-5.3.3
+
+All have the loopback address, their defaults, and the same flush mode. CPU is user and system time of the broker's
+process, all its threads, from /proc.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from clients.mqbench.clusters import Broker
+from tests.interop.brokers import APACHE_VERSIONS, Commands, Maker, apache_commands, running_broker, skylark_commands
+
+CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
+HEAP: Final = ("-server", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
+INTERPRETED, COMPILED = "interpreted", "compiled"
+OURS: Final = (INTERPRETED, COMPILED)
+OFFICIAL: Final = "apache-4.9.7"
+NEWER: Final = "apache-5.3.3"
+ASYNC, SYNC = "ASYNC_FLUSH", "SYNC_FLUSH"
+SEGMENT_BYTES: Final = 1 << 30  # both sides' default
+
+
+class Started:
+    """A running broker."""
+
+    def __init__(self, kind: str, address: str, namesrv: str, process: subprocess.Popen[bytes]) -> None:
+        self.kind = kind
+        self.broker = Broker("broker-a", address)
+        self.namesrv = namesrv
+        self._process = process
+
+    def __repr__(self) -> str:
+        return f"<Started {self.kind} at {self.broker.address}>"
+
+    def cpu_s(self) -> float:
+        """User and system time so far."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+
+
+@contextmanager
+def started(
+    kind: str, directory: Path, flush: str = ASYNC, settings: Mapping[str, object] | None = None
+) -> Iterator[Started]:
+    """Start a broker whose store lies below `directory`; stop it on the way out."""
+    home = directory / kind
+    home.mkdir(parents=True)
+    standard = {"flushDiskType": flush, "mappedFileSizeCommitLog": SEGMENT_BYTES}
+    with running_broker(MAKERS[kind], home, standard | dict(settings or {})) as running:
+        address = running.broker_address
+        yield Started(kind, address, running.namesrv, running.process)
+
+
+def ours(
+    environment: Mapping[str, str], home: Path, namesrv_port: int, broker_port: int, settings: Mapping[str, object]
+) -> Commands:
+    """Our broker's command, with something more in its environment."""
+    commands = skylark_commands(home, namesrv_port, broker_port, settings)
+    return [(command, given | dict(environment)) for command, given in commands]
+
+
+def variant(environment: Mapping[str, str]) -> str:
+    """What our broker says of itself."""
+    command = [sys.executable, "-m", "broker", "--version"]
+    return subprocess.run(command, env=os.environ | environment, check=True, capture_output=True, text=True).stdout
+
+
+def is_compiled() -> bool:
+    """Whether this installation has compiled leaves."""
+    return "interpreted" not in variant(AS_COMPILED)
+
+
+def available(kinds: Sequence[str]) -> list[str]:
+    """The kinds that can be started here, with a word about those that cannot."""
+    if COMPILED in kinds and not is_compiled():
+        print(f"{COMPILED}: left out, the leaves are not built here ({variant(AS_COMPILED).strip()})", file=sys.stderr)
+        return [kind for kind in kinds if kind != COMPILED]
+    return list(kinds)
+
+
+AS_INTERPRETED: Final = {"SKYLARK_COMPILED": "0"}
+AS_COMPILED: Final = {"SKYLARK_COMPILED": "1"}
+
+MAKERS: Final[dict[str, Maker]] = {
+    INTERPRETED: partial(ours, AS_INTERPRETED),
+    COMPILED: partial(ours, AS_COMPILED),
+    **{f"apache-{version}": partial(apache_commands, version, jvm=HEAP) for version in APACHE_VERSIONS},
+}

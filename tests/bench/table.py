@@ -1,0 +1,206 @@
+"""The table of docs/performance.md: ours, interpreted and compiled, beside RocketMQ's brokers, on this machine, now.
+
+    python -m tests.bench.table                                  # all rows, 5 rounds, half an hour
+    python -m tests.bench.table --quick                          # 2 short rounds, without 5.3.3: five minutes
+    python -m tests.bench.table --row sync-16 --row sync-64      # the rows of some loads
+    python -m tests.bench.table --write docs/performance.md      # and put the table there
+
+All brokers of a flush mode run at once, idle but for the one that is measured; they take turns within each round. The
+Java ones are warmed for ten seconds before. Each row tells whether its budget holds. A load that cannot be measured
+(a broker that fails) is told, and the others go on. Needs java and mvn for the official brokers, and 30 GB of disk.
+"""
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from clients import ClientError
+from clients.mqbench.clusters import make_topics
+from clients.mqbench.runs import produce
+from clients.mqbench.workloads import Workload
+from tests.bench.peers.loads import LOADS, Bench, Length, Load, Measure
+from tests.bench.peers.rows import ROWS, Row, Samples
+from tests.bench.peers.started import COMPILED, INTERPRETED, NEWER, OFFICIAL, OURS, Started, available, started
+
+KINDS: Final = (INTERPRETED, COMPILED, OFFICIAL, NEWER)
+QUICK_KINDS: Final = (INTERPRETED, COMPILED, OFFICIAL)
+WARM_S: Final = {OFFICIAL: 10.0, NEWER: 10.0}
+WARM_OURS_S: Final = 1.0
+BEGIN: Final = "<!-- table: made by tests.bench.table -->"
+END: Final = "<!-- end of the table -->"
+HEADINGS: Final = (
+    "figure (min / median / max)",
+    "interpreted",
+    "× 4.9.7",
+    "budget",
+    "compiled",
+    "× 4.9.7",
+    "budget",
+    "RocketMQ 4.9.7",
+    "RocketMQ 5.3.3",
+)
+
+FAILURES: Final = (AssertionError, ClientError, EOFError, OSError)
+
+Taken = dict[str, dict[str, list[dict[str, float]]]]
+
+
+def main() -> None:
+    """Measure, print, and write if asked to."""
+    options = parse_arguments()
+    kinds = available(options.kind or (QUICK_KINDS if options.quick else KINDS))
+    names = [name for name in LOADS if not options.row or name in options.row]
+    length = Length(options.seconds or (1.0 if options.quick else 3.0))
+    rounds = options.rounds or (2 if options.quick else 5)
+    begun = time.monotonic()
+    taken = measure_all(names, kinds, length, rounds, options.directory)
+    text = table(taken, options.row)
+    print(text)
+    print(f"{time.monotonic() - begun:.0f} s, {rounds} rounds of {length.seconds:g} s")
+    if options.write:
+        write(options.write, f"{text}\n\n{circumstances(rounds, length)}")
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two short rounds, without 5.3.3")
+    parser.add_argument("--row", action="append", choices=tuple(LOADS), help="this load only; may be repeated")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="this broker only; may be repeated")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--seconds", type=float, help="of a round")
+    parser.add_argument("--directory", type=Path, help="where stores are made")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="the document that holds the table")
+    return parser.parse_args()
+
+
+def measure_all(
+    names: Sequence[str], kinds: Sequence[str], length: Length, rounds: int, directory: Path | None
+) -> Taken:
+    """Samples of each load, by load and kind."""
+    taken: Taken = {}
+    for flush in dict.fromkeys(LOADS[name].flush for name in names):
+        home = Path(tempfile.mkdtemp(prefix="bench-table-", dir=directory))
+        loads = {name: LOADS[name] for name in names if LOADS[name].flush == flush}
+        try:
+            with ExitStack() as stack:
+                brokers = [stack.enter_context(started(kind, home, flush)) for kind in kinds]
+                for broker in brokers:
+                    warm(broker)
+                for name, load in loads.items():
+                    told(f"{flush} {name}")
+                    try:
+                        taken[name] = measure_load(load, brokers, length, rounds, home)
+                    except FAILURES as error:
+                        told(f"{name} not measured: {type(error).__name__}: {error}")
+        finally:
+            shutil.rmtree(home)
+    return taken
+
+
+def warm(broker: Started) -> None:
+    """Let a broker run under the load that most rows have; a Java one compiles itself meanwhile."""
+    workload = Workload(topic="warm", seconds=WARM_S.get(broker.kind, WARM_OURS_S), warmup_s=0.0)
+    told(f"warming {broker.kind}")
+    make_topics([broker.broker], workload)
+    produce(workload, [broker.broker])
+
+
+def measure_load(
+    load: Load, brokers: Sequence[Started], length: Length, rounds: int, home: Path
+) -> dict[str, list[dict[str, float]]]:
+    """All rounds of one load; who begins changes with each round."""
+    benches = {
+        broker.kind: Bench(broker, length, home) for broker in brokers if broker.kind in OURS or not load.only_ours
+    }
+    measures: dict[str, Measure] = {kind: load.ready(bench) for kind, bench in benches.items()}
+    samples: dict[str, list[dict[str, float]]] = {kind: [] for kind in benches}
+    for number in range(rounds):
+        order = list(benches)
+        for kind in order if number % 2 == 0 else reversed(order):
+            sample = measures[kind](benches[kind])
+            told(f"  {kind:14}" + "".join(f" {name}={value:,.2f}" for name, value in sample.items()))
+            samples[kind].append(sample)
+    return samples
+
+
+def told(line: str) -> None:
+    """What is going on, to stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
+# ------------------------------------------------------------------------------------------------------ the document
+
+
+def table(taken: Mapping[str, Samples], wanted: Sequence[str] | None) -> str:
+    """The table in Markdown."""
+    rows = [row for row in ROWS if row.load in taken and (not wanted or row.load in wanted)]
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+    return "\n".join(lines + [line_of(row, taken[row.load]) for row in rows])
+
+
+def line_of(row: Row, samples: Samples) -> str:
+    """One line of the table."""
+    cells = [f"{row.title}, {row.unit}" if row.unit else row.title]
+    for kind in OURS:
+        cells += [row.told(samples, kind), row.told_ratio(samples, kind), verdict(row, samples, kind)]
+    cells += [row.told(samples, OFFICIAL), row.told(samples, NEWER)]
+    return "| " + " | ".join(cells) + " |"
+
+
+def verdict(row: Row, samples: Samples, kind: str) -> str:
+    """Whether a budget holds, and what it is."""
+    holds = row.holds(samples, kind)
+    if holds is None:
+        return "not measured"
+    return f"{'holds' if holds else '**missed**'}: {row.told_limit(kind)}"
+
+
+def circumstances(rounds: int, length: Length) -> str:
+    """When, where and how it was measured."""
+    command = " ".join(["python -m tests.bench.table", *sys.argv[1:]])
+    day = time.strftime("%Y-%m-%d")
+    return f"Made by `{command}` on {day}: {rounds} rounds of {length.seconds:g} s. {machine()}"
+
+
+def machine() -> str:
+    """This machine in a few words."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.machine(),
+    )
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
+    parts = [
+        f"{os.cpu_count()} × {model}",
+        f"{memory} GiB",
+        f"Linux {platform.release()}",
+        f"CPython {platform.python_version()}",
+        java[0] if java else "no java",
+    ]
+    return ", ".join(parts) + "."
+
+
+def write(path: Path, text: str) -> None:
+    """Put the table between its marks in a document."""
+    document = path.read_text()
+    before, _, rest = document.partition(BEGIN)
+    _, _, behind = rest.partition(END)
+    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{behind}")
+
+
+if __name__ == "__main__":
+    main()
