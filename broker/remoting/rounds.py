@@ -55,7 +55,8 @@ class Rounds:
         self.began_s = 0.0  # the loop's time at the round's first read
         self._is_short = is_short
         self._window_bytes = RECEIVE_BUFFER_BYTES
-        self._is_open = False
+        self._is_begun = False
+        self._is_end_due = False
         self._small_reads = 0
         self._read_bytes = 0
         self._line: dict[Reading, None] = {}
@@ -71,12 +72,12 @@ class Rounds:
 
     def note(self, size: int, now_s: float) -> bool:
         """A read brought `size` bytes; returns whether it filled the window, and its connection is to stand in line."""
-        if not self._is_open:
+        if not self._is_begun:
             self.began_s = now_s
             if size < SMALLEST_READ and self._small_reads < _FEW_READS:
                 self._small_reads += 1
                 return False
-            self._open()
+            self._begin()
         is_full = size >= self._window_bytes
         self._read_bytes += size
         if self._read_bytes >= ROUND_BYTES and self._window_bytes > SMALLEST_READ:
@@ -85,29 +86,33 @@ class Rounds:
 
     def stalled(self, began_s: float) -> None:
         """Something took long: what is read from now on in this round has waited since `began_s`."""
-        if not self._is_open:
-            self._open()
+        if not self._is_begun:
             self.began_s = began_s
+            self._begin()
 
     def stand_in_line(self, reading: Reading) -> None:
         """Have `reading` go on when those before it had their turn."""
         self._filled += 1
         self._line[reading] = None
-        if not self._is_open:
-            self._open()
+        self._have_it_ended()
 
     def forget(self, reading: Reading) -> None:
         """A connection is gone."""
         self._line.pop(reading, None)
 
-    def _open(self) -> None:
-        self._is_open = True
-        asyncio.get_running_loop().call_soon(self._end)
+    def _begin(self) -> None:
+        self._is_begun = True
+        self._have_it_ended()
+
+    def _have_it_ended(self) -> None:
+        if not self._is_end_due:
+            self._is_end_due = True
+            asyncio.get_running_loop().call_soon(self._end)
 
     def _end(self) -> None:
         """The round is over: set the next one's window, and let the first of the line in."""
         self._rounds += 1
-        self._is_open = False
+        self._is_begun = self._is_end_due = False
         self._small_reads = 0
         self._read_bytes = 0
         line = self._line
@@ -119,7 +124,7 @@ class Rounds:
             del line[reading]
             reading.read_on()
         if line:
-            self._open()
+            self._have_it_ended()
 
     def _set_window(self, size: int) -> None:
         if size != self._window_bytes:

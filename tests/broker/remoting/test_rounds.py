@@ -117,6 +117,22 @@ async def test_the_last_of_a_round_has_waited_for_all_others() -> None:
     assert it.began_s == 1.4
 
 
+async def test_a_round_behind_a_line_begins_with_its_own_first_read() -> None:
+    """Those who stand in line are none of its wait."""
+    it = rounds()
+    for number in range(40):
+        it.stand_in_line(Heard(f"{number}", []))
+    it.note(SMALLEST_READ, 1.0)
+    await turn()
+    assert it.statistics().in_line
+    it.note(SMALLEST_READ, 2.0)
+    assert it.began_s == 2.0
+    await turn()
+    it.stalled(2.5)
+    it.note(10, 3.0)
+    assert it.began_s == 2.5
+
+
 async def test_a_few_small_reads_are_no_round() -> None:
     """Telling their rounds apart would cost as much as they do; sixteen are enough to begin one."""
     it = rounds()
