@@ -4,9 +4,10 @@
     dispatch ─▶ queue flusher ─▶ checkpoint, behind everything that it speaks of
 
 Queues are flushed every `flushIntervalConsumeQueue`: those with enough new pages, and every thorough interval all of
-them. The checkpoint is written behind each round that has something new to say, and says no more than what is on disk:
-of the log up to the last sync, of the queues only when a round left none of them out. After one failed sync, of
-whichever file, the store gives up: nothing is acknowledged any more.
+them, once their units are written that stood in memory when it began. The checkpoint is written behind each round that
+has something new to say, and says no more than what is on disk: of the log up to the last sync, of the queues only when
+a round left none of them out. After one failed sync, of whichever file, the store gives up: nothing is acknowledged any
+more.
 
 A stop: the log first, then the queues, then the checkpoint, and only if all of that went well is the stop a clean one.
 
@@ -37,6 +38,15 @@ from protocol.disk import Checkpoint
 log = logging.getLogger(__name__)
 
 
+class _Round(msgspec.Struct, frozen=True):
+    """One round over the queues. Units of everything below byte `offset` of the log, the newest of which is of
+    `timestamp` (ms), are in files when it ends; zeros: no such thing is said. `least_pages` 0: all files are synced."""
+
+    least_pages: int
+    offset: int
+    timestamp: int
+
+
 class Durability:
     """The flushers of one store and those who wait for them; only the event loop's thread calls in here."""
 
@@ -58,6 +68,7 @@ class Durability:
         self._queue_flusher: Flusher | None = None
         self._next_queue_flush_ms = 0
         self._next_thorough_ms = 0
+        self._round: _Round | None = None
         self._vouched = Checkpoint()  # what the next checkpoint may say
 
     # life
@@ -85,6 +96,7 @@ class Durability:
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Start the threads. With a loop their answers arrive by themselves, else at each `step`."""
+        self._reput.writes.limit = self._config.queue_units_in_memory
         self.log.start(loop)
         self._queue_flusher = Flusher("queue-flusher")
         self._queue_flusher.start()
@@ -98,11 +110,13 @@ class Durability:
             return False
         is_flushed = self.log.finish()
         self._reput.retry()
+        last_round = self._begin_round(0, is_whole=True)
+        self._reput.writes.go_on(whole=True)
         is_good = is_flushed and not self._reput.failed and self._reput.offset >= self._log.written
         queue_flusher.wait_idle()
         confirm = self._log.last_record if is_good else self._vouched.confirm_offset
         index_files = self._reput.index.index.take_all(self.log.done.end) if self._reput.index is not None else []
-        self._submit_queues(0, msgspec.structs.replace(self._vouched, confirm_offset=confirm), index_files)
+        self._submit_queues(last_round, msgspec.structs.replace(self._vouched, confirm_offset=confirm), index_files)
         queue_flusher.stop()
         is_good = is_good and queue_flusher.failure is None
         self.abandon()
@@ -147,29 +161,46 @@ class Durability:
         flusher = self._queue_flusher
         if flusher is not None and flusher.failure is not None:
             self._log.flags.set(RunningFlag.SYNC_FAILED, flusher.failure)
-        if flusher is None or now_ms < self._next_queue_flush_ms or not flusher.is_idle:
+        if flusher is None or not flusher.is_idle:
             return
+        if self._round is None:
+            if now_ms < self._next_queue_flush_ms:
+                return
+            self._round = self._due_round(now_ms)
+        if self._reput.writes.go_on():
+            found, self._round = self._round, None
+            feed = self._reput.index
+            self._submit_queues(
+                found, self._vouched, feed.index.take_full(self.log.done.end) if feed is not None else []
+            )
+
+    def _due_round(self, now_ms: int) -> "_Round":
         config = self._config
         self._next_queue_flush_ms = now_ms + config.flush_interval_consume_queue
-        index_files = self._reput.index.index.take_full(self.log.done.end) if self._reput.index is not None else []
-        least_pages = config.flush_consume_queue_least_pages
-        if now_ms >= self._next_thorough_ms:
-            self._next_thorough_ms = now_ms + config.flush_consume_queue_thorough_interval
-            least_pages = 0
-        self._submit_queues(least_pages, self._vouched, index_files)
+        if now_ms < self._next_thorough_ms:
+            return self._begin_round(config.flush_consume_queue_least_pages, is_whole=self._reput.writes.is_short)
+        self._next_thorough_ms = now_ms + config.flush_consume_queue_thorough_interval
+        return self._begin_round(0, is_whole=True)
 
-    def _submit_queues(self, least_pages: int, vouched: Checkpoint, index_files: Sequence[IndexFile]) -> None:
-        """Sync queue files (0: all of them) and index files, then what the checkpoint may say about them by then."""
+    def _begin_round(self, least_pages: int, *, is_whole: bool) -> "_Round":
+        """`is_whole`: what waits in memory is written before queues are synced."""
+        if is_whole:
+            self._reput.writes.begin_round()
+            return _Round(least_pages, self._reput.offset, self._reput.last_store_timestamp)
+        return _Round(least_pages, 0, 0)
+
+    def _submit_queues(self, found: "_Round", vouched: Checkpoint, index_files: Sequence[IndexFile]) -> None:
+        """Sync queue files and index files, then what the checkpoint may say about them by then."""
         if self._queue_flusher is None:
             return
-        files: list[Syncable] = [*self._queue_files.take_dirty(least_pages), *index_files]
+        files: list[Syncable] = [*self._queue_files.take_dirty(found.least_pages), *index_files]
         vouched = msgspec.structs.replace(
             vouched, physic_timestamp=max(vouched.physic_timestamp, self.log.done.timestamp)
         )
         end = self._queue_flusher.done.end
         if not self._queue_files.statistics().dirty_files and not self._reput.failed:
-            end = self._reput.offset
-            logics = max(vouched.logics_timestamp, self._reput.last_store_timestamp)
+            end = max(end, found.offset)
+            logics = max(vouched.logics_timestamp, found.timestamp)
             vouched = msgspec.structs.replace(vouched, logics_timestamp=logics)
         for index_file in index_files:
             if index_file.is_full:
@@ -178,7 +209,7 @@ class Durability:
             self._vouched = vouched
             files.append(CheckpointWrite(self._checkpoint, vouched))
         if files or end > self._queue_flusher.done.end:
-            self._queue_flusher.submit(Target(end, self._reput.last_store_timestamp, files))
+            self._queue_flusher.submit(Target(end, found.timestamp, files))
 
     def __repr__(self) -> str:
         return f"<Durability {self.log!r}>"

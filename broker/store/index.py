@@ -1,6 +1,6 @@
 """The index: which messages have a key, in a row of index files, oldest first; only the newest is written to.
 
-Keys gather in memory, UNIQ_KEY of a message first, then the pieces of its KEYS, and are put when there are 512, after
+Keys gather in memory, UNIQ_KEY of a message first, then the pieces of its KEYS, and are put when there are 2,048, after
 5 ms, or when somebody asks. A key never waits for a disk that the log would not have to wait for: files are reserved
 before they are stored into. The rest of a message's keys goes to the next file when one is full.
 
@@ -38,7 +38,7 @@ from protocol.disk import INDEX_DIRECTORY, IndexLayout, parse_index_file_name
 
 log = logging.getLogger(__name__)
 
-BATCH_KEYS: Final = 512
+BATCH_KEYS: Final = 2_048
 GATHER_S: Final = 0.005
 _PUT_AT_ONCE: Final = 8_192
 _RETRY_MS: Final = 1_000

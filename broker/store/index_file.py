@@ -3,7 +3,7 @@
 A slot holds the number of the newest item of its chain, each item that of the one before it; items are numbered from 1
 in the order of arrival and never change. Layout: protocol.disk.IndexLayout.
 
-This is the one kind of file that is stored through its mapping: 512 keys go to 512 places. What is stored into has its
+This is the one kind of file that is stored through its mapping: 2,048 keys go to 2,048 places. What is stored into has its
 blocks reserved first, the slots at once and the items in steps, so that a full disk is an OSError and not a SIGBUS.
 The mapping is made for the file that is written to and given up once that is full; readers use the descriptor. Syncing
 is `fdatasync`, which writes what the mapping changed and releases the GIL.

@@ -87,12 +87,13 @@ class TestDisk(Disk):
 
 
 def config_of(root: Path, *, sync: bool = False, **overrides: Any) -> StoreConfig:
-    """Small segments: 64 KiB of log, 20 units of queue."""
+    """Small segments: 64 KiB of log, 20 units of queue. Units are written in each turn, for tests to look at files."""
     settings: dict[str, Any] = {
         "mapped_file_size_commit_log": SEGMENT_BYTES,
         "mapped_file_size_consume_queue": QUEUE_SEGMENT_BYTES,
         "max_hash_slot_num": INDEX_SLOTS,
         "max_index_num": INDEX_ITEMS,
+        "queue_units_in_memory": 0,
         "flush_disk_type": FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH,
     } | overrides
     return StoreConfig(store_path_root_dir=root, **settings)

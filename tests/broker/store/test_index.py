@@ -202,7 +202,7 @@ def test_a_damaged_chain_ends(parts: IndexParts, tmp_path: Path) -> None:
 
 
 def test_a_batch_leaves_when_it_is_whole(tmp_path: Path) -> None:
-    """Keys wait until there are 512; without a loop `step` puts the rest."""
+    """Keys wait until there are enough; without a loop `step` puts the rest."""
     parts = IndexParts(tmp_path, IndexLayout(100, 2_000))
     parts.index.add([said(number, unique=f"U{number}") for number in range(BATCH_KEYS - 1)])
     assert parts.index.waiting == BATCH_KEYS - 1
