@@ -41,7 +41,7 @@ def sources() -> set[str]:
         str(path.relative_to(ROOT))
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.suffix in {".py", ".pyi"} or path.name == "py.typed"
+        if path.suffix in {".py", ".pyi", ".pxd"} or path.name == "py.typed"
     }
 
 

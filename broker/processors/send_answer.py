@@ -33,7 +33,7 @@ class SendAnswers:
         pieces = _pieces(self.ext, store_host)
         escaped = [piece.replace(b"%", b"%%") for piece in pieces]
         self._plain = b"%016X".join(escaped[:2]) + b"%d" + b"%d".join(escaped[2:4]) + b"%s" + b"%d".join(escaped[4:])
-        leaf = compiled.load("decode")
+        leaf = compiled.load("answers")
         self.stored_all: Callable[[Sequence[PlainSend]], tuple[bytes, list[PlainSend]]]
         """The frames that say where plain messages went, as `stored` makes them; and the sends that need another answer
         or none, because they are not stored, or are oneway."""

@@ -1,0 +1,116 @@
+"""Answers to accepted sends, filled in in C. See broker.processors.send_answer, the interpreted twin."""
+
+import cython
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cython.cimports.libc.string import memcpy
+
+PREFIX = cython.declare(cython.Py_ssize_t, 8)
+
+
+@cython.final
+@cython.cclass
+class Answers:
+    """Fills in answers. `pieces`: what stands before the physical offset (16 hex digits), queue id, queue offset,
+    unique key and opaque, and behind the last; `ok` is the status of what is stored."""
+
+    pieces = cython.declare(list)
+    ok = cython.declare(object)
+    fixed = cython.declare(cython.Py_ssize_t)
+
+    def __init__(self, pieces: list, ok):
+        if len(pieces) != 6:
+            raise ValueError("six pieces make an answer")
+        self.pieces = pieces
+        self.ok = ok
+        self.fixed = PREFIX + sum(map(len, pieces)) + 16 + 11 + 20 + 11
+
+    def stored(self, sends):
+        """The frames that say where messages went, and the sends that need another answer or none."""
+        others: list = []
+        size: cython.Py_ssize_t = 0
+        for send in sends:
+            size += self.fixed + len(send[2])
+        frames: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
+        begin: cython.p_char = PyBytes_AS_STRING(frames)
+        at: cython.p_char = begin
+        for send in sends:
+            command, append, unique_key = send
+            if append.status is not self.ok or command.flag & 2:
+                others.append(send)
+            else:
+                at = self.fill(at, append, unique_key, command.opaque)
+        return frames[: at - begin], others
+
+    @cython.cfunc
+    def fill(self, frame: cython.p_char, append, unique_key: bytes, opaque: cython.longlong) -> cython.p_char:
+        """One frame; returns where the next one goes."""
+        at: cython.p_char = copied(frame + PREFIX, self.pieces[0])
+        at = hex_digits(at, append.physical_offset)
+        at = copied(at, self.pieces[1])
+        at = digits(at, append.queue_id)
+        at = copied(at, self.pieces[2])
+        at = digits(at, append.queue_offset)
+        at = copied(at, self.pieces[3])
+        at = copied(at, unique_key)
+        at = copied(at, self.pieces[4])
+        at = digits(at, opaque)
+        at = copied(at, self.pieces[5])
+        put_big_endian(frame, cython.cast(cython.uint, at - frame - 4))
+        put_big_endian(frame + 4, cython.cast(cython.uint, at - frame - PREFIX))
+        return at
+
+
+@cython.cfunc
+@cython.inline
+def copied(at: cython.p_char, piece: bytes) -> cython.p_char:
+    size: cython.Py_ssize_t = len(piece)
+    memcpy(at, PyBytes_AS_STRING(piece), size)
+    return at + size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def digits(at: cython.p_char, value: cython.longlong) -> cython.p_char:
+    """A number in decimal; a place for 20 characters is enough."""
+    reversed_: cython.char[20]
+    count: cython.int = 0
+    rest: cython.ulonglong = cython.cast(cython.ulonglong, value)
+    if value < 0:
+        at[0] = 45
+        at += 1
+        rest = 0 - rest
+    while True:
+        reversed_[count] = cython.cast(cython.char, 48 + rest % 10)
+        count += 1
+        rest //= 10
+        if rest == 0:
+            break
+    while count > 0:
+        count -= 1
+        at[0] = reversed_[count]
+        at += 1
+    return at
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def hex_digits(at: cython.p_char, value: cython.longlong) -> cython.p_char:
+    """A number in 16 hexadecimal digits."""
+    n: cython.int
+    digit: cython.int
+    for n in range(16):
+        digit = (cython.cast(cython.ulonglong, value) >> (60 - 4 * n)) & 15
+        at[n] = cython.cast(cython.char, 48 + digit if digit < 10 else 55 + digit)
+    return at + 16
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def put_big_endian(at: cython.p_char, value: cython.uint) -> cython.void:
+    at[0] = cython.cast(cython.char, value >> 24)
+    at[1] = cython.cast(cython.char, value >> 16)
+    at[2] = cython.cast(cython.char, value >> 8)
+    at[3] = cython.cast(cython.char, value)

@@ -1,0 +1,6 @@
+from collections.abc import Iterable
+from typing import Any
+
+class Answers:
+    def __init__(self, pieces: list[bytes], ok: object) -> None: ...
+    def stored(self, sends: Iterable[Any]) -> tuple[bytes, list[Any]]: ...

@@ -1,0 +1,17 @@
+from protocol.compiled.properties cimport Properties, Text
+
+cdef struct Found:  # what a plain send's header says; texts are places in it
+    int code
+    int flag
+    int opaque
+    int version
+    Text topic
+    Py_ssize_t topic_size
+    int queue_id
+    int sys_flag
+    int message_flag
+    long long born_timestamp
+    int reconsume_times
+    Properties properties
+
+cdef bint read_header(Text at, Text end, Found* found) noexcept

@@ -1,0 +1,12 @@
+ctypedef const unsigned char* Text
+
+cdef struct Properties:  # of one message, unescaped; what is found in them as places in `text`
+    Text text
+    Py_ssize_t size
+    int tags_code
+    Py_ssize_t key_at
+    Py_ssize_t key_size
+    Py_ssize_t keys_at
+    Py_ssize_t keys_size
+
+cdef Text read_properties(Text at, Text end, Properties* found) noexcept

@@ -1,0 +1,181 @@
+"""The properties of a plain send, as they stand in a JSON text: unescaped, looked through, all in one pass over them.
+
+Plain ones are closed entries without an empty part, of which none has a name that wants a look, WAIT is true, and one
+is a UNIQ_KEY of up to 64 letters and digits. It is the text's bytes that are looked at: printable ASCII, and escapes of
+one byte or \\u00xx below 80. The unescaped text stands in memory of this module's own until the next one is read.
+
+See broker.processors.stored_properties, the interpreted twin.
+"""
+
+import cython
+from cython.cimports.libc.string import memchr, memcmp
+
+SCRATCH_BYTES = cython.declare(cython.Py_ssize_t, 32768)
+
+QUOTE = cython.declare(cython.int, 34)
+BACKSLASH = cython.declare(cython.int, 92)
+U = cython.declare(cython.int, 117)
+
+_scratch = cython.declare(cython.uchar[32768])
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def read_properties(at: Text, end: Text, found: cython.pointer(Properties)) -> Text:
+    """The text of properties; returns the place behind it, or NULL if they are not plain."""
+    size: cython.Py_ssize_t = 0
+    byte: cython.int
+    if at >= end or at[0] != QUOTE:
+        return cython.NULL
+    at += 1
+    while at < end and at[0] != QUOTE:
+        byte = at[0]
+        if byte < 0x20 or byte > 0x7E or size >= SCRATCH_BYTES:
+            return cython.NULL
+        at += 1
+        if byte == BACKSLASH:
+            if at >= end:
+                return cython.NULL
+            if at[0] == U:
+                byte = unicode_escape(at + 1, end)
+                at += 5
+            else:
+                byte = short_escape(at[0])
+                at += 1
+            if byte < 0:
+                return cython.NULL
+        _scratch[size] = cython.cast(cython.uchar, byte)
+        size += 1
+    if at >= end or not scan_properties(_scratch, size, found):
+        return cython.NULL
+    found.text = _scratch
+    found.size = size
+    return at + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def unicode_escape(at: Text, end: Text) -> cython.int:
+    """What stands behind \\u, if it is ASCII; else -1."""
+    if end - at < 4 or at[0] != 48 or at[1] != 48 or at[2] < 48 or at[2] > 55:
+        return -1
+    low: cython.int = at[3]
+    if 48 <= low <= 57:
+        low -= 48
+    elif 65 <= low <= 70:
+        low -= 55
+    elif 97 <= low <= 102:
+        low -= 87
+    else:
+        return -1
+    return (at[2] - 48) * 16 + low
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def short_escape(letter: cython.int) -> cython.int:
+    """What a letter behind a backslash stands for; -1: nothing."""
+    if letter == QUOTE or letter == BACKSLASH or letter == 47:
+        return letter
+    if letter == 110:
+        return 10
+    if letter == 114:
+        return 13
+    if letter == 116:
+        return 9
+    if letter == 98:
+        return 8
+    return 12 if letter == 102 else -1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def scan_properties(text: Text, size: cython.Py_ssize_t, found: cython.pointer(Properties)) -> cython.bint:
+    """Whether all entries are plain; finds the last of each name that matters."""
+    at: cython.Py_ssize_t = 0
+    value_at: cython.Py_ssize_t
+    entry_end: cython.Py_ssize_t
+    mark: Text
+    found.tags_code = 0
+    found.key_size = found.keys_size = 0
+    while at < size:
+        mark = cython.cast(Text, memchr(text + at, 2, size - at))
+        if mark == cython.NULL:
+            return False
+        entry_end = mark - text
+        mark = cython.cast(Text, memchr(text + at, 1, entry_end - at))
+        if mark == cython.NULL:
+            return False
+        value_at = mark - text + 1
+        if value_at - at == 1 or value_at == entry_end:
+            return False
+        if not note_entry(text, at, value_at, entry_end, found):
+            return False
+        at = entry_end + 1
+    return found.key_size > 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def note_entry(
+    text: Text,
+    at: cython.Py_ssize_t,
+    value_at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    found: cython.pointer(Properties),
+) -> cython.bint:
+    """Remember one property, if it matters; whether it is plain."""
+    name: Text = text + at
+    size: cython.Py_ssize_t = value_at - 1 - at
+    first: cython.int = name[0]
+    if size == 8 and memcmp(name, b"UNIQ_KEY", 8) == 0:
+        found.key_at, found.key_size = value_at, end - value_at
+        return is_alphanumeric(text + value_at, end - value_at)
+    if size == 4:
+        if memcmp(name, b"KEYS", 4) == 0:
+            found.keys_at, found.keys_size = value_at, end - value_at
+            return True
+        if memcmp(name, b"TAGS", 4) == 0:
+            found.tags_code = java_hash(text + value_at, end - value_at)
+            return True
+        if memcmp(name, b"WAIT", 4) == 0:
+            return end - value_at == 4 and memcmp(text + value_at, b"true", 4) == 0
+    if first == 68:
+        return not (size >= 5 and memcmp(name, b"DELAY", 5) == 0)
+    if first == 84:
+        return not (
+            (size >= 6 and memcmp(name, b"TIMER_", 6) == 0) or (size >= 8 and memcmp(name, b"TRAN_MSG", 8) == 0)
+        )
+    if first == 67:
+        return not (size >= 7 and memcmp(name, b"CLUSTER", 7) == 0)
+    if first == 80:
+        return not (size >= 6 and memcmp(name, b"POP_CK", 6) == 0)
+    return not (first == 87 and size >= 4 and memcmp(name, b"WAIT", 4) == 0)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def is_alphanumeric(text: Text, size: cython.Py_ssize_t) -> cython.bint:
+    """Whether these are one to 64 letters and digits."""
+    n: cython.Py_ssize_t
+    if size > 64:
+        return False
+    for n in range(size):
+        if not (48 <= text[n] <= 57 or 65 <= text[n] <= 90 or 97 <= text[n] <= 122):
+            return False
+    return True
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def java_hash(text: Text, size: cython.Py_ssize_t) -> cython.int:
+    """Java's String.hashCode of ASCII text."""
+    code: cython.uint = 0
+    n: cython.Py_ssize_t
+    for n in range(size):
+        code = code * 31 + text[n]
+    return cython.cast(cython.int, code)
