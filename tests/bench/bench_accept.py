@@ -1,0 +1,126 @@
+"""What a connection costs until its first request is answered: plain, plain where TLS is possible, TLS.
+
+    python -m tests.bench.bench_accept
+    python -m tests.bench.bench_accept --rounds 40 --connections 400
+
+Every server is a process that echoes; a client opens connections in bursts of 50, asks each once, and closes them. The
+kinds take turns in one run, and what counts is the least CPU time of the server per connection, over all rounds.
+
+    bare        connections stand right at the door, as if there were no TLS
+    disabled    an opening looks at the first byte
+    permissive  the same, and TLS would be served
+    tls         full handshakes (TLS 1.3, an EC key of 256 bits)
+
+Budget: `permissive` costs at most a tenth more than `bare`, and a connection is answered in no more turns of the loop.
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import resource
+import ssl
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection as Pipe
+from typing import Final
+
+import uvloop
+
+from broker.remoting.boss import RemotingServer
+from broker.remoting.config import TlsConfig, TlsMode
+from broker.remoting.connection import Connection
+from broker.remoting.tls import ServerTls
+from tests.harness.certificates import careless_context
+from tests.harness.echo_server import ECHO, EchoServer
+from tests.harness.raw_peer import RawPeer
+
+BURST: Final = 50
+KINDS: Final = {
+    "bare": TlsMode.DISABLED,
+    "disabled": TlsMode.DISABLED,
+    "permissive": TlsMode.PERMISSIVE,
+    "tls": TlsMode.PERMISSIVE,
+}
+
+
+def serve(kind: str, pipe: Pipe) -> None:
+    """Echo until told to stop; each word of the pipe is answered by the CPU time so far, in seconds."""
+    if kind == "bare":
+        RemotingServer._open = lambda self: Connection(self.selector)  # type: ignore[assignment, method-assign, return-value] # what is compared with
+    uvloop.run(_serve(kind, pipe))
+
+
+async def _serve(kind: str, pipe: Pipe) -> None:
+    async with EchoServer(tls=ServerTls(TlsConfig(mode=KINDS[kind]))) as server:
+        pipe.send(server.port)
+        stop = asyncio.Event()
+
+        def answer() -> None:
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            if pipe.recv():
+                pipe.send(used.ru_utime + used.ru_stime)
+            else:
+                stop.set()
+
+        asyncio.get_running_loop().add_reader(pipe.fileno(), answer)
+        await stop.wait()
+
+
+class Server:
+    """One kind's process."""
+
+    def __init__(self, kind: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(kind, theirs))
+        self._process.start()
+        self.port: int = self._pipe.recv()
+
+    def cpu_s(self) -> float:
+        self._pipe.send(True)
+        used: float = self._pipe.recv()
+        return used
+
+    def stop(self) -> None:
+        self._pipe.send(False)
+        self._process.join()
+
+
+async def connect(port: int, tls: ssl.SSLContext | None) -> None:
+    async with await RawPeer.connect(port, tls=tls) as peer:
+        await peer.call(ECHO)
+
+
+async def burst(port: int, tls: ssl.SSLContext | None, connections: int) -> None:
+    for _ in range(connections // BURST):
+        await asyncio.gather(*(connect(port, tls) for _ in range(BURST)))
+
+
+def measure(rounds: int, connections: int, say: Callable[[str], None]) -> None:
+    servers = {kind: Server(kind) for kind in KINDS}
+    cpu_us: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    per_s: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for _ in range(rounds):
+        for kind, server in servers.items():
+            tls = careless_context() if kind == "tls" else None
+            cpu_s, begun_s = server.cpu_s(), time.monotonic()
+            uvloop.run(burst(server.port, tls, connections))
+            per_s[kind].append(connections / (time.monotonic() - begun_s))
+            cpu_us[kind].append((server.cpu_s() - cpu_s) / connections * 1e6)
+    for server in servers.values():
+        server.stop()
+    least = min(cpu_us["bare"])
+    for kind in KINDS:
+        figures = sorted(cpu_us[kind])
+        say(
+            f"{kind:10}  least {figures[0]:7.1f} µs  median {figures[len(figures) // 2]:7.1f} µs of the server per "
+            f"connection, {figures[0] / least:5.2f} × bare; best {max(per_s[kind]):6.0f} connections/s"
+        )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--connections", type=int, default=400, help="of each kind in each round, a multiple of 50")
+    options = parser.parse_args()
+    measure(options.rounds, options.connections, print)
