@@ -6,8 +6,10 @@ a read cut off. What it writes is its output's business (`transfer.py`).
 
 A peer that does not read what it asked for is not read from either: above `peer_backlog_bytes` waiting for one peer
 (or, with anything waiting for it, `total_backlog_bytes` for all) its connection is paused, frames already received are
-kept for later, and everything goes on when the peer has taken what is there. Other connections do not notice. Whoever
-handles requests may have a connection held as well (`hold_reading`): it is not read from until all are released.
+kept for later, and everything goes on when the peer has taken what is there. Other connections do not notice. Should
+all those together have left twice `total_backlog_bytes` in memory all the same, the one that has left most is closed.
+Whoever handles requests may have a connection held as well (`hold_reading`): it is not read from until all are
+released.
 
 A connection carries requests of both sides. Answers to ours are matched by opaque; oneway requests of the peer are
 never answered. Nothing here knows what a request means.
@@ -84,6 +86,9 @@ class Shared(Protocol):
     def is_held(self, connection: "Connection") -> bool:
         """Whether a connection is not to be read from."""
 
+    def relieve(self, now_s: float) -> None:
+        """Somebody is behind: see that not too much waits for all together."""
+
 
 class Connection(asyncio.BufferedProtocol):
     """One TCP connection, accepted or opened by us."""
@@ -122,6 +127,11 @@ class Connection(asyncio.BufferedProtocol):
     def backlog_bytes(self) -> int:
         """What the peer has not taken yet."""
         return self._output.backlog_bytes
+
+    @property
+    def unread_bytes(self) -> int:
+        """As much of it as stands in memory."""
+        return self._output.memory_bytes
 
     # ------------------------------------------------------------------------------------------- the loop calls these
 
@@ -269,6 +279,7 @@ class Connection(asyncio.BufferedProtocol):
             self.paused = True
             self._transport.pause_reading()
             log.debug("pausing peer=%s backlog_bytes=%d", self.peer, self.backlog_bytes)
+        self._selector.relieve(self._loop.time())
 
     def progressed(self) -> None:
         """A peer that takes a long answer slowly is not idle."""

@@ -12,6 +12,7 @@ The selector also keeps the books: who is connected, who is held, who was silent
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -21,6 +22,8 @@ from broker.remoting.rounds import Rounds
 from broker.remoting.transfer import Transfer
 from broker.remoting.unfinished import Unfinished
 from protocol.command import RemotingCommand
+
+RELIEF_S: Final = 0.1
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +35,7 @@ class RemotingStatistics(msgspec.Struct, frozen=True):
     accepted: int
     refused: int
     closed_idle: int
+    closed_unread: int
     protocol_errors: int
     paused: int
     backlog_bytes: int
@@ -56,6 +60,8 @@ class Selector:
         self.accepted = 0
         self.refused = 0
         self.closed_idle = 0
+        self.closed_unread = 0  # for leaving more unread than anybody, when memory was short
+        self._next_relief_s = 0.0
         self.protocol_errors = 0
         self._close_listeners: list[Callable[[Connection], None]] = []
         self._held: set[Connection] = set()
@@ -70,6 +76,7 @@ class Selector:
             accepted=self.accepted,
             refused=self.refused,
             closed_idle=self.closed_idle,
+            closed_unread=self.closed_unread,
             protocol_errors=self.protocol_errors,
             paused=sum(connection.paused for connection in self.connections),
             backlog_bytes=self.transfer.backlog_bytes,
@@ -115,6 +122,20 @@ class Selector:
         """Whether half of what peers may cost by not reading, or by not finishing what they say, is gone."""
         config, unread = self.config, self.transfer.backlog_bytes + self.deferred_bytes
         return 2 * unread > config.total_backlog_bytes or 2 * self.unfinished.bytes > config.unfinished_frames_bytes
+
+    def relieve(self, now_s: float) -> None:
+        """Close who has left most unread, if all together have left twice of what they may; looked at ten times a
+        second, and what waits in files does not count."""
+        limit = 2 * self.config.total_backlog_bytes
+        if self.transfer.backlog_bytes <= limit or now_s < self._next_relief_s:
+            return
+        self._next_relief_s = now_s + RELIEF_S
+        unread = {connection: connection.unread_bytes for connection in self.connections}
+        if sum(unread.values()) > limit:
+            worst = max(unread, key=unread.__getitem__)
+            self.closed_unread += 1
+            log.warning("closing connection peer=%s unread_bytes=%d", worst.peer, unread[worst])
+            worst.abort()
 
     def release_held(self) -> None:
         """Read from all connections again."""

@@ -158,6 +158,12 @@ class Output:
         """Whether pieces stand here that the transport does not know of."""
         return bool(self._queue)
 
+    @property
+    def memory_bytes(self) -> int:
+        """What waits for the peer in memory, not in files."""
+        written = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        return written + sum(len(piece) for piece in self._queue if isinstance(piece, bytes))
+
     def opened(self, transport: asyncio.Transport) -> None:
         """Write to this transport."""
         self._transport = transport

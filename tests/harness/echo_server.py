@@ -4,7 +4,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from broker.remoting.admission import Pool
+from broker.remoting.admission import Pool, PoolLimits
 from broker.remoting.boss import RemotingServer
 from broker.remoting.config import RemotingConfig
 from broker.remoting.connection import Connection
@@ -39,12 +39,17 @@ class EchoServer:
     """`async with EchoServer() as server`; `handled` counts what reached a processor."""
 
     def __init__(
-        self, config: RemotingConfig = RemotingConfig(), *, capacity: int = 1000, tls: ServerTls | None = None
+        self,
+        config: RemotingConfig = RemotingConfig(),
+        *,
+        capacity: int = 1000,
+        wait_ms: int | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self.remoting = RemotingServer(config, tls)
         self.selector = self.remoting.selector
         self.dispatcher = self.remoting.dispatcher
-        self.pool = Pool("test", capacity)
+        self.pool = Pool("test", capacity, PoolLimits(wait_ms=wait_ms))
         self.port = 0
         self.handled = 0
         self.go_on = asyncio.Event()

@@ -5,6 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
+from broker.remoting.config import RemotingConfig
+from broker.remoting.rounds import RECEIVE_BUFFER_BYTES, SMALLEST_READ
+from broker.remoting.selector import RELIEF_S, Selector
 from protocol.command import RemotingCommand
 from tests.harness.echo_server import DEFER, ECHO, EchoServer
 from tests.harness.peer import Peer
@@ -81,8 +84,8 @@ async def test_statistics_add_up(server: EchoServer, peer: RawPeer) -> None:
     figures = server.selector.statistics()
     assert (figures.received_bytes, figures.sent_bytes) == (len(request), len(answer))
     assert msgspec.structs.asdict(figures) | {"received_bytes": 0, "sent_bytes": 0} == {
-        "connections": 1, "accepted": 1, "refused": 0, "closed_idle": 0, "protocol_errors": 0, "paused": 0,
-        "backlog_bytes": 0, "received_bytes": 0, "sent_bytes": 0,
+        "connections": 1, "accepted": 1, "refused": 0, "closed_idle": 0, "closed_unread": 0, "protocol_errors": 0,
+        "paused": 0, "backlog_bytes": 0, "received_bytes": 0, "sent_bytes": 0,
     }  # fmt: skip
     assert repr(server.selector) == "<Selector 1 connections>"
 
@@ -118,3 +121,131 @@ async def test_a_held_connection_may_go() -> None:
     peer.connection.hold_reading()
     peer.selector.release_held()
     assert not peer.transport.reading
+
+
+# --------------------------------------------------------------------------------------------------------------- memory
+
+SHARED = RemotingConfig(peer_backlog_bytes=1_000, total_backlog_bytes=2_000)
+
+
+def deaf_peers(count: int, config: RemotingConfig = SHARED) -> list[Peer]:
+    """Peers of one selector that read nothing."""
+    server = EchoServer()
+    selector = Selector(server.dispatcher, config)
+    peers = [Peer(server.dispatcher, selector, ("127.0.0.9", 4000 + number)) for number in range(count)]
+    for peer in peers:
+        peer.transport.stuck = True
+    return peers
+
+
+def leave_unread(peer: Peer, size: int) -> None:
+    peer.connection.write(b"x" * size)
+    peer.connection.flush()
+
+
+async def test_one_peer_is_paused_above_its_own_bound() -> None:
+    """At the bound it is still read from."""
+    (one,) = deaf_peers(1)
+    leave_unread(one, 1_000)
+    assert not one.connection.paused
+    leave_unread(one, 1)
+    assert (one.connection.paused, one.transport.reading) == (True, False)
+
+
+async def test_all_together_are_paused_above_their_bound() -> None:
+    """Whoever leaves anything unread from then on; who reads everything is not concerned."""
+    one, two, three, polite = deaf_peers(4)
+    polite.transport.stuck = False
+    for peer in (one, two):
+        leave_unread(peer, 1_000)
+    assert [peer.connection.paused for peer in (one, two)] == [False, False]
+    leave_unread(three, 1)
+    leave_unread(polite, 900)
+    assert [peer.connection.paused for peer in (one, two, three, polite)] == [False, False, True, False]
+
+
+async def test_above_the_bound_of_all_one_answer_at_a_time_is_given() -> None:
+    """What was read behind it waits, counted, and is served when its peer has read; nothing overtakes."""
+    one, two, three, late = deaf_peers(4)
+    for peer in (one, two):
+        leave_unread(peer, 1_000)
+    leave_unread(three, 1)
+    late.transport.stuck = False
+    selector = late.selector
+    late.send(*(RemotingCommand.request(ECHO, body=b"%d" % number) for number in range(3)))
+    assert [answer.body for answer in late.received] == [b"0"]
+    assert selector.deferred_bytes > 0
+    for _ in range(4):
+        await asyncio.sleep(0)
+        late.take()
+    assert [answer.body for answer in late.received] == [b"0", b"1", b"2"]
+    assert (selector.deferred_bytes, late.connection.paused) == (0, False)
+
+
+async def test_what_waits_is_forgotten_with_its_connection() -> None:
+    """The books are even in the end."""
+    (one,) = deaf_peers(1)
+    leave_unread(one, 1_001)
+    one.send(RemotingCommand.request(ECHO))
+    one.lose()
+    assert (one.selector.deferred_bytes, one.selector.backlog_bytes) == (0, 0)
+
+
+async def test_at_half_of_what_may_be_unread_reads_become_small() -> None:
+    """Also at half of what may be unfinished; so that little is read that cannot be answered."""
+    one, two = deaf_peers(2)
+    rounds = one.selector.rounds
+    leave_unread(one, 1_000)
+    rounds.note(RECEIVE_BUFFER_BYTES, 1.0)
+    await asyncio.sleep(0)
+    assert len(rounds.window) == RECEIVE_BUFFER_BYTES
+    leave_unread(two, 1)
+    rounds.note(RECEIVE_BUFFER_BYTES, 1.0)
+    await asyncio.sleep(0)
+    assert len(rounds.window) == SMALLEST_READ
+
+
+async def test_at_twice_the_bound_of_all_the_worst_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    """Many peers may leave one answer each; the one with most to read makes room, and one at a time."""
+    peers = deaf_peers(5)
+    for peer in peers[:4]:
+        leave_unread(peer, 900)
+    leave_unread(peers[0], 100)
+    leave_unread(peers[4], 300)
+    selector = peers[0].selector
+    assert (selector.backlog_bytes, [peer.transport.closing for peer in peers]) == (4_000, [False] * 5)
+    leave_unread(peers[4], 1)
+    assert [peer.transport.closing for peer in peers] == [True, False, False, False, False]
+    assert selector.statistics().closed_unread == 1
+    assert f"closing connection peer={peers[0].connection.peer} unread_bytes=1000" in caplog.text
+    peers[0].lose()
+    leave_unread(peers[4], 1_000)
+    assert selector.statistics().closed_unread == 1  # looked at ten times a second
+    selector.relieve(asyncio.get_running_loop().time() + RELIEF_S)
+    assert [peer.transport.closing for peer in peers] == [True, False, False, False, True]
+
+
+# ---------------------------------------------------------------------------------------------------------------- waits
+
+
+async def test_what_was_read_late_is_told_so() -> None:
+    """A read that waited as long as the most impatient pool may is refused by that pool, the next one is served."""
+    server = EchoServer(wait_ms=200)
+    peer = Peer(server.dispatcher)
+    began_s = asyncio.get_running_loop().time()
+    rounds = peer.selector.rounds
+    rounds.stalled(began_s - 0.25)
+    refused = peer.ask(RemotingCommand.request(ECHO))
+    assert refused.code == 2
+    assert str(refused.remark).startswith("[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period")
+    assert server.handled == 0
+    await asyncio.sleep(0)
+    assert peer.ask(RemotingCommand.request(ECHO)).code == 0
+
+
+async def test_a_read_in_time_is_served() -> None:
+    """Less than the pool's patience is no reason."""
+    server = EchoServer(wait_ms=100_000)
+    peer = Peer(server.dispatcher)
+    peer.selector.rounds.stalled(asyncio.get_running_loop().time() - 1)
+    assert peer.ask(RemotingCommand.request(ECHO)).code == 0
