@@ -4,12 +4,13 @@ Whatever holds the loop, be it a long turn, a garbage collection or a machine th
 that of the loop's own clock, so that the lag is what every other timer suffers.
 """
 
-import asyncio
+from asyncio import TimerHandle
 from typing import Final
 
 import msgspec
 
 from broker.buckets import Buckets
+from broker.delivery.arrivals import Timers
 
 INTERVAL_S: Final = 0.1
 BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -25,9 +26,10 @@ class LoopLagStatistics(msgspec.Struct, frozen=True):
 class LoopLag:
     """Seconds of lateness."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._timer: asyncio.TimerHandle | None = None
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._timer: TimerHandle | None = None
+        self._due_s = 0.0
         self._worst_s = 0.0
         self.seconds = Buckets(BOUNDS_S)
 
@@ -36,7 +38,7 @@ class LoopLag:
 
     def start(self) -> None:
         """Look from now on."""
-        self._look_at(self._loop.time() + INTERVAL_S)
+        self._look_at(self._timers.time() + INTERVAL_S)
 
     def stop(self) -> None:
         """Look no more."""
@@ -44,11 +46,12 @@ class LoopLag:
             self._timer.cancel()
 
     def _look_at(self, due_s: float) -> None:
-        self._timer = self._loop.call_at(due_s, self._look, due_s)
+        self._due_s = due_s
+        self._timer = self._timers.call_at(due_s, self._look)
 
-    def _look(self, due_s: float) -> None:
-        now_s = self._loop.time()
-        late_s = max(now_s - due_s, 0.0)
+    def _look(self) -> None:
+        now_s = self._timers.time()
+        late_s = max(now_s - self._due_s, 0.0)
         self._worst_s = max(self._worst_s, late_s)
         self.seconds.note(late_s)
         self._look_at(now_s + INTERVAL_S)

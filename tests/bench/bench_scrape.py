@@ -12,6 +12,7 @@ Budget: 5,000 samples in less than 200 ms, the loop never held for more than 10 
 
 import argparse
 import asyncio
+import gzip
 import json
 import tempfile
 import time
@@ -128,7 +129,7 @@ def fetch(url: str, options: argparse.Namespace) -> str:
         request.add_header("Accept-Encoding", "gzip")
     with urllib.request.urlopen(request, timeout=60) as answer:
         data: bytes = answer.read()
-    return data.decode() if not options.gzip else ""
+    return (gzip.decompress(data) if options.gzip else data).decode()
 
 
 class Watch:

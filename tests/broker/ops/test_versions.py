@@ -1,0 +1,29 @@
+"""Names of versions."""
+
+import pytest
+
+from broker.ops.versions import version_name
+from protocol.codes import VERSION, VERSION_NAME
+
+
+@pytest.mark.parametrize(
+    ("ordinal", "name"),
+    [
+        (0, "v3"), (121, "v3"), (211, "v3"), (212, "v4_0_0_snapshot"), (213, "v4_0_0"), (232, "v4_1_0_snapshot"),
+        (317, "v4_5_2"), (401, "v4_9_4"), (409, "v4_9_8"), (413, "v5_0_0"), (477, "v5_3_2"), (-1, "other"),
+        (612, "v6_0_0_snapshot"), (1_000_000, "other"),
+    ],
+)  # fmt: skip
+def test_a_version_has_the_name_that_its_users_know(ordinal: int, name: str) -> None:
+    """Releases and snapshots by number; old ones together; anything else is other."""
+    assert version_name(ordinal) == name
+
+
+def test_we_are_the_version_that_we_say() -> None:
+    """The rule gives our own ordinal the name that we give it."""
+    assert version_name(VERSION) == VERSION_NAME.lower()
+
+
+def test_names_are_few_whatever_peers_send() -> None:
+    """A label must not grow with what strangers say."""
+    assert len({version_name(ordinal) for ordinal in range(-(2**15), 2**15)}) < 600
