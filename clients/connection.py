@@ -107,13 +107,22 @@ class Connection(asyncio.Protocol):
 
     async def invoke(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
         """Send a request and return its answer, whatever its code. RequestTimeout, ConnectionLost."""
+
+        def frame(opaque: int) -> bytes:
+            request.opaque = opaque
+            return encode_command(request)
+
+        return await self.exchange(request.code, frame, timeout_s)
+
+    async def exchange(self, code: int, frame: Callable[[int], bytes], timeout_s: float) -> RemotingCommand:
+        """As `invoke`, of a request that is made of its opaque."""
         if self.busy:
             await self.ready()
-        request.opaque = opaque = self.next_opaque()
+        opaque = self.next_opaque()
         try:
-            return await self.submit(opaque, encode_command(request), timeout_s)
+            return await self.submit(opaque, frame(opaque), timeout_s)
         except RequestTimeout as error:
-            what = name_of(RequestCode, request.code)
+            what = name_of(RequestCode, code)
             raise RequestTimeout(
                 f"{self.peer} did not answer {what} within {timeout_s:g} s; it may have been carried out. "
                 "Check the broker's load and the network, or allow more time.",

@@ -6,57 +6,19 @@ NoRoute for a topic or broker that no route leads to. Source: docs/formats.md, "
 
 from typing import Final
 
-import msgspec
-
 from clients.client import Client
 from clients.errors import BrokerError
+from clients.pull_requests import PullRequests
+from clients.settings import ConsumerSettings
 from protocol.bodies.heartbeat import ConsumerIdList, SubscriptionData
 from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.consumer import ConsumerGroupHeader, QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
 from protocol.headers.fields import Header
-from protocol.headers.pull import PullMessageHeader
 from protocol.headers.queue import OffsetResponseHeader, QueueHeader, SearchOffsetHeader
 
 MASTER: Final = 0
-
-
-class Pull(msgspec.Struct, frozen=True):
-    """What one pull wants. `commit_offset` None: nothing is committed by the way. Seconds, bytes."""
-
-    queue: MessageQueue
-    offset: int
-    subscription: SubscriptionData
-    with_subscription: bool  # the broker shall not look for the subscription among the heartbeats
-    commit_offset: int | None
-    max_messages: int
-    max_bytes: int
-    suspend_s: float
-    timeout_s: float
-    broker_id: int = MASTER
-
-    def header(self, group: str) -> PullMessageHeader:
-        """The request's header."""
-        commits = self.commit_offset is not None and self.broker_id == MASTER
-        sys_flag = PullSysFlag.SUSPEND
-        sys_flag |= PullSysFlag.COMMIT_OFFSET if commits else 0
-        sys_flag |= PullSysFlag.SUBSCRIPTION if self.with_subscription else 0
-        return PullMessageHeader(
-            consumer_group=group,
-            topic=self.queue.topic,
-            queue_id=self.queue.queue_id,
-            queue_offset=self.offset,
-            max_msg_nums=self.max_messages,
-            sys_flag=sys_flag,
-            commit_offset=self.commit_offset or 0,
-            suspend_timeout_millis=int(self.suspend_s * 1000),
-            sub_version=self.subscription.sub_version,
-            subscription=self.subscription.sub_string if self.with_subscription else None,
-            expression_type=self.subscription.expression_type,
-            max_msg_bytes=self.max_bytes,
-            bname=self.queue.broker_name,
-        )
 
 
 class QueueCalls:
@@ -69,13 +31,33 @@ class QueueCalls:
     def __repr__(self) -> str:
         return f"<QueueCalls {self._group}>"
 
-    async def pull(self, pull: Pull) -> RemotingCommand:
-        """The answer to a pull, whatever its code; it may take as long as the broker was allowed to hold it."""
-        queue = pull.queue
-        route = await self._client.routes.find(queue.topic)
-        connection = await self._client.brokers.get(route.address(queue.broker_name, pull.broker_id))
-        request = RemotingCommand.request(RequestCode.PULL_MESSAGE, pull.header(self._group))
-        return await connection.invoke(request, pull.timeout_s)
+    def pulls_of(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        settings: ConsumerSettings,
+        *,
+        with_subscription: bool,
+    ) -> PullRequests:
+        """The pulls by which the group reads a queue."""
+        return PullRequests(self._group, queue, subscription, settings, with_subscription=with_subscription)
+
+    async def pull(
+        self, pulls: PullRequests, offset: int, commit_offset: int | None, broker_id: int = MASTER
+    ) -> RemotingCommand:
+        """The answer to a pull, whatever its code; it may take as long as the broker was allowed to hold it.
+
+        Offsets are committed on masters only. `commit_offset` None: nothing is.
+        """
+        queue = pulls.queue
+        routes, brokers = self._client.routes, self._client.brokers
+        route = routes.known(queue.topic) or await routes.find(queue.topic)
+        address = route.address(queue.broker_name, broker_id)
+        connection = brokers.current(address) or await brokers.get(address)
+        commits = commit_offset if broker_id == MASTER else None
+        return await connection.exchange(
+            RequestCode.PULL_MESSAGE, lambda opaque: pulls.frame(offset, commits, opaque), pulls.timeout_s
+        )
 
     async def committed_offset(self, queue: MessageQueue) -> int | None:
         """The group's offset, None if the broker knows none."""

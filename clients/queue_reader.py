@@ -25,7 +25,7 @@ import msgspec
 from clients.errors import BrokerError, ClientError
 from clients.inbox import Delivery, Inbox
 from clients.progress import Progress
-from clients.queue_calls import MASTER, Pull, QueueCalls
+from clients.queue_calls import MASTER, QueueCalls
 from clients.routes import TRANSPORT_ERRORS
 from clients.settings import ConsumerSettings
 from protocol.bodies.heartbeat import SubscriptionData
@@ -69,7 +69,9 @@ class QueueReader:
         self.queue = queue
         self.committed: int | None = None
         self.progress: Progress | None = None
-        self._subscription = subscription
+        self._pulls = shared.calls.pulls_of(
+            queue, subscription, shared.settings, with_subscription=shared.with_subscription
+        )
         self._filter = TagFilter.of(subscription)
         self._shared = shared
         self._start_at = start_at
@@ -142,21 +144,10 @@ class QueueReader:
 
     async def _pull_once(self, progress: Progress) -> float:
         """One pull; returns how long to pause after it, in seconds."""
-        settings = self._shared.settings
         commit_offset = progress.commit_offset()
-        pull = Pull(
-            queue=self.queue,
-            offset=progress.position,
-            subscription=self._subscription,
-            with_subscription=self._shared.with_subscription,
-            commit_offset=commit_offset if commit_offset > 0 else None,
-            max_messages=settings.pull_batch,
-            max_bytes=settings.pull_bytes,
-            suspend_s=settings.suspend_s,
-            timeout_s=settings.pull_timeout_s,
-            broker_id=self._broker_id,
+        answer = await self._shared.calls.pull(
+            self._pulls, progress.position, commit_offset if commit_offset > 0 else None, self._broker_id
         )
-        answer = await self._shared.calls.pull(pull)
         return await self._react(answer, progress)
 
     async def _react(self, answer: RemotingCommand, progress: Progress) -> float:

@@ -33,7 +33,7 @@ _NOTHING: Final[Ints] = np.zeros(0, np.int64)
 
 
 class Answers:
-    """One connection's answers. `refused` counts each code but 0, `refusals` all of them; `remark` came with the first."""
+    """One connection's answers. `refused` counts codes but 0, `refusals` all of them; `remark` came with the first."""
 
     __slots__ = ("_behind", "_rest", "refusals", "refused", "remark")
 
