@@ -79,12 +79,8 @@ def encode_properties(properties: Mapping[str, str | None]) -> str:
 
 def decode_properties(text: str) -> dict[str, str]:
     """Never raises: what is no entry is skipped."""
-    properties = {}
-    for entry in text.split(ENTRY_END):
-        name, _, value = entry.partition(NAME_END)
-        if name and value:
-            properties[name] = value
-    return properties
+    entries = [entry.partition(NAME_END) for entry in text.split(ENTRY_END)]
+    return {name: value for name, _, value in entries if name and value}
 
 
 def property_value(text: str, name: str) -> str | None:

@@ -33,7 +33,7 @@ from isal.isal_zlib import crc32
 from protocol.codes import SysFlag
 from protocol.errors import ProtocolError
 from protocol.message import MessageExt, decode_properties
-from protocol.message_id import decode_host
+from protocol.message_id import known_host
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -323,9 +323,9 @@ def to_message(record: Record) -> MessageExt:
         flag=record.flag,
         sys_flag=record.sys_flag,
         born_timestamp=record.born_timestamp,
-        born_host=decode_host(record.born_host),
+        born_host=known_host(record.born_host),
         store_timestamp=record.store_timestamp,
-        store_host=decode_host(record.store_host),
+        store_host=known_host(record.store_host),
         reconsume_times=record.reconsume_times,
         prepared_transaction_offset=record.prepared_transaction_offset,
         body_crc=record.body_crc,
