@@ -24,7 +24,7 @@ def test_the_sample_configuration_is_the_default_one() -> None:
 
 def test_what_the_sample_leaves_commented_out_loads_too() -> None:
     """The optional keys of the sample are real keys with values that they can have."""
-    everything = re.sub(r"^#(?=\w+=)", "", SAMPLE, flags=re.MULTILINE)
+    everything = re.sub(r"^#(?=[\w.]+=)", "", SAMPLE, flags=re.MULTILINE)
     loaded = load_broker(from_file(everything, "broker.conf"), MACHINE)
     assert loaded.warnings == loaded.notes == []
     assert loaded.config.listen.advertised_host == "10.0.0.5"

@@ -1,0 +1,47 @@
+"""docs/tls.md does what it says: its command makes a certificate that its settings and its client can use."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from broker.keys import BROKER_KEYS
+from clients import Message, Producer, TlsSettings
+from tests.harness.daemon import MQBROKER, running
+
+DOCUMENT = (Path(__file__).resolve().parent.parent / "docs" / "tls.md").read_text()
+
+
+def block(language: str) -> str:
+    (text,) = re.findall(rf"^```{language}\n(.*?)^```", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
+    return str(text)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """A directory in which somebody did what the document says."""
+    if shutil.which("openssl") is None:
+        pytest.skip("the command openssl is not installed")
+    subprocess.run(block("sh"), shell=True, cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "broker.conf").write_text(block("properties"))
+    return tmp_path
+
+
+async def test_the_certificate_of_the_document_serves_a_client_that_checks_it(made: Path) -> None:
+    """Command, settings and the Python line fit together, host name and all."""
+    assert 'tls=TlsSettings(trust_cert_path="server.pem")' in DOCUMENT
+    with running([*MQBROKER, "-c", "broker.conf"], made) as daemon:
+        tls = TlsSettings(trust_cert_path=made / "server.pem")
+        async with Producer("shop", namesrv=daemon.namesrv, tls=tls) as producer:
+            assert (await producer.send(Message("Orders", b"one coffee"))).msg_id
+        assert daemon.stop() == 0, daemon.output
+
+
+def test_every_key_of_the_document_is_a_setting() -> None:
+    """Nothing is promised by a name that does not exist."""
+    keys = {setting.key for setting in BROKER_KEYS.settings}
+    named = set(re.findall(r"`(tls\.[\w.]+\w)(?:=\w+)?`", DOCUMENT))
+    assert named
+    assert named <= keys
