@@ -9,7 +9,7 @@ deadline. Either way it is taken out first and then resumed: it runs once more a
     _deadlines     heap of (deadline, number, pull): one timer stands at the earliest, however many are parked
 
 A queue on which nobody waits costs an arrival one lookup. Pulls that were woken stay in the heap until their deadline
-comes up, or until they are more than half of it. A parked pull holds a place in its pool.
+comes up, or until they are more than half of it. A parked pull holds a place in its pool, and memory.
 
 Source: docs/formats.md, "Long polling".
 """
@@ -50,6 +50,7 @@ class ParkedPull(msgspec.Struct, eq=False):
     queue_offset: int
     matches: Callable[[int], bool] | None
     resume: Callable[[], None]
+    size: int = 0  # bytes of memory
     is_parked: bool = False
 
 
@@ -98,7 +99,7 @@ class Arrivals:
         """Let `pull` wait for up to `wait_ms`."""
         pull.is_parked = True
         self._parked += 1
-        self._pool.held += 1
+        self._pool.take(pull.size)
         self._queues.setdefault((pull.topic, pull.queue_id), {})[pull] = None
         self._connections.setdefault(pull.connection, {})[pull] = None
         deadline = self._timers.time() + min(wait_ms, MAX_WAIT_MS) / 1000
@@ -139,7 +140,7 @@ class Arrivals:
     def _take_out(self, pull: ParkedPull) -> None:
         pull.is_parked = False
         self._parked -= 1
-        self._pool.held -= 1
+        self._pool.give_back(pull.size)
         _remove(self._queues, (pull.topic, pull.queue_id), pull)
         _remove(self._connections, pull.connection, pull)
         if len(self._deadlines) > SWEEP_THRESHOLD + 2 * self._parked:

@@ -24,6 +24,7 @@ from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.processors.patience import patient
 from broker.processors.pull_answer import MASTER_ID, pull_answer_head
 from broker.processors.pull_checks import AdmittedPull, PullChecks, PullConfig, PullForbidden
+from broker.remoting.admission import memory_of
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor, error_response
 from broker.remoting.latencies import Latencies
@@ -143,7 +144,8 @@ class PullProcessor:
         if not header.sys_flag & PullSysFlag.SUSPEND or wait_ms <= 0 or self._arrivals.is_closed:
             return False
         resume = partial(self._resume, connection, command.detached(), header, connection.arrived_s)
-        pull = ParkedPull(connection, header.topic, header.queue_id, header.queue_offset, admitted.matches, resume)
+        queue = (header.topic, header.queue_id, header.queue_offset)
+        pull = ParkedPull(connection, *queue, admitted.matches, resume, memory_of(command))
         self._arrivals.park(pull, wait_ms)
         return True
 

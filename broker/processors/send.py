@@ -131,6 +131,7 @@ class SendProcessor:
         if pending:
             turn = [waiting for waiting in turn if waiting[2].status is not PutStatus.PENDING]
             self._pool.held += len(pending)
+            _let_go_of_bodies(pending)
             self._store.when_settled(partial(self._answer_flushed, pending, arrived_s))
         self.answer_all(turn, arrived_s)
 
@@ -186,3 +187,11 @@ class SendProcessor:
             usage = self._store.disk_usage()
             remark = UNAVAILABLE.format(log=usage.log / 100, queues=usage.queues / 100, index=usage.index / 100)
         return RemotingCommand.response(code, remark, self._answers.ext)
+
+
+def _let_go_of_bodies(pending: list[Waiting]) -> None:
+    """What is written need not stay in memory until it is flushed: a body may be large, and a frame of its own."""
+    for _, command, append, _, batch in pending:
+        command.body = b""
+        for each in batch or (append,):
+            each.body = b""

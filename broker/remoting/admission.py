@@ -28,6 +28,7 @@ import msgspec
 
 from broker.remoting.connection import Connection
 from protocol.command import RemotingCommand
+from protocol.send_command import SendCommand
 
 NONE: Final = -1
 OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
@@ -218,5 +219,8 @@ class Pool:
 
 def memory_of(command: RemotingCommand) -> int:
     """Bytes that a request keeps while it waits; its fields stand there twice, as they came and decoded."""
-    fields = len(command.raw_ext) if command.ext is None else sum(map(len, command.ext.values()))
+    if isinstance(command, SendCommand):
+        fields = len(command.raw_header)
+    else:
+        fields = len(command.raw_ext) if command.ext is None else sum(map(len, command.ext.values()))
     return BARE_REQUEST_BYTES + 2 * fields + len(command.body)

@@ -31,7 +31,7 @@ class Waiting:
         by: str = "c",
     ) -> ParkedPull:
         matches = None if tag is None else lambda code: code == tag
-        pull = ParkedPull(connection(by), "T", queue_id, offset, matches, lambda: self.resumed.append(name))
+        pull = ParkedPull(connection(by), "T", queue_id, offset, matches, lambda: self.resumed.append(name), 100)
         self.arrivals.park(pull, wait_ms)
         return pull
 
@@ -63,6 +63,19 @@ def test_an_arrival_wakes_those_who_want_it_in_the_order_in_which_they_came(wait
     assert waiting.taken() == ["eight", "later"]
     waiting.arrivals.arrived("unknown", 0, 1, [1])
     assert waiting.arrivals.statistics().parked == waiting.pool.held == 1
+
+
+def test_a_parked_pull_takes_a_place_and_memory_until_it_goes_on(waiting: Waiting) -> None:
+    """However it ends: an arrival, its deadline, its connection."""
+    for name, by in (("a", "c"), ("b", "c"), ("c", "d")):
+        waiting.park(name, by=by, offset=0 if name == "a" else 7)
+    assert (waiting.pool.held, waiting.pool.statistics().bytes) == (3, 300)
+    waiting.arrivals.arrived("T", 0, 5, [1])
+    assert (waiting.pool.held, waiting.pool.statistics().bytes) == (2, 200)
+    waiting.arrivals.forget(connection("d"))
+    assert (waiting.pool.held, waiting.pool.statistics().bytes) == (1, 100)
+    waiting.timers.advance_ms(1000)
+    assert (waiting.pool.held, waiting.pool.statistics().bytes) == (0, 0)
 
 
 def test_every_pull_is_resumed_at_its_own_deadline_by_one_timer(waiting: Waiting) -> None:

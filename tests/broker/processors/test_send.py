@@ -29,6 +29,7 @@ from protocol.headers.send import SendMessageHeader, SendMessageV2Header
 from protocol.message import BatchRecord, MessageExt, encode_batch
 from protocol.message_id import decode_offset_id, encode_host
 from protocol.record import decode
+from protocol.serialize import encode_command
 from tests.harness.peer import Peer
 from tests.harness.stores import TestDisk
 
@@ -323,6 +324,24 @@ async def test_under_sync_flush_the_answer_waits_for_the_flush(tmp_path: Path) -
     sends.store.close()
     assert [answer.code for answer in sends.peer.take()] == [0, 0]
     assert sends.pool.held == 0
+
+
+async def test_a_send_that_waits_for_the_flush_keeps_no_body(tmp_path: Path) -> None:
+    """Large bodies of many senders would fill the memory while the disk is slow; answers do not need them."""
+    disk = TestDisk()
+    sends = Sends(tmp_path, disk, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    disk.syncs.clear()
+    data = encode_command(send(b"x" * 100_000))
+    sends.peer.send_bytes(data[:50_000])
+    sends.peer.send_bytes(data[50_000:])
+    batch = encode_batch([BatchRecord(0, b"y" * 1_000, b"")])
+    sends.peer.send(send(batch, code=RequestCode.SEND_BATCH_MESSAGE, batch=True))
+    assert (sends.pool.held, sends.peer.received) == (2, [])
+    commits = sends.store._durability.log._waiting._commits
+    assert [bytes(append.body) for commit in commits for append in commit.appends] == [b"", b""]
+    disk.syncs.set()
+    sends.store.close()
+    assert [answer.code for answer in sends.peer.take()] == [0, 0]
 
 
 # --------------------------------------------------------------------------------------------------- a disk that lags
