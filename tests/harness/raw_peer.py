@@ -121,6 +121,11 @@ class RawPeer:
         async with asyncio.timeout(PATIENCE_S):
             return await self._reader.read(1 << 16)
 
+    async def take(self, count: int) -> bytes:
+        """The next so many bytes."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await self._reader.readexactly(count)
+
     async def read(self, count: int) -> None:
         """Take so many bytes, whatever they are."""
         async with asyncio.timeout(PATIENCE_S):

@@ -1,10 +1,12 @@
 """TLS on a connection: all bytes in both directions, and every way in which a handshake or a stream can end."""
 
 import asyncio
+import os
 import random
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +37,26 @@ async def server(tls: ServerTls, config: RemotingConfig) -> AsyncIterator[EchoSe
 async def peer(server: EchoServer) -> AsyncIterator[RawPeer]:
     async with await RawPeer.connect(server.port, tls=careless_context()) as peer:
         yield peer
+
+
+class Region:
+    """A piece of a file, as a pull's answer has them."""
+
+    def __init__(self, file: Path, position: int, size: int, *, is_hot: bool) -> None:
+        self.fd = os.open(file, os.O_RDONLY)
+        self.position, self.size, self.is_hot = position, size, is_hot
+        self.held = 0
+
+    @property
+    def view(self) -> memoryview:
+        assert self.is_hot
+        return memoryview(os.pread(self.fd, self.size, self.position))
+
+    def hold(self, _holder: object) -> None:
+        self.held += 1
+
+    def release(self, _holder: object) -> None:
+        self.held -= 1
 
 
 class Client:
@@ -149,6 +171,27 @@ async def test_an_answer_of_later_is_encrypted_too(server: EchoServer, peer: Raw
     connection, command = server.deferred.pop()
     connection.answer(command, type(command).response(body=command.body))
     assert (await peer.receive()).header["opaque"] == opaque
+
+
+async def test_pieces_of_files_are_copied(server: EchoServer, peer: RawPeer, tmp_path: Path) -> None:
+    """Long, short, in memory or not, between bytes: they come in order and encrypted, and no file is sent by itself."""
+    file = tmp_path / "segment"
+    file.write_bytes(data := random.Random(1).randbytes(4 * MIB))
+    places = [(0, 2 * MIB, False), (7, 100, True), (MIB, MIB, True), (5, 3 * MIB, False), (99, 64 * 1024, True)]
+    regions = [Region(file, position, size, is_hot=is_hot) for position, size, is_hot in places]
+    await peer.call(ECHO)
+    connection = server.connection
+    for region in regions:
+        connection.write(b"head")
+        connection.write_regions([region])
+    connection.write(b"end")
+    expected = b"".join(b"head" + data[position : position + size] for position, size, _ in places) + b"end"
+    assert await peer.take(len(expected)) == expected
+    figures = server.selector.transfer.statistics()
+    assert figures.sent_calls == figures.cold_sent_calls == 0
+    assert [region.held for region in regions] == [0] * len(regions)
+    for region in regions:
+        os.close(region.fd)
 
 
 async def test_a_connection_knows_that_it_is_secure(server: EchoServer, peer: RawPeer) -> None:
