@@ -36,7 +36,7 @@ class SendCommand(RemotingCommand, gc=False):
 
     def header(self, header_type: type[H]) -> H:
         """As RemotingCommand's: what was decoded already, or the ext fields as something else."""
-        if isinstance(self.sent, header_type):
+        if type(self.sent) is header_type:
             return self.sent
         self.ext_fields()
         return super().header(header_type)

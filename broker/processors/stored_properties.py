@@ -71,6 +71,8 @@ class PropertyCompletion:
     def plain(self, sent: str) -> PlainProperties | None:
         """What `complete` and the index would find in the properties of nearly every message, in one step; None where
         a closer look is due, or a unique key is to be made."""
+        if sent and sent[-1] != ENTRY_END:
+            sent += ENTRY_END
         found = _PLAIN(sent)
         if found is None:
             return None

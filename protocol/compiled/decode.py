@@ -8,7 +8,7 @@ A send is plain, here, if its header is
     {"code":310, ... "extFields":{...} ... }      310 or 10 first, no white space, each member once or the last one wins
 
 with nothing but printable ASCII in its texts (escapes in the properties only: one byte long, or \\u00xx below 80),
-numbers as integers or their text, no null, all required fields there, no batch; and if its properties are closed
+numbers as integers or their text, no null, all required fields there, no batch; and if its properties are
 entries of which none has an empty part, or a name that wants a look, and one is a UNIQ_KEY of letters and digits.
 Whatever is not known to be so is not plain. So all that can be read here is read alike by the general decoder, and what
 is wrong is found by it alone. See protocol.send_command and broker.processors.stored_properties, the interpreted twins.

@@ -1,8 +1,9 @@
 """The properties of a plain send, as they stand in a JSON text: unescaped, looked through, all in one pass over them.
 
-Plain ones are closed entries without an empty part, of which none has a name that wants a look, WAIT is true, and one
-is a UNIQ_KEY of up to 64 letters and digits. It is the text's bytes that are looked at: printable ASCII, and escapes of
-one byte or \\u00xx below 80. The unescaped text stands in memory of this module's own until the next one is read.
+Plain ones are entries (the last may lack its end) without an empty part, of which none has a name that wants a look,
+WAIT is true, and one is a UNIQ_KEY of up to 64 letters and digits. It is the text's bytes that are looked at: printable
+ASCII, and escapes of one byte or \\u00xx below 80. The unescaped text stands in memory of this module's own until the
+next one is read.
 
 See broker.processors.stored_properties, the interpreted twin.
 """
@@ -45,6 +46,9 @@ def read_properties(at: Text, end: Text, found: cython.pointer(Properties)) -> T
             if byte < 0:
                 return cython.NULL
         _scratch[size] = cython.cast(cython.uchar, byte)
+        size += 1
+    if size and _scratch[size - 1] != 2 and size < SCRATCH_BYTES:
+        _scratch[size] = 2
         size += 1
     if at >= end or not scan_properties(_scratch, size, found):
         return cython.NULL

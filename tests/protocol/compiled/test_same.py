@@ -1,0 +1,264 @@
+"""The compiled pass over a read gives what the interpreted one gives, whatever is in the read."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from protocol import compiled, stream
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.errors import ProtocolError, RequestError
+from protocol.frame import encode_frame, illegal_frame
+from protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from protocol.serialize import decode_command
+from tests.harness.golden import transcripts
+
+LIMIT = 1 << 24
+
+leaf = compiled.load("decode")
+pytestmark = pytest.mark.skipif(leaf is None, reason="no compiled leaves here")
+
+PROPERTIES = (
+    "KEYS\x01k1\x02UNIQ_KEY\x017F0000010001AB\x02WAIT\x01true\x02TAGS\x01TagA\x02",
+    "a\x01b\x02UNIQ_KEY\x01A1\x02KEYS\x01 x  y \x02TAGS\x01b\x01c\x02",
+    "TAGS\x01a\x02TAGS\x01b\x02UNIQ_KEY\x01A1\x02",
+    'q\x01"\\/\b\n\r\t\f\x02UNIQ_KEY\x01A1\x02',
+    "n\x01\u8ba2\x02UNIQ_KEY\x01A1\x02",
+    "UNIQ_KEY\x01A1\x02UNIQ_KEY\x01B2\x02",
+    "UNIQ_KEY\x01" + "A" * 64 + "\x02",
+    "UNIQ_KEY\x01" + "A" * 65 + "\x02",
+    "UNIQ_KEY\x01A1",
+    *(f"UNIQ_KEY\x01{key}\x02" for key in ("A1", "", "a-b")),
+    *(f"UNIQ_KEY\x01A1\x02{name}\x013\x02" for name in ("DELAY", "TIMER_DELAY_MS", "TRAN_MSG", "CLUSTER", "POP_CK")),
+    *(f"UNIQ_KEY\x01A1\x02WAIT\x01{value}\x02" for value in ("false", "", "x")),
+    *(f"n\x01{value}\x02UNIQ_KEY\x01A1\x02" for value in ("\x7f", "\x00", "\x1f")),
+    *("", "\x01\x02", "\x02", "x"),
+)
+NUMBERS: tuple[Any, ...] = (
+    0, 1, "0", "1", "-1", -1, "2147483647", 2147483647, "2147483648", "-2147483648", "-2147483649", "01", "-0", -0.0,
+    "+1", " 1", "1 ", "", "1.0", 1.5, 1e3, "9223372036854775807", "9223372036854775808", 999999999999999999, "x",
+    None, True, [], {},
+)  # fmt: skip
+TEXTS: tuple[Any, ...] = (
+    "T",
+    "",
+    "TBW102",
+    "a b",
+    "\u8ba2",
+    'q"',
+    "b\\",
+    "\x07",
+    "\x7f",
+    "%RETRY%g",
+    5,
+    None,
+    False,
+    "x" * 300,
+)
+FLAGS: tuple[Any, ...] = ("false", "true", False, True, "1", "0", "TRUE", "", None, 1)
+KINDS = {"a": TEXTS, "b": TEXTS, "c": TEXTS, "i": PROPERTIES, "k": FLAGS, "m": FLAGS, "n": TEXTS}
+USUAL = {
+    "a": "g", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1700000000000", "h": "0", "i": PROPERTIES[0],
+    "j": "0", "k": "false", "m": "false", "n": "broker-a",
+}  # fmt: skip
+LONG = {
+    "a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums", "e": "queueId",
+    "f": "sysFlag", "g": "bornTimestamp", "h": "flag", "i": "properties", "j": "reconsumeTimes", "k": "unitMode",
+    "l": "maxReconsumeTimes", "m": "batch", "n": "bname",
+}  # fmt: skip
+OUTER: dict[str, tuple[Any, ...]] = {
+    "flag": (0, 0, 0, 2, 1, 3, "0", 4294967296, None),
+    "language": ("JAVA", "GO", "nobody", 3, None, 'J"'),
+    "opaque": (0, 7, -1, 2147483647, 2147483648, "5", 1.0, -0, None),
+    "version": (479, 317, 0, "479", -1, None),
+    "remark": ("", "why", None, 5),
+    "serializeTypeCurrentRPC": ("JSON", 0),
+    "x": ("y", 1, {}, [1], None),
+    "(ext)": ("z",),
+}
+
+
+class Inputs:
+    """Random frames."""
+
+    def __init__(self, seed: int) -> None:
+        self.choice = random.Random(seed)
+
+    def frame(self) -> bytes:
+        """One frame, mostly of a send that is nearly plain."""
+        choice = self.choice
+        header = self.header()
+        if choice.random() < 0.2:
+            header = self.damaged(header)
+        body = choice.randbytes(choice.choice((0, 1, 5, 40, 5000) if choice.random() < 0.05 else (0, 5)))
+        frame = encode_frame(0 if choice.random() < 0.98 else choice.randrange(3), header, body)
+        return self.damaged(frame) if choice.random() < 0.02 else frame
+
+    def header(self) -> bytes:
+        """A JSON header."""
+        choice = self.choice
+        codes: tuple[Any, ...] = (310, 10) if choice.random() < 0.9 else (11, 320, "310", 310.0, None)
+        code = choice.choice(codes)
+        outer: list[tuple[str, Any]] = [("flag", 0), ("language", "JAVA"), ("opaque", choice.randrange(-5, 9))]
+        outer.append(("version", 479))
+        if choice.random() < 0.2:
+            name = choice.choice(list(OUTER))
+            outer.append((name, choice.choice(OUTER[name])))
+        ext = (
+            self.object_text(self.fields(code)) if choice.random() < 0.98 else choice.choice(('""', "null", "{}", "[]"))
+        )
+        members = [f'"code":{json.dumps(code)}', f'"extFields":{ext}', *map(self.member_text, outer)]
+        if choice.random() < 0.1:
+            members[1:] = choice.sample(members[1:], len(members) - 1)
+        if choice.random() < 0.03:
+            choice.shuffle(members)
+        comma = "," if choice.random() < 0.97 else ", "
+        return ("{" + comma.join(members) + "}").encode("utf-8", "replace")
+
+    def fields(self, code: Any) -> list[tuple[str, Any]]:
+        """Ext fields, by their names on the wire."""
+        choice = self.choice
+        fields: dict[str, Any] = dict(USUAL)
+        for letter in choice.sample("abcdefghijklmn", choice.choice((0, 0, 1, 2))):
+            fields[letter] = choice.choice(KINDS.get(letter, NUMBERS))
+        if choice.random() < 0.3:
+            fields["i"] = choice.choice(PROPERTIES)
+        if choice.random() < 0.05:
+            del fields[choice.choice(list(fields))]
+        if choice.random() < 0.1:
+            fields[choice.choice(("z", "", "ns", "\u00e9"))] = choice.choice(("v", 1, None))
+        named = list(fields.items())
+        if choice.random() < 0.2:
+            choice.shuffle(named)
+        if (code == 10) != (choice.random() < 0.03):
+            named = [(LONG.get(letter, letter), value) for letter, value in named]
+        return [*named, choice.choice(named)] if choice.random() < 0.05 else named
+
+    def object_text(self, members: list[tuple[str, Any]]) -> str:
+        return "{" + ",".join(map(self.member_text, members)) + "}"
+
+    def member_text(self, member: tuple[str, Any]) -> str:
+        """As encoders differ in what they escape, so does this."""
+        name, value = member
+        text = json.dumps(value, ensure_ascii=self.choice.random() < 0.5)
+        if self.choice.random() < 0.1:
+            text = text.replace("\\u00", "\\u0" + self.choice.choice("01f"), 1)
+        return f"{json.dumps(name)}:{text}"
+
+    def damaged(self, data: bytes) -> bytes:
+        """A few bytes changed, cut out, doubled or added."""
+        choice, bad = self.choice, bytearray(data)
+        for _ in range(choice.randint(1, 3)):
+            at = choice.randrange(len(bad) + 1)
+            kind = choice.randrange(4)
+            if kind == 0 and at < len(bad):
+                bad[at] = (
+                    choice.choice(b'"\\{}:,-0 \x00\x1f\x7f\x80\xff') if choice.random() < 0.7 else choice.randrange(256)
+                )
+            elif kind == 1:
+                del bad[at : at + choice.randrange(1, 9)]
+            elif kind == 2:
+                bad[at:at] = choice.choice((b'"', b"\\", b"\\u0001", b'\\"', b",", b"}", b" ", b"null", b"1", b"'"))
+            else:
+                bad[at:at] = bad[choice.randrange(len(bad) + 1) :][: choice.randrange(1, 30)]
+        return bytes(bad)
+
+
+def outcome(decode: stream.Pass, data: bytes, start: int = 0) -> Any:
+    """Everything that can be seen of what came of a read."""
+    commands: list[RemotingCommand] = []
+    try:
+        end: Any = decode(memoryview(data), start, LIMIT, commands)
+    except ProtocolError as error:
+        end = str(error)
+    return end, [seen(command) for command in commands]
+
+
+def seen(command: RemotingCommand) -> tuple[Any, ...]:
+    outer = command.code, command.flag, command.opaque, command.version, command.remark, command.dialect
+    kinds = command.language, command.language_code, command.is_oneway, command.is_response
+    own, other = SendMessageV2Header, SendMessageHeader
+    if command.code == RequestCode.SEND_MESSAGE:
+        own, other = other, own
+    read = tried(lambda: command.header(own).to_ext()), tried(lambda: command.header(other).to_ext())
+    return *outer, *kinds, bytes(command.body), *read, tried(command.ext_fields)
+
+
+def tried(read: Any) -> Any:
+    try:
+        return read()
+    except (RequestError, ProtocolError) as error:
+        return str(error)
+
+
+def both(data: bytes) -> tuple[Any, Any]:
+    interpreted = outcome(stream.interpreted_pass, data)
+    return interpreted, outcome(leaf.Decoder(decode_command, illegal_frame).decode, data)
+
+
+def sends_in(data: bytes) -> int:
+    commands: list[Any] = []
+    try:
+        leaf.Decoder(decode_command, illegal_frame).decode(memoryview(data), 0, LIMIT, commands)
+    except ProtocolError:
+        pass
+    return sum(type(command) is leaf.Send for command in commands)
+
+
+@pytest.mark.fuzz
+def test_random_frames_are_read_alike(fuzz_rounds: int) -> None:
+    """100,000 headers in every shape: the same commands, the same fields, the same errors."""
+    inputs = Inputs(5)
+    plain = 0
+    for _ in range(fuzz_rounds):
+        data = inputs.frame()
+        expected, got = both(data)
+        assert got == expected, data
+        plain += sends_in(data)
+    assert fuzz_rounds * 0.1 < plain < fuzz_rounds * 0.9
+
+
+@pytest.mark.fuzz
+def test_random_reads_are_cut_alike() -> None:
+    """Several frames at once, the last of them cut off anywhere."""
+    inputs = Inputs(6)
+    for _ in range(3_000):
+        data = b"".join(inputs.frame() for _ in range(inputs.choice.randint(1, 5)))
+        data = data[: inputs.choice.randrange(len(data) + 1)] if inputs.choice.random() < 0.7 else data
+        expected, got = both(data)
+        assert got == expected, data
+
+
+def test_every_cut_of_a_frame_is_incomplete_or_read_alike() -> None:
+    """At each byte: nothing is read behind the end."""
+    whole = encode_frame(0, Inputs(1).header(), b"body")
+    for end in range(len(whole) + 1):
+        data = bytes(bytearray(whole[:end]))
+        expected, got = both(data)
+        assert got == expected
+        header = whole[8 : max(8, end - 4)]
+        expected, got = both(encode_frame(0, header, b"body"))
+        assert got == expected
+
+
+def test_what_real_clients_sent_is_read_alike() -> None:
+    """Every frame of the fixtures."""
+    frames = [frame.raw for frame in transcripts()]
+    for frame in frames:
+        expected, got = both(frame)
+        assert got == expected
+    assert any(map(sends_in, frames))
+
+
+def test_the_usual_send_is_plain() -> None:
+    """What official clients send most of the time never sees the general decoder."""
+    inputs = Inputs(2)
+    ext = inputs.object_text(list(USUAL.items()))
+    rest = '"flag":0,"language":"JAVA","opaque":5,"serializeTypeCurrentRPC":"JSON","version":409'
+    java = f'{{"code":310,"extFields":{ext},{rest}}}'
+    long = json.dumps({LONG[letter]: value for letter, value in USUAL.items()}, separators=(",", ":"))
+    go = f'{{"code":10,"language":"GO","version":317,"opaque":5,"flag":0,"remark":"","extFields":{long}}}'
+    for text in (java, go):
+        assert sends_in(encode_frame(0, text.encode(), b"body")) == 1
