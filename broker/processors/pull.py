@@ -49,6 +49,8 @@ CODE_OF_STATUS: Final = {
 EMPTY_QUEUE: Final = frozenset((GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE))
 """Of an empty queue a consumer can only want offset 0: any other has moved."""
 
+_FOUND: Final = GetStatus.FOUND
+_SUCCESS: Final = ResponseCode.SUCCESS
 
 MOST_WANTED: Final = 16_384
 """As many queue units are inspected as messages are wanted: a pull that wants everything would hold up everybody."""
@@ -118,9 +120,7 @@ class PullProcessor:
         topic, queue_id = header.topic, header.queue_id
         wanted = min(max(header.max_msg_nums, 1), MOST_WANTED)
         result = self._store.get(topic, queue_id, header.queue_offset, wanted, admitted.matches)
-        code = CODE_OF_STATUS[result.status]
-        if header.queue_offset and result.status in EMPTY_QUEUE:
-            code = ResponseCode.PULL_OFFSET_MOVED
+        code = _code_of(result.status, header.queue_offset)
         if is_first and header.sys_flag & PullSysFlag.COMMIT_OFFSET:
             self._offsets.commit(header.consumer_group, topic, queue_id, header.commit_offset)
         if is_first and code is ResponseCode.PULL_NOT_FOUND and self._park(connection, command, header, admitted):
@@ -129,7 +129,7 @@ class PullProcessor:
         if self._is_fall_recorded and result.fall_behind_bytes >= 0:
             self.fall_behind.note(header.consumer_group, topic, queue_id, result.fall_behind_bytes)
         self._answer(connection, command, code, result, admitted)
-        if result.status is GetStatus.FOUND:
+        if result.status is _FOUND:
             self.deliveries.note(topic, header.consumer_group, result.message_count, result.total_bytes)
         self._latencies.note(
             command.code, code, connection.arrived_s, was_parked=not is_first, was_oneway=command.is_oneway
@@ -183,9 +183,16 @@ class PullProcessor:
             ask_next = group.which_broker_when_consume_slowly if result.behind_memory else group.broker_id
         connection.write(pull_answer_head(command, code, result, admitted.topic, group, ask_next))
         connection.write_regions(result.regions)
-        if result.status is GetStatus.FOUND:
+        if result.status is _FOUND:
             self._found += 1
             self._messages += result.message_count
             self._bytes += result.total_bytes
         else:
             self._missed += 1
+
+
+def _code_of(status: GetStatus, asked: int) -> ResponseCode:
+    """The answer to a pull of offset `asked`."""
+    if status is _FOUND:
+        return _SUCCESS
+    return ResponseCode.PULL_OFFSET_MOVED if asked and status in EMPTY_QUEUE else CODE_OF_STATUS[status]

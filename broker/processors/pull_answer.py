@@ -6,7 +6,7 @@ go through the general encoder, and say the same member by member. Source: docs/
 
 from typing import Final
 
-from broker.store.reading import GetResult
+from broker.store.reading import GetResult, GetStatus
 from protocol.bodies.subscription_group import SubscriptionGroupConfig
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import VERSION, Flag, ResponseCode
@@ -23,6 +23,9 @@ _JSON: Final = (
     b'"serializeTypeCurrentRPC":"JSON","version":%d}'
 ) % (Flag.RESPONSE, LANGUAGE.encode(), VERSION)
 
+_FOUND: Final = GetStatus.FOUND
+_JSON_FOUND: Final = _JSON.replace(b'"code":%d', b'"code":0').replace(b'"remark":"%s"', b'"remark":"FOUND"')
+
 
 def pull_answer_head(
     request: RemotingCommand,
@@ -38,6 +41,17 @@ def pull_answer_head(
     """
     if request.dialect != JSON:
         return _general_head(request, code, result, topic, group, ask_next)
+    if result.status is _FOUND:
+        header = _JSON_FOUND % (
+            group.group_sys_flag,
+            result.max_offset,
+            result.min_offset,
+            result.next_begin_offset,
+            ask_next,
+            topic.topic_sys_flag,
+            request.opaque,
+        )
+        return encode_prefix(JSON, len(header), result.total_bytes) + header
     header = _JSON % (
         code,
         group.group_sys_flag,

@@ -129,6 +129,21 @@ class FileSends:
         self.sent_bytes += sent
         return sent
 
+    def send_behind_head(self, sock: socket.socket, head: bytes, region: FileRegion) -> tuple[int, OSError | None]:
+        """Send `head`, and a region that is in memory in the same packets. Returns how much the socket took, and what
+        went wrong."""
+        sent = 0
+        try:
+            sent = sock.send(head, socket.MSG_MORE)
+            self.note_copied(sent)
+            if sent == len(head):
+                sent += self.send_hot(sock, region.fd, region.position, region.size)
+        except BlockingIOError:
+            pass
+        except OSError as problem:
+            return sent, problem
+        return sent, None
+
     def send_cold(self, sock: socket.socket, fd: int, at: int, count: int) -> "asyncio.Future[int]":
         """The same of bytes that may not be, in a thread. Socket and file stay open until it is done."""
         return asyncio.get_running_loop().run_in_executor(self._threads(), _send, sock.fileno(), fd, at, count)

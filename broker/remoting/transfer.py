@@ -116,12 +116,12 @@ class Output:
     __slots__ = (
         "_files",
         "_gathered",
-        "_has_regions",
         "_is_full",
         "_may_send_files",
         "_queue",
         "_queued_bytes",
         "_reader",
+        "_regions",
         "_sent_of_first",
         "_socket",
         "_thread",
@@ -140,7 +140,7 @@ class Output:
         self._may_send_files = not transfer.config.transfer_by_copying
         self._socket: socket.socket | None = None
         self._gathered: list[bytes | memoryview | FileRegion] = []
-        self._has_regions = False  # there are some in `_gathered`
+        self._regions = 0  # how many of `_gathered` are regions
         self._queue: deque[bytes | tuple[FileRegion, float]] = deque()  # regions with the time from which they wait
         self._queued_bytes = 0
         self._sent_of_first = 0  # bytes of the queue's first piece
@@ -192,7 +192,7 @@ class Output:
             size = region.size
             self.gathered_bytes += size
             if region.fd >= 0 and (size >= longest_copied or not region.is_hot):
-                self._has_regions = True
+                self._regions += 1
                 gathered.append(region)
             else:
                 gathered.append(region.view)
@@ -205,9 +205,10 @@ class Output:
         transport = self._transport
         if transport is None or transport.is_closing():
             self._forget_gathered()
-        elif self._has_regions or self._queue:
-            self._enqueue(gathered)
-            self._send()
+        elif self._regions or self._queue:
+            if self._queue or not self._send_at_once(transport, gathered):
+                self._enqueue(gathered)
+                self._send()
         else:
             transport.write(gathered[0] if len(gathered) == 1 else b"".join(gathered))  # type: ignore[arg-type]  # no regions
             self._files.note_copied(self.gathered_bytes)
@@ -216,8 +217,30 @@ class Output:
 
     def _forget_gathered(self) -> None:
         self._gathered = []
-        self._has_regions = False
+        self._regions = 0
         self.gathered_bytes = 0
+
+    def _send_at_once(self, transport: asyncio.Transport, gathered: list[bytes | memoryview | FileRegion]) -> bool:
+        """What most pulls get, one region in memory behind a head, leaves without queue and hold if the socket takes
+        it whole; the rest of it is queued. False: it is something else, and nothing has left."""
+        region, sock = gathered[-1], self._socket
+        if sock is None or self._regions > 1 or isinstance(region, bytes | memoryview) or not region.is_hot:
+            return False
+        if transport.get_write_buffer_size():
+            return False
+        head = b"".join(gathered[:-1])  # type: ignore[arg-type]  # the last one is the only region
+        sent, problem = self._files.send_behind_head(sock, head, region)
+        if problem is not None:
+            self._cut(problem)
+        elif sent < self.gathered_bytes:
+            self.gathered_bytes -= sent
+            rest = head[sent:]
+            self._enqueue((rest, region) if rest else (region,))
+            self._sent_of_first = max(0, sent - len(head))
+            self._wait_for_socket()
+        self._forget_gathered()
+        self._settle(transport)
+        return True
 
     # ------------------------------------------------------------------------------------------------------- the queue
 

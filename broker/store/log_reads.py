@@ -160,6 +160,13 @@ class LogReads:
         pieces += self.copies(short)
         return pieces
 
+    def run(self, begin: int, size: int) -> Sequence[Region | Copy]:
+        """As `pieces`, of records without a gap between them."""
+        file = self._files.find(begin)
+        if file is None or begin + size > file.end or begin < self.hot_from:
+            return self.pieces(((begin, size),))
+        return (Region(file, begin - file.start, size),)
+
     def _is_verified(self, region: Region) -> bool:
         begin = region.file.start + region.position
         return self._verified.covers(begin, begin + region.size)

@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from protocol.serialize import encode_command
@@ -20,6 +20,7 @@ from tests.harness.peer import MemoryTransport, Peer
 
 STORED = 20_000
 ROUNDS = 5
+LOOP_TURN = 8
 
 
 class NowhereTransport(MemoryTransport):
@@ -49,21 +50,27 @@ async def measure(options: argparse.Namespace) -> None:
         client = nowhere(parts)
         offsets = [number * options.wanted % (STORED - options.wanted) for number in range(options.pulls)]
         pulls = [encode_command(pull(queue_offset=offset, max_msg_nums=options.wanted)) for offset in offsets]
-        report("pull, subscription in the request", options.pulls, lambda: feed(client, pulls))
-        feed(client, [encode_command(heartbeat(consumer()))])
+        await report("pull, subscription in the request", options.pulls, lambda: feed(client, pulls))
+        await feed(client, [encode_command(heartbeat(consumer()))])
         registered = (pull(queue_offset=offset, max_msg_nums=options.wanted, sys_flag=0) for offset in offsets)
         pulls = [encode_command(request) for request in registered]
-        report("pull, subscription of the heartbeat", options.pulls, lambda: feed(client, pulls))
+        await report("pull, subscription of the heartbeat", options.pulls, lambda: feed(client, pulls))
+        found = parts.pulls.statistics().found
+        if found != 2 * ROUNDS * options.pulls:
+            raise SystemExit(f"{found} pulls found messages, not {2 * ROUNDS * options.pulls}")
         clients = [nowhere(parts) for _ in range(100)]
 
-        def park() -> None:
+        async def park() -> None:
             for number in range(options.parked):
                 request = pull(queue_id=1, queue_offset=turn, suspend_ms=15_000)
-                feed(clients[number % len(clients)], [encode_command(request)])
+                await feed(clients[number % len(clients)], [encode_command(request)], number)
+
+        async def wake() -> None:
+            parts.put(b"x", queue_id=1)
 
         for turn in range(2):
-            report(f"park, with encoding it (turn {turn + 1})", options.parked, park, rounds=1)
-            report(f"wake all at once (turn {turn + 1})", options.parked, lambda: parts.put(b"x", queue_id=1), rounds=1)
+            await report(f"park, with encoding it (turn {turn + 1})", options.parked, park, rounds=1)
+            await report(f"wake all at once (turn {turn + 1})", options.parked, wake, rounds=1)
 
 
 def nowhere(parts: BrokerParts) -> Peer:
@@ -74,19 +81,21 @@ def nowhere(parts: BrokerParts) -> Peer:
     return peer
 
 
-def feed(peer: Peer, frames: Iterable[bytes]) -> None:
-    """Each frame as a read of its own."""
-    for data in frames:
-        peer.selector.receive_buffer[: len(data)] = data
+async def feed(peer: Peer, frames: Iterable[bytes], first: int = 1) -> None:
+    """Each frame as a read of its own, LOOP_TURN of them in a turn of the event loop."""
+    for number, data in enumerate(frames, first):
+        peer.connection.get_buffer(-1)[: len(data)] = data
         peer.connection.buffer_updated(len(data))
+        if number % LOOP_TURN == 0:
+            await asyncio.sleep(0)
 
 
-def report(what: str, count: int, work: Callable[[], object], rounds: int = ROUNDS) -> None:
+async def report(what: str, count: int, work: Callable[[], Awaitable[object]], rounds: int = ROUNDS) -> None:
     """Print the CPU per piece of work."""
     spent = []
     for _ in range(rounds):
         begin = time.process_time_ns()
-        work()
+        await work()
         spent.append(time.process_time_ns() - begin)
     print(f"{what:40} {min(spent) / count / 1000:8.2f} us")
 

@@ -1,0 +1,221 @@
+"""What a pull costs the broker on a real socket, and from which length on a run is better sent than copied.
+
+    python -m tests.bench.bench_transfer                 # the crossover, then a consumer that catches up
+    python -m tests.bench.bench_transfer --only crossover
+    python -m tests.bench.bench_transfer --only catch-up --queues 4 --in-flight 4 --set transferMsgByHeap=true
+
+Crossover: one process copies runs of a file out of its mapping, or reads and copies them, or sends them; another takes
+them from the socket. CPU of the first, the best of several rounds, in us per run with its head.
+
+Catch-up: a fresh `mqbroker`, `--messages` of 1 KiB over `--queues` queues, then one consumer that reads them all,
+`--rounds` times, one pull of 32 in flight for each of `--in-flight` queues on one connection. CPU of the broker's
+process per message, each round; then the same after a restart, where the first round checks what it reads.
+"""
+
+import argparse
+import mmap
+import os
+import re
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from protocol.codes import PullSysFlag, RequestCode
+from protocol.command import JSON, RemotingCommand
+from protocol.headers.pull import PullMessageHeader
+from protocol.serialize import encode_command
+from tests.bench import bench_send
+from tests.bench.bench_send import BrokerProcess, Client, call, create_topic
+
+FILE_BYTES: Final = 256 << 20
+RUNS: Final = (1_200, 4_096, 8_192, 12_288, 16_384, 40_960, 65_536, 131_072, 262_144, 1 << 20)
+HEAD: Final = b"h" * 270
+NEXT: Final = re.compile(rb'"nextBeginOffset":"(\d+)"')
+
+
+def main() -> None:
+    """Run what was asked for and print the figures."""
+    options = parse_arguments()
+    if options.only != "catch-up":
+        print_crossover(options.rounds)
+    if options.only != "crossover":
+        with tempfile.TemporaryDirectory(prefix="bench-transfer-", dir=options.directory) as directory:
+            print_catch_up(Path(directory), options)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("crossover", "catch-up"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--messages", type=int, default=300_000)
+    parser.add_argument("--queues", type=int, default=1)
+    parser.add_argument("--in-flight", type=int, default=1, help="queues that are pulled at the same time")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the broker")
+    parser.add_argument("--directory", help="where the temporary store is made")
+    parser.add_argument("--hold", action="store_true", help="print the broker's process id and read for ever")
+    return parser.parse_args()
+
+
+# -------------------------------------------------------------------------------------------------------- the crossover
+
+
+def print_crossover(rounds: int) -> None:
+    """A table of microseconds."""
+    with tempfile.NamedTemporaryFile(prefix="bench-transfer-") as file:
+        write_log(file.fileno())
+        mapping = mmap.mmap(file.fileno(), FILE_BYTES, access=mmap.ACCESS_READ)
+        with memoryview(mapping) as view:
+            ways = {
+                "copied from the mapping": lambda out, at, size: out.sendall(b"".join((HEAD, view[at : at + size]))),
+                "read, then copied": lambda out, at, size: read_and_copy(out, file.fileno(), at, size),
+                "sent": lambda out, at, size: send(out, file.fileno(), at, size),
+            }
+            print(f"{'bytes':>8}" + "".join(f"{name:>25}" for name in ways))
+            for size in RUNS:
+                figures = [measure_way(way, size, rounds) for way in ways.values()]
+                print(f"{size:8}" + "".join(f"{figure:25.1f}" for figure in figures))
+
+
+def write_log(fd: int) -> None:
+    """A file as a busy broker writes it: allocated, then 64 KiB at a time."""
+    os.posix_fallocate(fd, 0, FILE_BYTES)
+    data = os.urandom(65_536)
+    for at in range(0, FILE_BYTES, len(data)):
+        os.pwrite(fd, data, at)
+
+
+def read_and_copy(out: socket.socket, fd: int, at: int, size: int) -> None:
+    buffer = bytearray(size)
+    os.preadv(fd, (buffer,), at, os.RWF_NOWAIT)
+    out.sendall(b"".join((HEAD, buffer)))
+
+
+def send(out: socket.socket, fd: int, at: int, size: int) -> None:
+    out.sendall(HEAD, socket.MSG_MORE)
+    end = at + size
+    while at < end:
+        at += os.sendfile(out.fileno(), fd, at, end - at)
+
+
+def measure_way(way: Callable[[socket.socket, int, int], None], size: int, rounds: int) -> float:
+    """Microseconds of CPU per run of `size` bytes."""
+    count = max(16, min(4_000, (64 << 20) // size))
+    best = float("inf")
+    with drained_socket() as out:
+        for _ in range(rounds):
+            begin = time.process_time_ns()
+            for number in range(count):
+                way(out, number * (size + 4_096) % (FILE_BYTES - size), size)
+            best = min(best, (time.process_time_ns() - begin) / count / 1000)
+    return best
+
+
+def drained_socket() -> socket.socket:
+    """A connection whose other end is read by a process of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        if not os.fork():
+            taken, buffer = socket.create_connection(server.getsockname()), bytearray(1 << 18)
+            server.close()
+            while taken.recv_into(buffer):
+                pass
+            os._exit(0)
+        out, _ = server.accept()
+    out.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return out
+
+
+# ---------------------------------------------------------------------------------------------------------- catching up
+
+
+def print_catch_up(directory: Path, options: argparse.Namespace) -> None:
+    """Microseconds of the broker's CPU per message, and messages per second, round by round."""
+    settings = dict(setting.split("=", 1) for setting in options.set)
+    for state in ("appended since the start", "after a restart"):
+        broker = BrokerProcess(directory, settings)
+        try:
+            if state.startswith("appended"):
+                fill(broker, options)
+            if options.hold:
+                print(broker.pid, flush=True)
+            for number in range(1 << 30 if options.hold else options.rounds):
+                cpu, seconds, count = read_timed(broker, options)
+                figures = f"{cpu / count * 1e6:6.2f} us {count / seconds:10,.0f} msg/s"
+                print(f"{state:26} round {number + 1} {figures} n={count}", flush=True)
+        finally:
+            broker.stop()
+
+
+def fill(broker: BrokerProcess, options: argparse.Namespace) -> None:
+    """Send the messages."""
+    call(broker.port, create_topic(options.queues))
+    load = argparse.Namespace(queues=options.queues, body=1024, in_flight=256)
+    clients = [Client(broker.port, load, JSON) for _ in range(2)]
+    while sum(client.answers for client in clients) < options.messages:
+        bench_send.run(clients, 0.2)
+    for client in clients:
+        client.socket.close()
+
+
+def read_timed(broker: BrokerProcess, options: argparse.Namespace) -> tuple[float, float, int]:
+    """CPU seconds of the broker, seconds, messages."""
+    clock = (~broker.pid << 3) | 2  # the process's CPU clock, in nanoseconds
+    cpu, begin = time.clock_gettime_ns(clock), time.monotonic()
+    count = sum(read_all(broker, options))
+    return (time.clock_gettime_ns(clock) - cpu) / 1e9, time.monotonic() - begin, count
+
+
+def read_all(broker: BrokerProcess, options: argparse.Namespace) -> Iterator[int]:
+    """One consumer from the first message to the last; yields the messages of each answer."""
+    offsets = [0] * options.queues
+    todo = list(range(options.queues))
+    in_flight: list[int] = []
+    with socket.create_connection(("127.0.0.1", broker.port)) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        buffer = memoryview(bytearray(1 << 20))
+        filled = 0
+        while todo or in_flight:
+            while todo and len(in_flight) < options.in_flight:
+                queue_id = todo.pop(0)
+                in_flight.append(queue_id)
+                sock.send(pull_frame(queue_id, offsets[queue_id]))
+            filled += sock.recv_into(buffer[filled:])
+            at = 0
+            while filled - at >= 4 and filled - at >= (size := 4 + int.from_bytes(buffer[at : at + 4], "big")):
+                queue_id = in_flight.pop(0)
+                found = NEXT.search(buffer[at : at + 400])
+                after = int(found[1]) if found else 0
+                yield after - offsets[queue_id]
+                if after > offsets[queue_id]:
+                    todo.append(queue_id)
+                offsets[queue_id] = after
+                at += size
+            buffer[: filled - at] = buffer[at:filled]
+            filled -= at
+
+
+def pull_frame(queue_id: int, offset: int) -> bytes:
+    """One PULL_MESSAGE of up to 32, as Java's consumer sends it."""
+    header = PullMessageHeader(
+        consumer_group="BenchGroup",
+        topic=bench_send.TOPIC,
+        queue_id=queue_id,
+        queue_offset=offset,
+        max_msg_nums=32,
+        sys_flag=PullSysFlag.SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription="*",
+        sub_version=0,
+        expression_type="TAG",
+    )
+    command = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
+    command.opaque, command.language = queue_id, "JAVA"
+    return encode_command(command)
+
+
+if __name__ == "__main__":
+    main()
