@@ -22,8 +22,9 @@ from time import monotonic
 from typing import Final, Protocol, cast
 
 from broker.remoting.config import RemotingConfig
+from broker.remoting.output import Output
 from broker.remoting.rounds import Rounds
-from broker.remoting.transfer import Output, Transfer
+from broker.remoting.transfer import Transfer
 from broker.remoting.unfinished import SMALL_PIECE, Unfinished
 from protocol.codes import Flag
 from protocol.command import RemotingCommand
