@@ -1,5 +1,8 @@
 """The boss: listens, accepts, and hands each connection to the selector; closes idle ones; stops in order.
 
+An event loop accepts one connection a turn from each listening socket; while many come, or turns are long, the others
+would wait for minutes. So there are several sockets, all of them the same one.
+
 Whether a connection speaks TLS shows when it speaks (`opening.py`). A new certificate is looked for with idle ones.
 
 Stopping is gentle: first the door closes (no new connections), requests that were admitted get their answers, and the
@@ -8,6 +11,8 @@ peers what was answered, for up to `grace_s`; then the connections are closed.
 
 import asyncio
 import logging
+import os
+import socket
 from collections.abc import Callable
 from typing import Final
 
@@ -19,6 +24,7 @@ from broker.remoting.selector import Selector
 from broker.remoting.tls import ServerTls
 
 BACKLOG: Final = 1024
+ACCEPTED_A_TURN: Final = 8
 IDLE_SCAN_S: Final = 5.0
 STOP_POLL_S: Final = 0.005
 
@@ -32,18 +38,22 @@ class RemotingServer:
         self.tls = tls or ServerTls(TlsConfig(mode=TlsMode.DISABLED))
         self.dispatcher = Dispatcher()
         self.selector = Selector(self.dispatcher, config)
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._idle_timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
-        return f"<RemotingServer {self._server and self._server.sockets} {self.selector!r}>"
+        return f"<RemotingServer {self._servers and self._servers[0].sockets} {self.selector!r}>"
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port (which differs from 0 when 0 was asked for). OSError if it cannot be had."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._open, host, port, backlog=BACKLOG)
+        server = await loop.create_server(self._open, host, port, backlog=BACKLOG)
+        self._servers.append(server)
+        for listening in server.sockets * (ACCEPTED_A_TURN - 1):
+            same = socket.socket(fileno=os.dup(listening.fileno()))
+            self._servers.append(await loop.create_server(self._open, sock=same, backlog=BACKLOG))
         self._scan_idle()
-        bound: int = self._server.sockets[0].getsockname()[1]
+        bound: int = server.sockets[0].getsockname()[1]
         log.info("listening host=%s port=%d", host, bound)
         return bound
 
@@ -58,8 +68,8 @@ class RemotingServer:
         self.selector.accepting = False
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         await _until(lambda: not held() and not self.selector.backlog_bytes, grace_s)
         for connection in list(self.selector.connections):
             connection.close()

@@ -8,8 +8,9 @@ waits for one round, not for all of them.
         round ─▶ read, read, read (fills the window: into the line) ─▶ the first of the line are let in ─▶ round
 
 The window is the round's bytes over those who stand in line, within SMALLEST_READ and the receive buffer: few busy
-peers are read from in large pieces. When a round has brought ROUND_BYTES already, or memory is short (`is_short`), it
-is SMALLEST_READ: a thousand peers that begin to talk in the same moment bring 5 MiB, not 250.
+peers are read from in large pieces. When a round has brought its bytes already, or memory is short (`is_short`), it is
+SMALLEST_READ: a thousand peers that begin to talk in the same moment bring 5 MiB, not 250. How many bytes a round may
+bring depends on what they cost: half of what they were after a round that took LONG_S, up to ROUND_BYTES.
 
 `began_s` is when the requests of a read began to wait: the last of a round have waited for all others. Rounds of a few
 small reads are not told apart, which would cost as much as the reads, unless one of them took long (`stalled`).
@@ -26,6 +27,7 @@ RECEIVE_BUFFER_BYTES: Final = 256 * 1024
 ROUND_BYTES: Final = 1024 * 1024
 """Some 800 messages of 1 KiB: a few ms of work."""
 SMALLEST_READ: Final = 4096
+LONG_S: Final = 0.016
 _USUAL_READ: Final = 64 * 1024  # with so many frames the costs of a read and of a write are shared by enough
 _FEW_READS: Final = 16
 
@@ -47,18 +49,20 @@ class RoundsStatistics(msgspec.Struct, frozen=True):
 
 
 class Rounds:
-    """The rounds of one event loop."""
+    """The rounds of one event loop. `clock` counts the seconds that reads are told in."""
 
-    def __init__(self, is_short: Callable[[], bool]) -> None:
+    def __init__(self, is_short: Callable[[], bool], clock: Callable[[], float]) -> None:
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.window = self.receive_buffer
         self.began_s = 0.0  # the loop's time at the round's first read
         self._is_short = is_short
+        self._clock = clock
         self._window_bytes = RECEIVE_BUFFER_BYTES
         self._is_begun = False
         self._is_end_due = False
         self._small_reads = 0
         self._read_bytes = 0
+        self._round_bytes = ROUND_BYTES
         self._line: dict[Reading, None] = {}
         self._rounds = 0
         self._filled = 0
@@ -80,7 +84,7 @@ class Rounds:
             self._begin()
         is_full = size >= self._window_bytes
         self._read_bytes += size
-        if self._read_bytes >= ROUND_BYTES and self._window_bytes > SMALLEST_READ:
+        if self._read_bytes >= self._round_bytes and self._window_bytes > SMALLEST_READ:
             self._set_window(SMALLEST_READ)
         return is_full
 
@@ -112,19 +116,28 @@ class Rounds:
     def _end(self) -> None:
         """The round is over: set the next one's window, and let the first of the line in."""
         self._rounds += 1
+        if self._is_begun:
+            self._weigh(self._clock() - self.began_s)
         self._is_begun = self._is_end_due = False
         self._small_reads = 0
         self._read_bytes = 0
-        line = self._line
+        line, round_bytes = self._line, self._round_bytes
         if self._is_short():
             self._set_window(SMALLEST_READ)
         else:
-            self._set_window(min(max(ROUND_BYTES // (len(line) or 1), _USUAL_READ), RECEIVE_BUFFER_BYTES))
-        for reading in list(islice(line, ROUND_BYTES // max(self._window_bytes, _USUAL_READ))):
+            self._set_window(min(max(round_bytes // (len(line) or 1), _USUAL_READ), RECEIVE_BUFFER_BYTES))
+        for reading in list(islice(line, round_bytes // max(self._window_bytes, _USUAL_READ))):
             del line[reading]
             reading.read_on()
         if line:
             self._have_it_ended()
+
+    def _weigh(self, took_s: float) -> None:
+        """Let the next round bring less or more, by what this one took."""
+        if took_s >= LONG_S:
+            self._round_bytes = max(self._round_bytes // 2, _USUAL_READ)
+        elif took_s < LONG_S / 2:
+            self._round_bytes = min(self._round_bytes * 2, ROUND_BYTES)
 
     def _set_window(self, size: int) -> None:
         if size != self._window_bytes:

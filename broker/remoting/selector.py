@@ -12,6 +12,7 @@ The selector also keeps the books: who is connected, who is held, who was silent
 
 import logging
 from collections.abc import Callable
+from time import monotonic
 from typing import Final
 
 import msgspec
@@ -51,7 +52,7 @@ class Selector:
         self.config = config
         self.transfer = Transfer(config)
         self.connections: set[Connection] = set()
-        self.rounds = Rounds(self._is_memory_short)
+        self.rounds = Rounds(self._is_memory_short, monotonic)
         self.unfinished = Unfinished(config.unfinished_frames_bytes)
         self.deferred_bytes = 0  # requests of peers that do not read their answers
         self.receive_buffer = self.rounds.receive_buffer

@@ -9,6 +9,7 @@ its own:
 
     senders   1,000 connections that send 1 KiB messages as fast as they are read, without a limit on what is in flight
     pullers   100 connections that ask for messages as fast as they are read, and never read an answer
+    parked    100 connections that ask for messages of empty queues as fast as they are read, and would wait for them
     stalled   100 connections that announce a frame of 16 MiB, send a little of it, and stop
     halves    1,000 connections that announce a frame of 16 MiB and send half of it, as far as they are read
 
@@ -44,6 +45,7 @@ from tests.bench.bench_send import call as ask
 MIB: Final = 1 << 20
 BODY: Final = b"x" * 1024
 QUEUES: Final = 4
+QUIET: Final = "BenchQuiet"
 FILLED: Final = 64 * QUEUES
 LARGEST: Final = 16 * MIB
 SAMPLE_S: Final = 0.05
@@ -70,6 +72,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--senders", type=int, default=1000, help="connections")
     parser.add_argument("--pullers", type=int, default=100)
+    parser.add_argument("--parked", type=int, default=100)
     parser.add_argument("--stalled", type=int, default=100)
     parser.add_argument("--halves", type=int, default=1000)
     parser.add_argument("--only", nargs="+", choices=sorted(CROWDS), default=sorted(CROWDS), help="crowds to run")
@@ -82,6 +85,7 @@ def parse_arguments() -> argparse.Namespace:
 def measure(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, object]:
     """Let everybody loose, watch the broker, collect."""
     ask(broker.port, create_topic(QUEUES))
+    ask(broker.port, create_topic(QUEUES, QUIET))
     fill(broker.port)
     idle_mb = rss_anon_mb(broker.pid)
     deadline = time.time() + options.seconds
@@ -230,14 +234,19 @@ def senders_block() -> bytes:
 
 def pullers_block() -> bytes:
     """Pulls of what is there, from the first offset on, 32 messages each."""
-    return b"".join(pull_frame(number) for number in range(64))
+    return b"".join(pull_frame(number, TOPIC) for number in range(64))
 
 
-def pull_frame(number: int) -> bytes:
+def parked_block() -> bytes:
+    """Pulls of what does not come."""
+    return b"".join(pull_frame(number, QUIET) for number in range(64))
+
+
+def pull_frame(number: int, topic: str) -> bytes:
     """One pull that brings its subscription along and would wait."""
     header = PullMessageHeader(
         consumer_group="Deaf",
-        topic=TOPIC,
+        topic=topic,
         queue_id=number % QUEUES,
         queue_offset=0,
         max_msg_nums=32,
@@ -262,6 +271,7 @@ def announcing(size: int) -> bytes:
 CROWDS: Final[dict[str, tuple[Callable[[], bytes], bool, bool]]] = {
     "senders": (senders_block, True, True),
     "pullers": (pullers_block, True, False),
+    "parked": (parked_block, True, True),
     "stalled": (lambda: announcing(1000), False, False),
     "halves": (lambda: announcing(LARGEST // 2), False, False),
 }

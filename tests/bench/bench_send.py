@@ -204,10 +204,10 @@ def send_frame(opaque: int, queue_id: int, body: bytes, dialect: int) -> bytes:
     return encode_command(command)
 
 
-def create_topic(queues: int) -> bytes:
-    """One UPDATE_AND_CREATE_TOPIC for the benchmark's topic."""
+def create_topic(queues: int, topic: str = TOPIC) -> bytes:
+    """One UPDATE_AND_CREATE_TOPIC."""
     header = CreateTopicHeader(
-        topic=TOPIC,
+        topic=topic,
         default_topic="TBW102",
         read_queue_nums=queues,
         write_queue_nums=queues,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from broker.remoting.rounds import RECEIVE_BUFFER_BYTES, ROUND_BYTES, SMALLEST_READ, Rounds
+from broker.remoting.rounds import LONG_S, RECEIVE_BUFFER_BYTES, ROUND_BYTES, SMALLEST_READ, Rounds
 
 
 class Heard:
@@ -17,8 +17,8 @@ class Heard:
         self._order.append(self._name)
 
 
-def rounds(is_short: Callable[[], bool] = lambda: False) -> Rounds:
-    return Rounds(is_short)
+def rounds(is_short: Callable[[], bool] = lambda: False, now_s: float = 1.0) -> Rounds:
+    return Rounds(is_short, lambda: now_s)
 
 
 async def turn() -> None:
@@ -104,6 +104,33 @@ async def test_short_memory_means_small_reads() -> None:
     short = False
     await turn()
     assert len(it.window) == RECEIVE_BUFFER_BYTES
+
+
+async def test_rounds_that_take_long_bring_less() -> None:
+    """Half of the bytes after LONG_S, down to one usual read; twice as many again after rounds of less than half of
+    LONG_S; in between nothing changes."""
+    now_s = 1.0
+    it = Rounds(lambda: False, lambda: now_s)
+
+    async def end_after(took_s: float) -> int:
+        """The window behind a round that took so long."""
+        nonlocal now_s
+        it.note(SMALLEST_READ, now_s)
+        now_s += took_s
+        await turn()
+        return len(it.window)
+
+    for _ in range(2):
+        assert await end_after(LONG_S) == RECEIVE_BUFFER_BYTES
+    assert await end_after(LONG_S) == RECEIVE_BUFFER_BYTES // 2
+    assert await end_after(LONG_S) == RECEIVE_BUFFER_BYTES // 4
+    assert await end_after(1.0) == RECEIVE_BUFFER_BYTES // 4
+    assert await end_after(LONG_S * 0.9) == RECEIVE_BUFFER_BYTES // 4
+    assert await end_after(LONG_S * 0.4) == RECEIVE_BUFFER_BYTES // 2
+    it.note(RECEIVE_BUFFER_BYTES // 2 - 1, now_s)
+    assert len(it.window) == RECEIVE_BUFFER_BYTES // 2
+    it.note(1, now_s)
+    assert len(it.window) == SMALLEST_READ
 
 
 async def test_the_last_of_a_round_has_waited_for_all_others() -> None:
