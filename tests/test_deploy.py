@@ -1,17 +1,24 @@
-"""The files under deploy/ are true: the sample configuration loads, and the image starts what the package installs."""
+"""The files under deploy/ are true: the sample configuration loads, the image starts what the package installs, and
+rules and dashboard ask for metrics that the broker tells."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from broker.config import Machine, load_broker
 from broker.keys import BROKER_KEYS
+from broker.ops.catalogue import CATALOGUE, LIBRARY, Kind
 from broker.settings import from_file
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = (ROOT / "deploy" / "broker.conf").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 COMPOSE = (ROOT / "deploy" / "docker-compose.yml").read_text()
+RULES = (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()
+DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "skylark-broker.json").read_text())
 MACHINE = Machine("broker-a", "10.0.0.5", Path("/data"), str)
 
 
@@ -36,7 +43,8 @@ def test_the_image_runs_a_command_that_the_package_installs() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     (command,) = re.findall(r'^CMD \["(\w+)"\]', DOCKERFILE, flags=re.MULTILINE)
     started = {command, *re.findall(r"^ +command: (\w+)", COMPOSE, flags=re.MULTILINE)}
-    assert started == set(scripts)
+    assert started == {"mqbroker", "mqnamesrv"}
+    assert started <= set(scripts)
     assert re.search(r"^USER (?!root|0)", DOCKERFILE, flags=re.MULTILINE)
 
 
@@ -46,3 +54,82 @@ def test_variables_of_image_and_compose_file_are_settings() -> None:
     variables = set(re.findall(r"SKYLARK_(\w+)", DOCKERFILE + COMPOSE))
     assert variables
     assert {variable.replace("_", "") for variable in variables} <= known
+
+
+def test_every_file_that_the_compose_file_mounts_is_there() -> None:
+    """A missing one would be made as a directory, and nothing would say why nothing works."""
+    mounted = re.findall(r"(?<![\w.])\./([\w./-]+):/", COMPOSE)
+    assert len(mounted) > 3
+    assert [name for name in mounted if not (ROOT / "deploy" / name).exists()] == []
+
+
+def alert_expressions() -> list[str]:
+    return re.findall(r"^ +expr: (.+)$", RULES, flags=re.MULTILINE)
+
+
+def dashboard_expressions() -> list[str]:
+    panels = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
+    return panels + [variable["definition"] for variable in DASHBOARD["templating"]["list"][1:]]
+
+
+def selectors(expression: str) -> list[tuple[str, set[str]]]:
+    """Each metric that an expression asks for, with the labels by which it chooses."""
+    found = re.findall(r"\b((?:rocketmq|skylark|process|python)_\w+)(?:\{([^}]*)\})?", expression)
+    return [(name, set(re.findall(r"(\w+)(?==~?\")", chosen))) for name, chosen in found]
+
+
+def is_known(name: str, labels: set[str]) -> bool:
+    """Whether the broker tells a metric with these labels."""
+    if any(name.startswith(prefix.rstrip("*")) for prefix in LIBRARY):
+        return labels <= {"job"}
+    row = CATALOGUE.get(name)
+    if row is None:
+        row = CATALOGUE.get(re.sub(r"_(bucket|count|sum)$", "", name))
+        if row is None or row.kind is not Kind.HISTOGRAM:
+            return False
+    return labels <= {*row.all_labels, "job"}
+
+
+@pytest.mark.parametrize("expression", alert_expressions() + dashboard_expressions())
+def test_rules_and_dashboard_ask_for_what_the_broker_tells(expression: str) -> None:
+    """Every metric and every label in an expression stands in the catalogue."""
+    asked = selectors(expression)
+    assert asked or expression.startswith("up{")
+    assert [(name, labels) for name, labels in asked if not is_known(name, labels)] == []
+
+
+def test_labels_in_the_texts_of_alerts_are_labels_of_their_series() -> None:
+    """An alert that names a label which its expression has lost would say nothing there."""
+    everywhere = {"instance", "job"}
+    for rule in RULES.split("- alert: ")[1:]:
+        name, expression = rule.splitlines()[0], alert_expression_of(rule)
+        kept = set(re.findall(r"by \(([^)]*)\)", expression))
+        labels = {label.strip() for group in kept for label in group.split(",")}
+        if not kept:
+            labels = {label for metric, _ in selectors(expression) for label in labels_of(metric)} | everywhere
+        used = set(re.findall(r"\$labels\.(\w+)", rule))
+        assert used <= labels, name
+
+
+def alert_expression_of(rule: str) -> str:
+    (expression,) = re.findall(r"^ +expr: (.+)$", rule, flags=re.MULTILINE)
+    return str(expression)
+
+
+def labels_of(metric: str) -> tuple[str, ...]:
+    row = CATALOGUE.get(metric)
+    return row.all_labels if row is not None else ()
+
+
+def test_the_dashboard_shows_what_an_operator_asks_first() -> None:
+    """Panels have titles and units, lie side by side, and the promised ones are there."""
+    panels = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+    assert all(panel["title"] and panel["fieldConfig"]["defaults"]["unit"] for panel in panels)
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in DASHBOARD["panels"]]
+    assert len(set(places)) == len(places)
+    asked = {name for expression in dashboard_expressions() for name, _ in selectors(expression)}
+    assert {
+        "rocketmq_messages_in_total", "rocketmq_rpc_latency_milliseconds_bucket", "rocketmq_consumer_lag_messages",
+        "rocketmq_storage_flush_behind_bytes", "skylark_store_disk_used_ratio", "skylark_pool_refused_total",
+        "skylark_memory_anonymous_bytes", "skylark_loop_lag_seconds_bucket",
+    } <= asked  # fmt: skip

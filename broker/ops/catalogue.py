@@ -245,6 +245,7 @@ OURS: Final = rows(
     ("skylark_store_records_checked_total", COUNTER, "", "Records from before the start that were checked."),
     ("skylark_store_records_damaged_total", COUNTER, "", "Records that were damaged, and not delivered."),
     ("skylark_store_index_keys_total", COUNTER, "", "Keys put into the index."),
+    ("skylark_memory_anonymous_bytes", GAUGE, "", "Memory of the process's own, without the mapped store."),
     ("skylark_loop_lag_seconds", HISTOGRAM, "", "How late the event loop came to what was due."),
     ("skylark_scrape_samples", GAUGE, "", "Samples of the scrape before this one."),
     ("skylark_scrape_seconds", GAUGE, "", "How long it took."),

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -21,7 +22,13 @@ from broker.ops.collectors.groups import GroupCollector
 from broker.ops.collectors.requests import RequestCollector
 from broker.ops.collectors.storage import StorageCollector
 from broker.ops.collectors.topics import TopicCollector
-from broker.ops.collectors.whole import CheckCollector, RuntimeCollector, TableCollector, TrafficCollector
+from broker.ops.collectors.whole import (
+    CheckCollector,
+    MemoryCollector,
+    RuntimeCollector,
+    TableCollector,
+    TrafficCollector,
+)
 from broker.ops.health import Check
 from broker.ops.loop_lag import LoopLag
 from broker.ops.scrape import Scrape
@@ -31,6 +38,9 @@ from broker.remoting.boss import RemotingServer
 from broker.store.cold_reads import ColdRead
 from broker.store.message_store import MessageStore
 from protocol.codes import VERSION, VERSION_NAME
+
+
+PROCESS_STATUS: Final = Path("/proc/self/status")
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +99,7 @@ def collectors_of(parts: Observed) -> list[Collector]:
         CheckCollector(parts.checks),
         TableCollector(parts.topics, parts.groups, parts.offsets, parts.permission),
         TrafficCollector(parts.traffic, parts.arrivals, parts.loop_lag, parts.heartbeats),
+        MemoryCollector(PROCESS_STATUS.read_text),
         StorageCollector(parts.store, parts.store_path),
         RuntimeCollector(parts.runtime, parts.now_ms),
         RequestCollector(parts.server, parts.pools),

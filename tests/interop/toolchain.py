@@ -80,6 +80,23 @@ def apache_broker(version: str) -> Path:
     )
 
 
+def promtool() -> Path:
+    """Prometheus's checker of rules: the machine's own, or out of Debian's package, which is not installed for that."""
+    installed = shutil.which("promtool")
+    if installed is not None:
+        return Path(installed)
+
+    def recipe(target: Path) -> None:
+        fetch(["apt-get", "download", "--quiet", (target / "package").read_text().strip()], cwd=target)
+        (archive,) = target.glob("*.deb")
+        run(["dpkg-deb", "--extract", archive, target])
+        archive.unlink()
+
+    return (
+        product("prometheus", HERE / "prometheus", recipe, tools=("apt-get", "dpkg-deb")) / "usr" / "bin" / "promtool"
+    )
+
+
 def copy_jars(target: Path, version: str) -> None:
     options = ["-DincludeScope=runtime", "-DoutputDirectory=lib", f"-Drocketmq.version={version}"]
     fetch(["mvn", "--batch-mode", "--quiet", COPY_DEPENDENCIES, *options], cwd=target)

@@ -1,0 +1,37 @@
+"""The table of metrics, and the document made of it."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.ops.catalogue import CATALOGUE, Kind, Row
+from tests.harness.metrics_document import document
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
+# What Grafana's dashboard 10477 reads beside the runtime information and the clients' own figures.
+DASHBOARD_10477 = {
+    "rocketmq_broker_tps", "rocketmq_broker_qps", "rocketmq_producer_tps", "rocketmq_producer_message_size",
+    "rocketmq_producer_offset", "rocketmq_consumer_tps", "rocketmq_consumer_message_size", "rocketmq_consumer_offset",
+    "rocketmq_group_get_latency_by_storetime", "rocketmq_group_diff", "rocketmq_group_retrydiff",
+    "rocketmq_topic_retry_offset", "rocketmq_topic_dlq_offset",
+}  # fmt: skip
+
+
+def test_the_document_is_the_catalogue() -> None:
+    """`python -m tests.harness.metrics_document > docs/metrics.md` makes it so again."""
+    assert DOCUMENT.read_text() == document()
+
+
+@pytest.mark.parametrize("row", CATALOGUE.values(), ids=list(CATALOGUE))
+def test_a_row_keeps_the_rules_of_names(row: Row) -> None:
+    """Ours carry units and endings as Prometheus wants them; counters end in _total; labels do not repeat."""
+    assert row.name.startswith(("rocketmq_", "skylark_"))
+    if row.kind is Kind.COUNTER or row.name.startswith("skylark_"):
+        assert row.name.endswith("_total") == (row.kind is Kind.COUNTER)
+    assert len(set(row.all_labels)) == len(row.all_labels)
+    assert row.help.endswith(".")
+
+
+def test_the_dashboard_of_the_exporter_finds_what_it_reads() -> None:
+    """Its other names are of the runtime information, and of clients."""
+    assert CATALOGUE.keys() >= DASHBOARD_10477
