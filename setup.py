@@ -16,12 +16,12 @@ except ImportError:
     cythonize = None
 
 
-def leaves():
+def compiled_leaves():
     """The extension modules; none where there is no Cython. One that does not compile is left out with a warning."""
     if cythonize is None:
         return []
     sources = sorted(path for path in Path("protocol/compiled").glob("*.py") if path.name != "__init__.py")
-    extensions = [Extension(f"protocol.compiled.{path.stem}", [str(path)], optional=True) for path in sources]
+    extensions = [Extension(f"protocol.compiled.{path.stem}", [str(path)]) for path in sources]
     is_checked = bool(os.environ.get("SKYLARK_BOUNDSCHECK"))
     directives = {
         "language_level": 3,
@@ -30,7 +30,10 @@ def leaves():
         "cdivision": True,
         "binding": False,
     }
-    return cythonize(extensions, build_dir="build/leaves", compiler_directives=directives)
+    leaves = cythonize(extensions, build_dir="build/leaves", compiler_directives=directives)
+    for leaf in leaves:
+        leaf.optional = True  # cythonize does not keep it
+    return leaves
 
 
-setup(ext_modules=leaves())
+setup(ext_modules=compiled_leaves())
