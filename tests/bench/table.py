@@ -98,10 +98,7 @@ def measure_all(
                     warm(broker)
                 for name, load in loads.items():
                     told(f"{flush} {name}")
-                    try:
-                        taken[name] = measure_load(load, brokers, length, rounds, home)
-                    except FAILURES as error:
-                        told(f"{name} not measured: {type(error).__name__}: {error}")
+                    taken[name] = measure_load(load, brokers, length, rounds, home)
         finally:
             shutil.rmtree(home)
     return taken
@@ -118,18 +115,31 @@ def warm(broker: Started) -> None:
 def measure_load(
     load: Load, brokers: Sequence[Started], length: Length, rounds: int, home: Path
 ) -> dict[str, list[dict[str, float]]]:
-    """All rounds of one load; who begins changes with each round."""
+    """All rounds of one load; who begins changes with each round. A broker that fails is left out from then on."""
     benches = {
         broker.kind: Bench(broker, length, home) for broker in brokers if broker.kind in OURS or not load.only_ours
     }
-    measures: dict[str, Measure] = {kind: load.ready(bench) for kind, bench in benches.items()}
+    measures: dict[str, Measure] = {}
     samples: dict[str, list[dict[str, float]]] = {kind: [] for kind in benches}
-    for number in range(rounds):
+
+    def ready(kind: str) -> None:
+        measures[kind] = load.ready(benches[kind])
+
+    def measure(kind: str) -> None:
+        sample = measures[kind](benches[kind])
+        told(f"  {kind:14}" + "".join(f" {name}={value:,.2f}" for name, value in sample.items()))
+        samples[kind].append(sample)
+
+    steps = [ready, *[measure] * rounds]
+    for number, step in enumerate(steps):
         order = list(benches)
         for kind in order if number % 2 == 0 else reversed(order):
-            sample = measures[kind](benches[kind])
-            told(f"  {kind:14}" + "".join(f" {name}={value:,.2f}" for name, value in sample.items()))
-            samples[kind].append(sample)
+            try:
+                step(kind)
+            except FAILURES as error:
+                told(f"  {kind} not measured: {type(error).__name__}: {error}")
+                del benches[kind]
+                samples[kind].clear()
     return samples
 
 

@@ -75,11 +75,12 @@ def measured(bench: Bench, run: Callable[[AtEdge], Figures]) -> Sample:
     figures = run(lambda: cpu_s.append(bench.broker.cpu_s()))
     if figures.refused:
         print(f"{bench.broker.kind}: refused {figures.refused} {figures.remark[:100]}")
+    assert figures.messages, f"{bench.broker.kind} accepted nothing"
     p50, p99 = figures.latency.percentiles((50, 99))
     return {
         "rate": figures.rate,
-        "cpu_us": (cpu_s[1] - cpu_s[0]) / max(1, figures.messages) * 1e6,
-        "loader_cpu_us": figures.loader_cpu_s / max(1, figures.messages) * 1e6,
+        "cpu_us": (cpu_s[1] - cpu_s[0]) / figures.messages * 1e6,
+        "loader_cpu_us": figures.loader_cpu_s / figures.messages * 1e6,
         "mb_per_s": figures.mb_per_s,
         "p50_us": p50 / 1000,
         "p99_us": p99 / 1000,
@@ -98,6 +99,7 @@ def synced_sends(workload: Workload, bench: Bench) -> Measure:
     measure = sends(workload, bench)
 
     def measure_both(bench: Bench) -> Sample:
+        os.sync()  # a sync waits for what others have to write
         bare = fdatasync_us(bench.directory)
         sample = measure(bench)
         return sample | {"fdatasync_us": bare, "per_sync": sample["rate"] * bare / 1e6}
@@ -111,6 +113,7 @@ def single_sends(bench: Bench) -> Measure:
     make_topics([bench.broker.broker], workload)
 
     def measure(bench: Bench) -> Sample:
+        os.sync()  # a sync waits for what others have to write
         bare = fdatasync_us(bench.directory)
         sample = measured(bench, lambda edge: one_in_flight(workload, bench.broker.broker, at_edge=edge))
         return sample | {"fdatasync_us": bare, "over_us": sample["p50_us"] - bare}
