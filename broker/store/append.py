@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from protocol import compiled
 from protocol.record import Buffer
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class PutStatus(Enum):
     UNKNOWN_ERROR = auto()  # the write failed
 
 
-class Append(msgspec.Struct, gc=False):
+class PlainAppend(msgspec.Struct, gc=False):
     """What the processor knows, then what the log decided; the same object is what reput dispatches.
 
     `body` may be a view into a receive buffer: the log is done with it when `commit` returns. `properties` are the
@@ -53,3 +54,11 @@ class Append(msgspec.Struct, gc=False):
     queue: "ConsumeQueue | None" = None  # where its unit goes; None for prepared and rollback records
 
     keys: list[bytes] | None = None  # what it is found by (protocol.disk.index_keys), where its maker knows that
+
+
+_leaf = compiled.load("record")
+if TYPE_CHECKING or _leaf is None:
+    Append = PlainAppend
+else:
+    _leaf.begin_with(PutStatus.PENDING)
+    Append = _leaf.Append

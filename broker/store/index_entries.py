@@ -7,13 +7,14 @@ many at once as there are, since NumPy pays off on many. What a message is found
 Source: docs/formats.md, "IndexFile".
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from broker.store.index_hash import Numbers, hash_keys, int64_array
+from protocol import compiled
 from protocol.codes import SysFlag
 from protocol.disk import index_keys
 from protocol.message import java_hash
@@ -55,7 +56,7 @@ _NONE: Final = np.zeros(0, np.int64)
 NO_ENTRIES: Final = Entries(_NONE, _NONE, _NONE)
 
 
-class IndexEntries:
+class PlainIndexEntries:
     """Entries in the order of the log; `len` says how many wait."""
 
     def __init__(self) -> None:
@@ -123,7 +124,34 @@ def _joined(first: Entries, second: Entries) -> Entries:
     return Entries(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
 
 
+class CompiledIndexEntries:
+    """The same by the compiled leaf, which hashes at once."""
+
+    def __init__(self) -> None:
+        self._rows: Any = _leaf.IndexEntries(index_keys)
+        self.add: Callable[..., None] = self._rows.add
+        self.drop: Callable[[int], None] = self._rows.drop
+        self.clear: Callable[[], None] = self._rows.clear
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def first(self, count: int) -> Entries:
+        """The oldest entries, up to `count`; they stay until they are dropped."""
+        return Entries(*(np.frombuffer(column, np.int64) for column in self._rows.columns(count)))
+
+    def __repr__(self) -> str:
+        return f"<IndexEntries {len(self)}>"
+
+
 @lru_cache(maxsize=4096)
 def prefix_hash(topic: str) -> int:
     """Java's hash of `topic#`, unsigned: what the hash of a key goes on from."""
     return java_hash(f"{topic}#") & 0xFFFF_FFFF
+
+
+_leaf = compiled.load("record")
+if TYPE_CHECKING or _leaf is None:
+    IndexEntries = PlainIndexEntries
+else:
+    IndexEntries = CompiledIndexEntries

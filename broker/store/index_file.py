@@ -3,15 +3,15 @@
 A slot holds the number of the newest item of its chain, each item that of the one before it; items are numbered from 1
 in the order of arrival and never change. Layout: protocol.disk.IndexLayout.
 
-This is the one kind of file that is stored through its mapping: 2,048 keys go to 2,048 places. What is stored into has its
-blocks reserved first, the slots at once and the items in steps, so that a full disk is an OSError and not a SIGBUS.
-The mapping is made for the file that is written to and given up once that is full; readers use the descriptor. Syncing
-is `fdatasync`, which writes what the mapping changed and releases the GIL.
+This is the one kind of file that is stored through its mapping: 2,048 keys go to as many places. What is stored into
+has its blocks reserved first, the slots at once and the items in steps, so that a full disk is an OSError and not a
+SIGBUS. The mapping is made for the file that is written to and given up once that is full; readers use the descriptor.
+Syncing is `fdatasync`, which writes what the mapping changed and releases the GIL.
 
-Many keys are put by NumPy: all old slot values, all items, all new slot values. Keys of one batch that
-share a slot show by the slot not holding their number afterwards; their chain is made by a stable sort. Few keys go one
-by one. Both ways leave the same bytes, those of RocketMQ: item 1 counts its seconds from the header's first begin (the
-end of the file before), which it then replaces by its own time.
+Many keys are put by the compiled leaf, or by NumPy: all old slot values, all items, all new slot values. Keys of one
+batch that share a slot show by the slot not holding their number afterwards; their chain is made by a stable sort. Few
+keys go one by one. Each way leaves the same bytes, those of RocketMQ: item 1 counts its seconds from the header's first
+begin (the end of the file before), which it then replaces by its own time.
 
 Source: docs/formats.md, "IndexFile".
 """
@@ -27,9 +27,13 @@ from numpy.typing import NDArray
 from broker.store.disk import Disk
 from broker.store.index_entries import Entries
 from broker.store.index_hash import Numbers
+from protocol import compiled
 from protocol.disk import INDEX_HEADER_SIZE, INDEX_ITEM, IndexHeader, IndexLayout
 
-FEW_KEYS: Final = 24  # below that NumPy's calls cost more than they save
+_leaf = compiled.load("record")
+_put_items: Any = None if _leaf is None else _leaf.put_items
+
+FEW_KEYS: Final = 24 if _leaf is None else 2  # below that NumPy's calls cost more than they save
 MAX_SECONDS: Final = 2**31 - 1
 _RESERVED_ITEMS: Final = 1 << 19  # items whose blocks are reserved at a time: 10 MiB
 _SLOT: Final = Struct(">i")
@@ -139,7 +143,8 @@ class IndexFile:
             for key_hash, offset, timestamp in zip(*columns, strict=True):
                 self._put_one(key_hash, offset, timestamp)
         if begin < count:
-            self._put_many(*entries.part(begin, count))
+            put_many = self._put_many if _put_items is None else self._put_compiled
+            put_many(*entries.part(begin, count))
         self._close_put(int(entries.offsets[count - 1]), int(entries.timestamps[count - 1]))
         return count
 
@@ -167,6 +172,13 @@ class IndexFile:
             header.begin_offset = offset
             header.begin_timestamp = timestamp
         header.next_item = number + 1
+
+    def _put_compiled(self, hashes: Numbers, offsets: Numbers, timestamps: Numbers) -> None:
+        assert self._writing is not None
+        header, slots = self.header, self.layout.slots
+        first, begin = header.next_item, header.begin_timestamp
+        header.used_slots += _put_items(self._writing.map, slots, first, begin, hashes, offsets, timestamps)
+        header.next_item = first + len(hashes)
 
     def _put_many(self, hashes: Numbers, offsets: Numbers, timestamps: Numbers) -> None:
         assert self._writing is not None

@@ -3,22 +3,17 @@
     put        topic field and magic into the record; `next_offset`, which the record takes and moves
     dispatch   the record's unit of 20 bytes behind `pending`, which is what nobody has written to a file yet
 
-`gather_units` gives every append its unit. The compiled twins of both are in protocol/compiled/record.py.
+The compiled twin is in protocol/compiled/record.py.
 
 Source: docs/formats.md, "ConsumeQueue".
 """
 
-from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from protocol import compiled
 from protocol.codes import SystemTopic
 from protocol.record import topic_field
-
-if TYPE_CHECKING:
-    from broker.store.append import Append
-    from broker.store.consume_queue import ConsumeQueue
 
 # One Struct for each number of units, so that a turn's units are packed by one call.
 _UNITS: Final = [Struct(">" + "qiq" * count) for count in range(257)]
@@ -64,34 +59,7 @@ class PlainQueueTail:
         return fields[2::3], fields[1::3]
 
 
-def plain_gather_units(
-    appends: Sequence["Append"], deliver_time: Callable[["Append"], int], jumped: Callable[["ConsumeQueue"], None]
-) -> list["ConsumeQueue"]:
-    """Give every append its unit, in log order; the queues that got one, each to be asked to `take_turn`.
-
-    `deliver_time`: the tags code of a message in the schedule topic. `jumped`: what is called, before a unit that does
-    not follow the one before it, to have that one and all before it written.
-    """
-    touched: list[ConsumeQueue] = []
-    for append in appends:
-        queue = append.queue
-        if queue is None:
-            continue
-        if queue.is_schedule:
-            append.tags_code = deliver_time(append)
-        offset = append.queue_offset
-        if offset != queue.pending_next:
-            jumped(queue)
-        fields = queue._fields
-        if not fields:
-            touched.append(queue)
-        queue.pending_next = offset + 1
-        fields += (append.physical_offset, append.size, append.tags_code)
-    return touched
-
-
 _leaf = compiled.load("record")
-gather_units = plain_gather_units if _leaf is None else _leaf.gather_units
 if TYPE_CHECKING:
     QueueTail = PlainQueueTail
 else:

@@ -81,11 +81,8 @@ class PlainRecordBatch:
             self._unusual(append)
             return
         sys_flag = append.sys_flag & _CLIENT_FLAGS | host_flags
-        queue_offset = 0
-        if not sys_flag & _TRANSACTION or sys_flag & _TRANSACTION == _COMMIT:
-            queue_offset = queue.next_offset
-            queue.next_offset = queue_offset + 1
-            append.queue = queue
+        has_unit = not sys_flag & _TRANSACTION or sys_flag & _TRANSACTION == _COMMIT
+        queue_offset = queue.next_offset if has_unit else 0
         self._parts += (
             pack(
                 size,
@@ -108,6 +105,9 @@ class PlainRecordBatch:
             LENGTH_PREFIX[properties_size],
             properties,
         )
+        if has_unit:
+            queue.next_offset = queue_offset + 1
+            append.queue = queue
         self.at = end
         append.physical_offset = at
         append.queue_offset = queue_offset

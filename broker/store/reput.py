@@ -19,8 +19,8 @@ import msgspec
 from broker.store.append import Append
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.index_feed import IndexFeed
-from broker.store.queue_tail import gather_units
 from broker.store.unit_writes import UnitWrites
+from protocol import compiled
 from protocol.codes import SysFlag
 from protocol.message import PropertyName, property_value, tags_code
 from protocol.record import Record
@@ -40,6 +40,36 @@ class ReputStatistics(msgspec.Struct, frozen=True):
     offset: int
     dispatched: int
     failed_queues: int
+
+
+def plain_gather_units(
+    appends: Sequence[Append], deliver_time: Callable[[Append], int], jumped: Callable[[ConsumeQueue], None]
+) -> list[ConsumeQueue]:
+    """Give every append its unit, in log order; the queues that got one, each to be asked to `take_turn`.
+
+    `deliver_time`: the tags code of a message in the schedule topic. `jumped`: what is called, before a unit that does
+    not follow the one before it, to have that one and all before it written.
+    """
+    touched: list[ConsumeQueue] = []
+    for append in appends:
+        queue = append.queue
+        if queue is None:
+            continue
+        if queue.is_schedule:
+            append.tags_code = deliver_time(append)
+        offset = append.queue_offset
+        if offset != queue.pending_next:
+            jumped(queue)
+        fields = queue._fields
+        if not fields:
+            touched.append(queue)
+        queue.pending_next = offset + 1
+        fields += (append.physical_offset, append.size, append.tags_code)
+    return touched
+
+
+_leaf = compiled.load("record")
+gather_units = plain_gather_units if _leaf is None else _leaf.gather_units
 
 
 class Reput:

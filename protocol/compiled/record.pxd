@@ -1,0 +1,33 @@
+cdef class Append:
+    cdef public str topic
+    cdef public int queue_id
+    cdef public object body
+    cdef public bytes properties
+    cdef public long long tags_code
+    cdef public int flag
+    cdef public int sys_flag
+    cdef public long long born_timestamp
+    cdef public bytes born_host
+    cdef public int reconsume_times
+    cdef public long long prepared_transaction_offset
+    cdef public bint wait_flush
+    cdef public object status
+    cdef public long long physical_offset
+    cdef public long long queue_offset
+    cdef public int size
+    cdef public long long store_timestamp
+    cdef public object queue
+    cdef public object keys
+
+
+cdef class QueueTail:
+    cdef public str topic
+    cdef public int queue_id
+    cdef public int magic
+    cdef public bytes topic_field
+    cdef public bint is_schedule
+    cdef public long long next_offset
+    cdef public bytearray pending
+    cdef public long long pending_next
+    cdef list codes
+    cdef list sizes

@@ -1,0 +1,209 @@
+"""The compiled leaf leaves the bytes of the interpreted variant: in the log, in queues, in index files."""
+
+import random
+import string
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broker.store.append import PlainAppend, PutStatus
+from broker.store.disk import Disk
+from broker.store.index_entries import Entries, PlainIndexEntries
+from broker.store.index_file import IndexFile
+from broker.store.queue_tail import PlainQueueTail
+from broker.store.record_batch import PlainRecordBatch
+from broker.store.reput import plain_gather_units
+from protocol import compiled
+from protocol.disk import IndexLayout, index_keys
+from protocol.record import Record, iterate
+
+leaf: Any = compiled.load("record")
+pytestmark = pytest.mark.skipif(leaf is None, reason="the leaf is not built, or switched off")
+
+SEEDS = range(200)
+MESSAGES = 550
+"""In all more than 100,000."""
+
+TOPICS = ["T", "TopicTest", "%RETRY%group", "x" * 127, "y" * 128, "%RETRY%" + "z" * 248, "主题", "SCHEDULE_TOPIC_XXXX"]
+HOSTS = [bytes(8), bytes(range(8)), bytes(range(20))]
+CHARACTERS = string.ascii_letters + string.digits + "-_ \x00\x7fé订单😀"
+SEGMENT_END = 1 << 40
+
+
+def some_text(chance: random.Random, longest: int) -> str:
+    return "".join(chance.choices(CHARACTERS, k=chance.randint(0, longest)))
+
+
+def fields_of(chance: random.Random) -> tuple[dict[str, Any], list[bytes] | None]:
+    """The fields of a message, and its keys if its maker says them."""
+    keys, unique = some_text(chance, 30), some_text(chance, 40).replace(" ", "")
+    properties = f"TAGS\x01a\x02UNIQ_KEY\x01{unique}\x02KEYS\x01{keys}\x02".encode()
+    body: Any = chance.randbytes(chance.choice((0, 1, 7, chance.randint(0, 300), chance.randint(0, 3000))))
+    fields: dict[str, Any] = {
+        "topic": chance.choice(TOPICS),
+        "queue_id": chance.randint(0, 3),
+        "body": chance.choice((bytes, bytearray, memoryview))(body),
+        "properties": chance.choice((properties, b"", properties[:-1])),
+        "tags_code": chance.choice((0, -(1 << 31), (1 << 31) - 1, chance.randint(-(1 << 63), (1 << 63) - 1))),
+        "flag": chance.randint(-(1 << 31), (1 << 31) - 1),
+        "sys_flag": chance.choice((0, 1, 2, 4, 8, 12, 0x301, 0x30, chance.randint(0, 0x7FF))),
+        "born_timestamp": chance.choice((0, 1_700_000_000_000, chance.randint(-(1 << 63), (1 << 63) - 1))),
+        "born_host": chance.choice(HOSTS),
+        "reconsume_times": chance.randint(-1, 20),
+        "prepared_transaction_offset": chance.randint(0, 1 << 40),
+        "wait_flush": chance.random() < 0.9,
+    }
+    return fields, index_keys(fields["properties"]) if chance.random() < 0.7 else None
+
+
+class Variant:
+    """One way to put, dispatch and index the same messages."""
+
+    def __init__(self, append: Any, tail: Any, batch: Any, gather: Any, entries: Any, store_host: bytes) -> None:
+        self.unusual: list[Any] = []
+        self.make = append
+        self.queues = {(topic, number): tail(topic, number) for topic in TOPICS for number in range(3)}
+        self.batch = batch(self.queues, store_host, self.unusual.append)
+        self.gather = gather
+        self.entries = entries
+
+    def run(self, messages: list[tuple[dict[str, Any], list[bytes] | None]], start: int) -> dict[str, Any]:
+        """Everything that can be seen of a turn."""
+        self.batch.unchecked_size = 2500
+        self.batch.open(start, SEGMENT_END, 1_700_000_000_123)
+        for fields, keys in messages:
+            self.batch.put(self.make(**fields, keys=keys))
+        with self.batch.data() as view:
+            data = bytes(view)
+        appends = self.batch.close()
+        jumped: list[str] = []
+        touched = self.gather(
+            appends, lambda append: append.store_timestamp + 7, lambda queue: jumped.append(queue.topic)
+        )
+        turns = [(queue.topic, queue.queue_id, queue.take_turn()) for queue in touched]
+        self.entries.add(appends, 1)
+        unusual = [(append.topic, append.queue_id, append.size) for append in self.unusual]
+        self.unusual.clear()
+        return {
+            "data": data,
+            "at": self.batch.at,
+            "unusual": unusual,
+            "turns": turns,
+            "jumped": jumped,
+            "pending": [
+                (bytes(queue.pending), queue.next_offset, queue.pending_next) for queue in self.queues.values()
+            ],
+            "places": [(one.physical_offset, one.queue_offset, one.size, one.store_timestamp) for one in appends],
+            "states": [(one.status, one.tags_code, one.queue is None) for one in appends],
+            "waiting": len(self.entries),
+        }
+
+
+def variants(store_host: bytes) -> tuple[Variant, Variant]:
+    plain = Variant(PlainAppend, PlainQueueTail, PlainRecordBatch, plain_gather_units, PlainIndexEntries(), store_host)
+    return plain, Variant(
+        leaf.Append,
+        leaf.QueueTail,
+        leaf.RecordBatch,
+        leaf.gather_units,
+        leaf.IndexEntries(index_keys),
+        store_host,
+    )
+
+
+def columns(entries: Any) -> list[list[int]]:
+    if isinstance(entries, PlainIndexEntries):
+        return [column.tolist() for column in entries.first(1 << 20)]
+    return [np.frombuffer(column, np.int64).tolist() for column in entries.columns(1 << 20)]
+
+
+@pytest.mark.parametrize("first", SEEDS[::20])
+def test_records_units_and_entries(first: int) -> None:
+    """Whatever is put, both variants make the same of it, and it reads back."""
+    leaf.begin_with(PutStatus.PENDING)
+    for seed in SEEDS[first : first + 20]:
+        chance = random.Random(seed)
+        plain, fast = variants(HOSTS[1 + seed % 2])
+        at = chance.randint(0, 1 << 39)
+        expected: dict[str, Any] = {}
+        for count in (1, MESSAGES - 1):
+            messages = [fields_of(chance) for _ in range(count)]
+            expected, found = plain.run(messages, at), fast.run(messages, at)
+            assert found == expected
+            at = expected["at"]
+        records = [one for one in iterate(expected["data"]) if isinstance(one, Record)]
+        assert [(one.physical_offset, one.size) for one in records] == [place[0::2] for place in expected["places"]]
+        assert columns(fast.entries) == columns(plain.entries)
+
+
+def test_what_cannot_be_packed_is_refused_alike() -> None:
+    """A number too large for its field is an error before the batch has changed."""
+    for variant in variants(HOSTS[1]):
+        fields, _ = fields_of(random.Random(1))
+        fields |= {"topic": "T", "queue_id": 0, "body": b"", "sys_flag": 0}
+        variant.batch.unchecked_size = 2500
+        variant.batch.open(0, SEGMENT_END, 1)
+        with pytest.raises((struct.error, OverflowError)):
+            variant.batch.put(variant.make(**fields | {"flag": 1 << 40}))
+        assert (variant.batch.at, variant.batch.appends, variant.queues["T", 0].next_offset) == (0, [], 0)
+        variant.batch.put(variant.make(**fields))
+        assert variant.queues["T", 0].next_offset == 1
+
+
+def test_a_batch_grows_and_starts_over() -> None:
+    """A body larger than anything before has its room, and nothing of it is left behind."""
+    leaf.begin_with(PutStatus.PENDING)
+    _, fast = variants(HOSTS[1])
+    fields, _ = fields_of(random.Random(2))
+    fields |= {"topic": "T", "queue_id": 0}
+    for size in (10, 12 << 20, 10):
+        fast.batch.open(0, SEGMENT_END, 1)
+        fast.batch.put(fast.make(**fields | {"body": bytes(size)}), True)
+        with fast.batch.data() as view:
+            (record,) = iterate(view)
+            assert isinstance(record, Record)
+            assert record.body_size == size
+            record.source.release()
+        fast.batch.close()
+
+
+@pytest.mark.parametrize("slots", [7, 1000])
+def test_index_files(tmp_path: Path, slots: int) -> None:
+    """Many keys, few of them, garbage in slots: both variants leave the same file."""
+    layout = IndexLayout(slots, 5000)
+    chance = np.random.default_rng(slots)
+    files = [IndexFile.create(str(tmp_path / name), layout, None, Disk()) for name in ("plain", "compiled")]
+    for count in (1, 2, 500, 30, 4000):
+        entries = Entries(
+            chance.integers(0, 1 << 31, count),
+            chance.integers(0, 1 << 40, count),
+            1_700_000_000_000 + chance.integers(0, 1 << 43, count),
+        )
+        for file, put_many in zip(files, (IndexFile._put_many, IndexFile._put_compiled), strict=True):
+            one_first = 1 if file.header.next_item <= 1 else 0
+            for column in zip(*(column.tolist() for column in entries.part(0, one_first)), strict=True):
+                file.make_room(1)
+                file._put_one(*column)
+            if one_first < count:
+                file.make_room(count)
+                put_many(file, *entries.part(one_first))
+            file._close_put(7, 9)
+        assert files[0].header == files[1].header
+        (garbage,) = chance.integers(-5, 5000, 1).tolist()
+        for name in ("plain", "compiled"):
+            with (tmp_path / name).open("r+b") as image:
+                image.seek(layout.slot_at(count % slots))
+                image.write(garbage.to_bytes(4, "big", signed=True))
+    for file in files:
+        file.close()
+    assert (tmp_path / "plain").read_bytes() == (tmp_path / "compiled").read_bytes()
+
+
+def test_items_stay_inside_the_file() -> None:
+    """Nothing is stored behind the mapping's end."""
+    numbers = np.ones(3, np.int64)
+    with pytest.raises(ValueError, match="do not fit"):
+        leaf.put_items(bytearray(40 + 4 * 5 + 20 * 3), 5, 1, 0, numbers, numbers, numbers)
