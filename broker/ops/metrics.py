@@ -39,7 +39,6 @@ from broker.store.cold_reads import ColdRead
 from broker.store.message_store import MessageStore
 from protocol.codes import VERSION, VERSION_NAME
 
-
 PROCESS_STATUS: Final = Path("/proc/self/status")
 
 

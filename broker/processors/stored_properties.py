@@ -35,12 +35,16 @@ _UNSERVED: Final = {
 }
 
 
-_NEEDS_A_LOOK: Final = "DELAY|TIMER_|TRAN_MSG|CLUSTER|POP_CK|WAIT"
+_NEEDS_A_LOOK: Final = "DELAY|TIMER_|TRAN_MSG|CLUSTER|POP_CK|WAIT|__SHARDINGKEY"
 _PLAIN: Final = re.compile(
     "(?:KEYS\x01([^\x02]++)\x02|UNIQ_KEY\x01([0-9A-Za-z]{1,64}+)\x02|WAIT\x01true\x02|TAGS\x01([^\x02]++)\x02"
     f"|(?!{_NEEDS_A_LOOK}|KEYS\x01|UNIQ_KEY\x01|TAGS\x01)[^\x01\x02]+\x01[^\x02]+\x02)*+"
 ).fullmatch
 """Properties of the usual kind, in any order; the groups are the last KEYS, UNIQ_KEY and TAGS."""
+
+FIFO: Final = "fifo"  # message_type of docs/metrics.md
+_SHARDED: Final = f"{PropertyName.SHARDING_KEY}{NAME_END}".encode()
+_SHARDED_BEHIND: Final = ENTRY_END.encode() + _SHARDED
 
 PlainProperties: TypeAlias = tuple[bytes, int, list[bytes]]
 """What is stored, the tags code, and what the message is found by: its unique key first."""
@@ -108,6 +112,11 @@ class PropertyCompletion:
         added = {name: value for name, value in batch_level.items() if name not in names}
         separator = ENTRY_END if own and own[-1] != ENTRY_END else ""
         return self.complete(own + separator + encode_properties(added))
+
+
+def special_kind(properties: bytes) -> str | None:
+    """The kind of a stored message, as it is counted; None for a normal one."""
+    return FIFO if properties.startswith(_SHARDED) or _SHARDED_BEHIND in properties else None
 
 
 def _is_unusual(sent: str) -> bool:

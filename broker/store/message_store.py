@@ -352,6 +352,12 @@ class MessageStore:
         """What came into each topic that has queues, to look at."""
         return self._queues.traffic
 
+    def note_special(self, topic: str, kind: str, size: int) -> None:
+        """A message that was put is of a special kind; unless its topic is gone already."""
+        traffic = self._queues.traffic.get(topic)
+        if traffic is not None:
+            traffic.note_special(kind, size)
+
     def statistics(self) -> MessageStoreStatistics:
         """A snapshot."""
         durability = self._durability.log.statistics()

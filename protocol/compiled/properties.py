@@ -156,6 +156,8 @@ def note_entry(
         return not (size >= 7 and memcmp(name, b"CLUSTER", 7) == 0)
     if first == 80:
         return not (size >= 6 and memcmp(name, b"POP_CK", 6) == 0)
+    if first == 95:
+        return not (size >= 13 and memcmp(name, b"__SHARDINGKEY", 13) == 0)
     return not (first == 87 and size >= 4 and memcmp(name, b"WAIT", 4) == 0)
 
 

@@ -105,6 +105,19 @@ async def test_traffic_is_counted_by_topic_and_group(start: Start) -> None:
         assert page.value("rocketmq_consumer_tps", topic="T", group="CG") > 0
 
 
+async def test_ordered_messages_are_told_as_fifo(start: Start) -> None:
+    """A message with a sharding key counts as fifo, single or in a batch; all others as normal."""
+    async with start() as running, await RawPeer.connect(running.port) as peer:
+        plain, ordered = "UNIQ_KEY\x01A\x02", "UNIQ_KEY\x01B\x02__SHARDINGKEY\x01k\x02"
+        for properties in (plain, ordered, ordered, "X__SHARDINGKEY\x01k\x02" + plain):
+            assert (await peer.call(RequestCode.SEND_MESSAGE_V2, SEND | {"i": properties}, b"abc")).code == 0
+        page = await running.scrape()
+        assert page.value("rocketmq_messages_in_total", topic="T", message_type="normal") == 2
+        assert page.value("rocketmq_messages_in_total", topic="T", message_type="fifo") == 2
+        sizes = [value for _, value in page.samples("rocketmq_throughput_in_total", topic="T")]
+        assert sum(sizes) == running.broker.store.max_physical_offset
+
+
 async def test_latencies_are_told_by_code_and_outcome(start: Start) -> None:
     """Requests by their lower-case names; a send is counted when it is answered, a pull too."""
     async with start() as running, await RawPeer.connect(running.port) as peer:

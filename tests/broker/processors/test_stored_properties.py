@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.processors.stored_properties import PropertyCompletion
+from broker.processors.stored_properties import PropertyCompletion, special_kind
 from protocol.codes import ResponseCode
 from protocol.errors import RequestError
 from protocol.message import BatchRecord, decode_properties
@@ -82,3 +82,26 @@ def test_records_of_a_batch_keep_their_own_and_gain_the_rest() -> None:
     properties = completion().complete_record(record, {"WAIT": "false", "UNIQ_KEY": "batch", "extra": "e"})
     assert properties.encoded.decode() == "KEYS\x01k\x02UNIQ_KEY\x01own\x02WAIT\x01true\x02extra\x01e\x02" + CLUSTER
     assert properties.unique_key == "own"
+
+
+@pytest.mark.parametrize(
+    ("properties", "kind"),
+    [
+        (b"", None),
+        (b"UNIQ_KEY\x01A\x02CLUSTER\x01c\x02", None),
+        (b"__SHARDINGKEY\x01k\x02", "fifo"),
+        (b"UNIQ_KEY\x01A\x02__SHARDINGKEY\x01k\x02CLUSTER\x01c\x02", "fifo"),
+        (b"X__SHARDINGKEY\x01k\x02", None),
+        (b"a\x01__SHARDINGKEY\x02", None),
+    ],
+)
+def test_a_sharding_key_makes_a_message_an_ordered_one(properties: bytes, kind: str | None) -> None:
+    """By its name, not by whatever contains that."""
+    assert special_kind(properties) == kind
+
+
+def test_ordered_messages_take_the_general_way() -> None:
+    """Who counts them has a look at them; runs of plain sends hold none."""
+    completion = PropertyCompletion("c", lambda: "K")
+    assert completion.plain("UNIQ_KEY\x01A\x02") is not None
+    assert completion.plain("UNIQ_KEY\x01A\x02__SHARDINGKEY\x01k\x02") is None

@@ -31,7 +31,10 @@ PROPERTIES = (
     "UNIQ_KEY\x01" + "A" * 65 + "\x02",
     "UNIQ_KEY\x01A1",
     *(f"UNIQ_KEY\x01{key}\x02" for key in ("A1", "", "a-b")),
-    *(f"UNIQ_KEY\x01A1\x02{name}\x013\x02" for name in ("DELAY", "TIMER_DELAY_MS", "TRAN_MSG", "CLUSTER", "POP_CK")),
+    *(
+        f"UNIQ_KEY\x01A1\x02{name}\x013\x02"
+        for name in ("DELAY", "TIMER_DELAY_MS", "TRAN_MSG", "CLUSTER", "POP_CK", "__SHARDINGKEY")
+    ),
     *(f"UNIQ_KEY\x01A1\x02WAIT\x01{value}\x02" for value in ("false", "", "x")),
     *(f"n\x01{value}\x02UNIQ_KEY\x01A1\x02" for value in ("\x7f", "\x00", "\x1f")),
     *("", "\x01\x02", "\x02", "x"),
