@@ -46,6 +46,7 @@ class RequestCollector:
         for pool in self._pools():
             yield from self._pool(pool)
         yield from self._connections()
+        yield from self._tls()
         yield from self._transfers()
 
     def _pool(self, pool: PoolStatistics) -> Steps:
@@ -70,6 +71,14 @@ class RequestCollector:
         yield Value("skylark_received_bytes_total", (), now.received_bytes)
         yield Value("skylark_sent_bytes_total", (), now.sent_bytes)
         yield Value("skylark_backlog_bytes", (), now.backlog_bytes)
+
+    def _tls(self) -> Steps:
+        now = self._server.tls.statistics()
+        yield Value("skylark_tls_handshakes_total", ("established",), now.established)
+        yield Value("skylark_tls_handshakes_total", ("failed",), now.failed)
+        yield Value("skylark_tls_refused_total", (), now.refused)
+        yield Value("skylark_tls_reloads_total", ("loaded",), now.reloads)
+        yield Value("skylark_tls_reloads_total", ("failed",), now.reload_failures)
 
     def _transfers(self) -> Steps:
         figures = msgspec.structs.asdict(self._server.selector.transfer.statistics())
