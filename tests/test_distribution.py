@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -26,12 +27,15 @@ COMPILE_TIME = {"cython"}  # what the sources of compiled leaves import is gone 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """The wheel, built from a copy of what it is built from, without a network."""
-    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    return built_wheel(tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel"))
+
+
+def built_wheel(source: Path, target: Path, **environment: str) -> zipfile.ZipFile:
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", *PACKAGES):
         (source / name).symlink_to(ROOT / name)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel"]
     options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", str(target), str(source)]
-    subprocess.run([*pip, *options], check=True, capture_output=True, text=True)
+    subprocess.run([*pip, *options], check=True, capture_output=True, text=True, env=os.environ | environment)
     (path,) = target.glob("*.whl")
     return zipfile.ZipFile(path)
 
@@ -52,6 +56,12 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -
     assert shipped - built == sources()
     assert {name.split(".")[0] for name in built} <= {f"protocol/compiled/{leaf}" for leaf in compiled.LEAVES}
     assert {f"{package}/py.typed" for package in PACKAGES} <= shipped
+
+
+def test_a_machine_without_a_compiler_builds_the_same_without_leaves(tmp_path: Path) -> None:
+    """What cannot be compiled is left out, and nothing fails."""
+    without = built_wheel(tmp_path, tmp_path / "wheel", CC="/bin/false")
+    assert {name for name in without.namelist() if ".dist-info/" not in name} == sources()
 
 
 def test_the_wheel_says_who_it_is(wheel: zipfile.ZipFile) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from broker.processors.stored_properties import PropertyCompletion
 from broker.remoting.connection import Connection
-from broker.store.append import Append
+from broker.store.append import Append, PutStatus
 from protocol import compiled
 from protocol.bodies.enums import TopicFilterType
 from protocol.bodies.topic import TopicConfig
@@ -39,7 +39,9 @@ class SendMessages:
         self.plain: Callable[[RemotingCommand, Any, bytes], PlainSend | None]
         """`(command, its header, born host)`: the append of a send into the topic and queue that it names; None if it
         is not plain."""
-        self.plain = self._plain if leaf is None else leaf.Sends(Append, completion.cluster_entry, self._plain).make
+        self.plain = (
+            self._plain if leaf is None else leaf.Sends(PutStatus.PENDING, completion.cluster_entry, self._plain).make
+        )
         self._complete_record = completion.complete_record
         self._max_message_size = max_message_size
         self.illegal = (

@@ -22,8 +22,8 @@ is_switched_off: Final = os.environ.get(SWITCH) == "0"
 
 
 def load(name: str) -> Any:
-    """The leaf of that name; None where it was not built, or shall not be used."""
-    return None if is_switched_off or not is_built(name) else import_module(f"{__name__}.{name}")
+    """The leaf of that name; None where they were not built, or shall not be used. They share types: all or none."""
+    return None if is_switched_off or _missing() else import_module(f"{__name__}.{name}")
 
 
 def is_built(name: str) -> bool:
@@ -37,7 +37,11 @@ def variant() -> str:
     """`compiled`, or `interpreted` and why; for people."""
     if is_switched_off:
         return f"interpreted: {SWITCH}=0"
-    missing = [name for name in LEAVES if not is_built(name)]
-    if not missing:
-        return "compiled"
-    return "interpreted: not built" if len(missing) == len(LEAVES) else f"compiled, without {' '.join(missing)}"
+    missing = _missing()
+    if missing == LEAVES:
+        return "interpreted: not built"
+    return f"interpreted: {' '.join(missing)} not built" if missing else "compiled"
+
+
+def _missing() -> tuple[str, ...]:
+    return tuple(name for name in LEAVES if not is_built(name))

@@ -3,6 +3,7 @@
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.string import memcpy
+from cython.cimports.protocol.compiled.record import Append
 
 PREFIX = cython.declare(cython.Py_ssize_t, 8)
 
@@ -35,14 +36,15 @@ class Answers:
         at: cython.p_char = begin
         for send in sends:
             command, append, unique_key = send
-            if append.status is not self.ok or command.flag & 2:
+            stored: Append = append
+            if stored.status is not self.ok or command.flag & 2:
                 others.append(send)
             else:
-                at = self.fill(at, append, unique_key, command.opaque)
+                at = self.fill(at, stored, unique_key, command.opaque)
         return frames[: at - begin], others
 
     @cython.cfunc
-    def fill(self, frame: cython.p_char, append, unique_key: bytes, opaque: cython.longlong) -> cython.p_char:
+    def fill(self, frame: cython.p_char, append: Append, unique_key: bytes, opaque: cython.longlong) -> cython.p_char:
         """One frame; returns where the next one goes."""
         at: cython.p_char = copied(frame + PREFIX, self.pieces[0])
         at = hex_digits(at, append.physical_offset)

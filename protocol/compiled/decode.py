@@ -23,6 +23,7 @@ from cython.cimports.cpython.unicode import PyUnicode_DecodeASCII
 from cython.cimports.libc.string import memchr, memcmp, memcpy
 from cython.cimports.protocol.compiled.header import Found, read_header
 from cython.cimports.protocol.compiled.properties import Text
+from cython.cimports.protocol.compiled.record import Append
 
 PREFIX = cython.declare(cython.Py_ssize_t, 8)
 COPIED_BYTES = cython.declare(cython.Py_ssize_t, 4096)  # a body up to that is copied: cheaper than a view of it
@@ -250,15 +251,15 @@ def big_endian(at: Text) -> cython.uint:
 @cython.final
 @cython.cclass
 class Sends:
-    """Makes what is stored of a Send. `kind` makes an append of the values that it is given, as Append does;
-    `cluster_entry` closes the properties; `general` makes the same of a command that is no Send."""
+    """Makes what is stored of a Send. `pending` is the status that it begins with, `cluster_entry` closes the
+    properties, `general` makes the same of a command that is no Send."""
 
-    kind = cython.declare(object)
+    pending = cython.declare(object)  # the status of an append that is not decided
     cluster_entry = cython.declare(bytes)
     general = cython.declare(object)
 
-    def __init__(self, kind, cluster_entry: bytes, general):
-        self.kind = kind
+    def __init__(self, pending, cluster_entry: bytes, general):
+        self.pending = pending
         self.cluster_entry = cluster_entry
         self.general = general
 
@@ -277,19 +278,21 @@ class Sends:
         keys: list = [unique_key]
         if send.keys_size:
             add_keys(keys, text + send.keys_at, send.keys_size)
-        append = self.kind(
-            send.topic,
-            send.queue_id,
-            send.body,
-            properties,
-            send.tags_code,
-            send.message_flag,
-            send.sys_flag,
-            send.born_timestamp,
-            host,
-            send.reconsume_times,
-            keys=keys,
-        )
+        append: Append = Append.__new__(Append)
+        append.topic = send.topic
+        append.queue_id = send.queue_id
+        append.body = send.body
+        append.properties = properties
+        append.tags_code = send.tags_code
+        append.flag = send.message_flag
+        append.sys_flag = send.sys_flag
+        append.born_timestamp = send.born_timestamp
+        append.born_host = host
+        append.reconsume_times = send.reconsume_times
+        append.wait_flush = True
+        append.status = self.pending
+        append.physical_offset = append.queue_offset = -1
+        append.keys = keys
         return command, append, unique_key
 
 

@@ -40,6 +40,14 @@ def test_a_leaf_that_was_not_built_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     assert compiled.variant() == "interpreted: not built"
 
 
+def test_leaves_are_used_together_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share types in C: one that is missing makes the others useless, and the version line names it."""
+    monkeypatch.setattr(compiled, "is_switched_off", False)
+    monkeypatch.setattr(compiled, "is_built", lambda name: name != "record")
+    assert compiled.load("decode") is None
+    assert compiled.variant() == "interpreted: record not built"
+
+
 def test_every_leaf_is_known() -> None:
     """A module in the directory is a leaf, is in the table, and has types for those who use it uncompiled."""
     sources = {path.stem for path in COMPILED.glob("*.py")} - {"__init__"}
