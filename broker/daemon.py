@@ -20,6 +20,7 @@ from typing import Final
 
 from broker.config import DaemonConfig, NamesrvDaemonConfig
 from broker.delivery.arrivals import Arrivals
+from broker.delivery.put_times import PutTimes
 from broker.delivery.traffic import Counters, Traffic
 from broker.derived_config import embedded_address, identity_of, pools_of, registration_of, topics_config
 from broker.errors import StartError
@@ -34,7 +35,7 @@ from broker.ops.health import Check, HealthServer
 from broker.ops.loop_lag import LoopLag
 from broker.ops.metrics import Observed, scrape_of
 from broker.ops.metrics_page import MetricsPage
-from broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor
+from broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, StoreTimes
 from broker.processors.admin.topic import TopicProcessor
 from broker.processors.client_manage import ClientManageConfig, ClientManageProcessor
 from broker.processors.consumer_offset import ConsumerOffsetProcessor
@@ -122,6 +123,7 @@ class Broker:
             RegistrationTiming.every(broker.register_name_server_period),
         )
         self.traffic = Traffic(self._counters)
+        self.put_times = PutTimes(self.server.dispatcher.latencies)
         self.loop_lag = LoopLag(asyncio.get_running_loop())
         self._wire()
 
@@ -180,7 +182,7 @@ class Broker:
             self.store,
             SendAnswers(broker.region_id, trace_on=broker.trace_on, store_host=config.store.store_host),
             self.pools["send"],
-            self.server.dispatcher.latencies,
+            self.put_times,
         )
 
     def _pull_processor(self) -> PullProcessor:
@@ -205,7 +207,9 @@ class Broker:
             boot_ms=wall_ms(),
             start_accept_ms=self._config.broker.start_accept_send_request_time_stamp,
         )
-        return RuntimeProcessor(runtime_config, self.store, self.traffic, self._pool_statistics, wall_ms)
+        return RuntimeProcessor(
+            runtime_config, self.store, self.traffic, self._pool_statistics, self._store_times, wall_ms
+        )
 
     # ------------------------------------------------------------------------------------------------ start and stop
 
@@ -291,6 +295,7 @@ class Broker:
         self._timer = asyncio.get_running_loop().call_later(STEP_S, self._step)
         self.store.step(wall_ms())
         self.traffic.step(wall_ms())
+        self.put_times.step(wall_ms())
         self.offsets.step(wall_ms())
         self.clients.step(steady_ms())
 
@@ -304,6 +309,9 @@ class Broker:
         pulls = self.pulls.statistics()
         puts = self.store.statistics().log.messages
         return Counters(puts=puts, found=pulls.found, missed=pulls.missed, delivered=pulls.messages)
+
+    def _store_times(self) -> StoreTimes:
+        return StoreTimes(self.put_times.statistics(), self.pulls.statistics().longest_get_ms)
 
     def _pool_statistics(self) -> list[PoolStatistics]:
         now_s = asyncio.get_running_loop().time()

@@ -13,12 +13,12 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from broker.delivery.put_times import PutTimes
 from broker.processors.send_answer import SendAnswers
 from broker.processors.send_messages import PlainSend, SendMessages, Waiting
 from broker.remoting.admission import Pool
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import RunProcessor
-from broker.remoting.latencies import Latencies
 from broker.store.message_store import MessageStore
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -41,7 +41,7 @@ class PlainSends:
         store: MessageStore,
         answers: SendAnswers,
         pool: Pool,
-        latencies: Latencies,
+        times: PutTimes,
         answer_others: Callable[[list[Waiting], float], None],
     ) -> None:
         self._queues = queues
@@ -49,7 +49,7 @@ class PlainSends:
         self._store = store
         self._answers = answers
         self._pool = pool
-        self._latencies = latencies
+        self._times = times
         self._answer_others = answer_others
         self._turn: Turn = []
 
@@ -107,7 +107,7 @@ class PlainSends:
             frames, others = self._answers.stored_all(sends)
             if frames:
                 connection.write(frames)
-                self._latencies.note(sends[0][0].code, ResponseCode.SUCCESS, arrived_s, len(sends) - len(others))
+                self._times.note(sends[0][0].code, ResponseCode.SUCCESS, arrived_s, len(sends) - len(others))
             if others:
                 self._answer_others(
                     [(connection, c, append, key.decode(), None) for c, append, key in others], arrived_s

@@ -13,6 +13,7 @@ Source: docs/formats.md, "Pull", "Long polling".
 """
 
 from functools import partial
+from time import monotonic
 from typing import Final
 
 import msgspec
@@ -57,12 +58,14 @@ MOST_WANTED: Final = 16_384
 
 
 class PullStatistics(msgspec.Struct, frozen=True):
-    """Totals since the start: pulls answered with messages and without, and what they were answered with."""
+    """Totals since the start: pulls answered with messages and without, what they were answered with, and how long the
+    longest look into a queue took."""
 
     found: int
     missed: int
     messages: int
     bytes: int
+    longest_get_ms: int
 
 
 class PullProcessor:
@@ -91,13 +94,20 @@ class PullProcessor:
         self._missed = 0
         self._messages = 0
         self._bytes = 0
+        self._longest_get_s = 0.0
 
     def __repr__(self) -> str:
         return f"<PullProcessor found={self._found} missed={self._missed}>"
 
     def statistics(self) -> PullStatistics:
         """The figures now."""
-        return PullStatistics(found=self._found, missed=self._missed, messages=self._messages, bytes=self._bytes)
+        return PullStatistics(
+            found=self._found,
+            missed=self._missed,
+            messages=self._messages,
+            bytes=self._bytes,
+            longest_get_ms=int(self._longest_get_s * 1000),
+        )
 
     def handlers(self) -> dict[RequestCode, Processor]:
         """What this processor serves."""
@@ -119,7 +129,9 @@ class PullProcessor:
             return RemotingCommand.response(refusal.code, refusal.remark, ext)
         topic, queue_id = header.topic, header.queue_id
         wanted = min(max(header.max_msg_nums, 1), MOST_WANTED)
+        began_s = monotonic()
         result = self._store.get(topic, queue_id, header.queue_offset, wanted, admitted.matches)
+        self._longest_get_s = max(self._longest_get_s, monotonic() - began_s)
         code = _code_of(result.status, header.queue_offset)
         if is_first and header.sys_flag & PullSysFlag.COMMIT_OFFSET:
             self._offsets.commit(header.consumer_group, topic, queue_id, header.commit_offset)

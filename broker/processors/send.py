@@ -15,14 +15,15 @@ Source: docs/formats.md, "Send".
 from functools import partial
 from typing import Final
 
+from broker.delivery.put_times import PutTimes
 from broker.processors.plain_sends import PlainSends
 from broker.processors.send_answer import SendAnswers
 from broker.processors.send_checks import SendChecks
 from broker.processors.send_messages import SendMessages, Waiting
+from broker.processors.stored_properties import special_kind
 from broker.remoting.admission import Pool
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor, RunProcessor
-from broker.remoting.latencies import Latencies
 from broker.store.append import Append, PutStatus
 from broker.store.message_store import MessageStore
 from protocol.codes import Flag, RequestCode, ResponseCode
@@ -50,6 +51,7 @@ RESULTS: Final[dict[PutStatus, tuple[ResponseCode, str | None]]] = {
     PutStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
 STORED: Final = {PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT}
+WRITTEN: Final = {PutStatus.PUT_OK, PutStatus.PENDING}  # behind a commit
 
 
 class SendProcessor:
@@ -62,16 +64,16 @@ class SendProcessor:
         store: MessageStore,
         answers: SendAnswers,
         pool: Pool,
-        latencies: Latencies | None = None,
+        times: PutTimes,
     ) -> None:
         self._topic_for = checks.topic_for
         self._messages = messages
         self._store = store
         self._answers = answers
         self._pool = pool
-        self._latencies = latencies or Latencies()
+        self._times = times
         self._turn: list[Waiting] = []
-        self._plain = PlainSends(checks.queues, messages, store, answers, pool, self._latencies, self.answer_all)
+        self._plain = PlainSends(checks.queues, messages, store, answers, pool, times, self.answer_all)
 
     def __repr__(self) -> str:
         return f"<SendProcessor turn={len(self._turn)} {self._pool!r}>"
@@ -124,6 +126,7 @@ class SendProcessor:
         self._turn = []
         arrived_s = turn[0][0].arrived_s
         self._store.commit()
+        self._note_kinds(turn)
         if self._store.is_flush_behind:
             for waiting in turn:
                 waiting[0].hold_reading()
@@ -134,6 +137,14 @@ class SendProcessor:
             _let_go_of_bodies(pending)
             self._store.when_settled(partial(self._answer_flushed, pending, arrived_s))
         self.answer_all(turn, arrived_s)
+
+    def _note_kinds(self, turn: list[Waiting]) -> None:
+        """Have messages of special kinds counted as such; runs have none."""
+        for _, _, last, _, batch in turn:
+            for append in batch or (last,):
+                kind = special_kind(append.properties)
+                if kind is not None and append.status in WRITTEN:
+                    self._store.note_special(append.topic, kind, append.size)
 
     def _answer_flushed(self, waiting: list[Waiting], arrived_s: float) -> None:
         self._pool.held -= len(waiting)
@@ -155,11 +166,11 @@ class SendProcessor:
             else:
                 connection.answer(command, self._refusal(append.status))
         if waiting:
-            self._note_latencies(waiting, arrived_s)
+            self._note_times(waiting, arrived_s)
 
-    def _note_latencies(self, waiting: list[Waiting], arrived_s: float) -> None:
+    def _note_times(self, waiting: list[Waiting], arrived_s: float) -> None:
         """Tell how long these took; nearly always all of them asked for the same and got it."""
-        note = self._latencies.note
+        note = self._times.note
         first, ok = waiting[0][1], PutStatus.PUT_OK
         codes = [command.code for _, command, append, _, _ in waiting if append.status is ok]
         if codes.count(first.code) == len(waiting) and not first.flag & Flag.ONEWAY:

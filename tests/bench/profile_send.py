@@ -23,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from broker.delivery.put_times import PutTimes
 from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
 from broker.metadata.topics import TopicsConfig, TopicTable
 from broker.processors.send import SendProcessor
@@ -34,6 +35,7 @@ from broker.remoting.admission import Pool
 from broker.remoting.config import RemotingConfig
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Dispatcher
+from broker.remoting.latencies import Latencies
 from broker.remoting.selector import Selector
 from broker.store.config import StoreConfig
 from broker.store.index_feed import IndexFeed
@@ -83,7 +85,7 @@ class SendSide:
         self.messages = SendMessages(PropertyCompletion("DefaultCluster", lambda: "0" * 32), 4 << 20)
         self.answers = SendAnswers("DefaultRegion", trace_on=True, store_host=encode_host("127.0.0.1", 10911))
         pool = Pool("send", 10_000)
-        self.sends = SendProcessor(self.checks, self.messages, self.store, self.answers, pool)
+        self.sends = SendProcessor(self.checks, self.messages, self.store, self.answers, pool, PutTimes(Latencies()))
         dispatcher = Dispatcher()
         for code, handler in self.sends.handlers().items():
             dispatcher.register([code], handler, pool)

@@ -10,10 +10,11 @@ The values come from the statistics of the parts; nothing is counted for this an
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from broker.delivery.put_times import PutTimesStatistics, spread_text
 from broker.delivery.traffic import Traffic
 from broker.processors.patience import patient
 from broker.remoting.admission import PoolStatistics
@@ -31,7 +32,7 @@ UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 QUEUE_NAMES: Final = {
     "send": "send",
     "pull": "pull",
-    "litePull": "pull",
+    "litePull": "lite_pull",
     "query": "query",
     "ack": None,
 }
@@ -46,8 +47,15 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
     start_accept_ms: int = 0  # startAcceptSendRequestTimeStamp
 
 
+class StoreTimes(NamedTuple):
+    """How long the store takes."""
+
+    puts: PutTimesStatistics
+    longest_get_ms: int
+
+
 class RuntimeProcessor:
-    """Collects the broker's figures. `pools` gives those of all pools, `now_ms` Unix time."""
+    """Collects the broker's figures. `pools` gives those of all pools, `times` the store's, `now_ms` Unix time."""
 
     def __init__(
         self,
@@ -55,6 +63,7 @@ class RuntimeProcessor:
         store: MessageStore,
         traffic: Traffic,
         pools: Callable[[], Iterable[PoolStatistics]],
+        times: Callable[[], StoreTimes],
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
@@ -62,6 +71,7 @@ class RuntimeProcessor:
         self._store = store
         self._traffic = traffic
         self._pools = pools
+        self._times = times
         self._now_ms = now_ms
 
     def __repr__(self) -> str:
@@ -105,6 +115,7 @@ class RuntimeProcessor:
     def _about_store(self) -> dict[str, object]:
         store = self._store.statistics()
         log = store.log
+        times = self._times()
         first = self._store.record_at(self._store.min_physical_offset)
         return {
             "commitLogMinOffset": log.min_offset,
@@ -120,9 +131,9 @@ class RuntimeProcessor:
             "putMessageSizeTotal": log.written_bytes,
             "putMessageAverageSize": log.written_bytes / log.messages if log.messages else 0.0,
             "putMessageFailedTimes": log.failed_batches,
-            "putMessageDistributeTime": "null",
-            "putMessageEntireTimeMax": 0,
-            "getMessageEntireTimeMax": 0,
+            "putMessageDistributeTime": spread_text(times.puts.spread),
+            "putMessageEntireTimeMax": times.puts.longest_ms,
+            "getMessageEntireTimeMax": times.longest_get_ms,
         }
 
     def _about_disk(self) -> dict[str, object]:
@@ -162,7 +173,7 @@ class RuntimeProcessor:
             pool = pools.get(name or "")
             figures[f"{queue}ThreadPoolQueueSize"] = 0 if pool is None else pool.held
             figures[f"{queue}ThreadPoolQueueCapacity"] = 0 if pool is None else pool.capacity
-            figures[f"{queue}ThreadPoolQueueHeadWaitTimeMills"] = 0
+            figures[f"{queue}ThreadPoolQueueHeadWaitTimeMills"] = 0 if pool is None else pool.head_wait_ms
         return figures
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from broker.delivery.put_times import PutTimes
 from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
 from broker.metadata.topics import TopicsConfig, TopicTable
 from broker.processors.send import SendProcessor
@@ -19,6 +20,7 @@ from broker.processors.send_messages import SendMessages
 from broker.processors.stored_properties import PropertyCompletion
 from broker.remoting.admission import Pool, PoolLimits
 from broker.remoting.dispatch import Dispatcher
+from broker.remoting.latencies import Latencies
 from broker.store.config import FlushDiskType, StoreConfig
 from broker.store.disk import Disk
 from broker.store.message_store import MessageStore
@@ -64,7 +66,7 @@ class Sends:
         checks = SendChecks(SendConfig(broker_ip="10.0.0.1", **settings), self.topics, self.groups, lambda: NOW)
         messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20)
         answers = SendAnswers("R", trace_on=True, store_host=HOST)
-        self.processor = SendProcessor(checks, messages, self.store, answers, self.pool)
+        self.processor = SendProcessor(checks, messages, self.store, answers, self.pool, PutTimes(Latencies()))
         dispatcher = Dispatcher()
         for code, handler in self.processor.handlers().items():
             dispatcher.register([code], handler, self.pool)

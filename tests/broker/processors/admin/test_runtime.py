@@ -3,12 +3,15 @@
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 
+from broker.delivery.put_times import PutTimesStatistics
 from broker.delivery.traffic import Counters, Traffic
-from broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, duration_text, size_text
+from broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, StoreTimes, duration_text, size_text
+from broker.remoting.connection import Connection
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from tests.harness.broker_parts import BrokerParts, broker_parts, pull
@@ -27,12 +30,15 @@ FORMS = {
     r"brokerVersionDesc": "V5_3_3",
     r"brokerVersion": "479",
     r"brokerActive": "true",
-    r"putMessageDistributeTime": "null",
+    r"putMessageDistributeTime": r"(\[[^]]+\]:\d+ ){13}",
     r"putMessageAverageSize": DECIMAL,
     r".*": NUMBER,
 }
 NOT_YET = re.compile(r"scheduleMessageOffset_\d+|putLatency99|putLatency999|commitLogDiskRatio_.*")
 """Keys of levels that hold messages, figures that readers do without, and a path of the broker that was asked."""
+
+
+NO_TIMES = StoreTimes(PutTimesStatistics((0,) * 13, 0), 0)
 
 
 class Runtime(BrokerParts):
@@ -41,11 +47,13 @@ class Runtime(BrokerParts):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.traffic = Traffic(self.counters)
+        self.times = NO_TIMES
         self.processor = RuntimeProcessor(
             RuntimeConfig(store_path=root, boot_ms=self.clock.now_ms - 61_000),
             self.store,
             self.traffic,
-            lambda: [pool.statistics() for pool in self.dispatcher.pools()],
+            lambda: [pool.statistics(2.5) for pool in self.dispatcher.pools()],
+            lambda: self.times,
             self.clock,
         )
         self.serve(self.processor.handlers())
@@ -130,11 +138,28 @@ async def test_the_figures_are_real(runtime: Runtime) -> None:
     assert expected.items() <= table.items()
 
 
+async def test_times_and_waits_are_those_of_the_parts(runtime: Runtime) -> None:
+    """The last minute of puts spread out, the longest put and get, and how long the first of those kept waits."""
+    runtime.times = StoreTimes(PutTimesStatistics((5, *range(1, 13)), 234), 56)
+    runtime.pool.shut(str)
+    runtime.pool.keep(cast(Connection, object()), RemotingCommand.request(11), 1.0)
+    table = runtime.processor.table()
+    assert table["putMessageDistributeTime"].startswith("[<=0ms]:5 [0~10ms]:1 [10~50ms]:2 ")
+    assert (table["putMessageEntireTimeMax"], table["getMessageEntireTimeMax"]) == ("234", "56")
+    assert table["pullThreadPoolQueueHeadWaitTimeMills"] == "1500"
+    assert table["sendThreadPoolQueueHeadWaitTimeMills"] == "0"
+
+
 async def test_an_empty_store_has_no_earliest_message(tmp_path: Path) -> None:
     """-1, as RocketMQ says."""
     with broker_parts(tmp_path) as parts:
         processor = RuntimeProcessor(
-            RuntimeConfig(store_path=tmp_path, boot_ms=0), parts.store, Traffic(Counters), list, parts.clock
+            RuntimeConfig(store_path=tmp_path, boot_ms=0),
+            parts.store,
+            Traffic(Counters),
+            list,
+            lambda: NO_TIMES,
+            parts.clock,
         )
         assert processor.table()["earliestMessageTimeStamp"] == "-1"
         assert processor.table()["pullThreadPoolQueueCapacity"] == "0"
