@@ -174,14 +174,17 @@ class FileSends:
             self._pool = None
 
 
-def plain_socket(transport: asyncio.Transport) -> socket.socket | None:
-    """A duplicate of the transport's socket, to send to; None if it has none or encrypts, or descriptors are used up.
+def takes_files(transport: asyncio.Transport) -> bool:
+    """Whether bytes of files may be sent to the transport's socket: it has one, and encrypts nothing."""
+    return transport.get_extra_info("socket") is not None and transport.get_extra_info("ssl_object") is None
+
+
+def duplicate_socket(transport: asyncio.Transport) -> socket.socket | None:
+    """A duplicate of the transport's socket, to send to; None if descriptors are used up.
 
     Whoever gets it closes it: the connection lasts as long as either of the two.
     """
-    theirs: socket.socket | None = transport.get_extra_info("socket")
-    if theirs is None or transport.get_extra_info("ssl_object") is not None:
-        return None
+    theirs = transport.get_extra_info("socket")
     try:
         fd = os.dup(theirs.fileno())
     except OSError as problem:

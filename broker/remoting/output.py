@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from broker.remoting.config import RemotingConfig
-from broker.remoting.file_sends import SENDFILE_FROM_BYTES, FileRegion, FileSends, plain_socket
+from broker.remoting.file_sends import SENDFILE_FROM_BYTES, FileRegion, FileSends, duplicate_socket, takes_files
 from broker.remoting.reader import Nobody, Reader
 
 HOT_FOR_S: Final = 1.0
@@ -46,7 +46,7 @@ class Output:
         self._files = transfer.files
         self._reader: Reader = reader
         self._transport: asyncio.Transport | None = None
-        self._may_send_files = not transfer.config.transfer_by_copying
+        self._may_send_files = False
         self._socket: socket.socket | None = None
         self._gathered: list[bytes | memoryview | FileRegion] = []
         self._regions = 0  # how many of `_gathered` are regions
@@ -76,6 +76,7 @@ class Output:
     def opened(self, transport: asyncio.Transport) -> None:
         """Write to this transport."""
         self._transport = transport
+        self._may_send_files = takes_files(transport) and not self._transfer.config.transfer_by_copying
         transport.set_write_buffer_limits(high=0)  # it shall tell when all is gone
 
     # ------------------------------------------------------------------------------------------------------- gathering
@@ -204,7 +205,7 @@ class Output:
     def _send_region(self, transport: asyncio.Transport, region: FileRegion, since_s: float) -> None:
         at, left = region.position + self._sent_of_first, region.size - self._sent_of_first
         if self._may_send_files and self._socket is None:
-            self._socket = plain_socket(transport)
+            self._socket = duplicate_socket(transport)
             self._may_send_files = self._socket is not None
         if self._socket is None:
             self._thread = self._files.read_cold(region.fd, at, left)

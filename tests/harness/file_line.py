@@ -1,0 +1,131 @@
+"""A connection and the other end of its line, for tests of what leaves: files, small socket buffers, a raw peer.
+
+    async with FileLine(config) as line:
+        line.connection.write_regions([line.file.region(0, 100_000)])
+        line.connection.flush()
+        await line.read(100_000)
+
+The peer reads only what it is told to; both kernels hold little for it. Some of the file's regions say that they are
+not in memory (`is_hot=False`); nothing else is different about them.
+"""
+
+import asyncio
+import mmap
+import os
+import random
+import socket
+import struct
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from broker.remoting.config import RemotingConfig
+from broker.remoting.connection import Connection
+from broker.remoting.dispatch import Dispatcher
+from broker.remoting.file_sends import Holder
+from broker.remoting.selector import Selector
+from tests.harness.waiting import until
+
+BUFFER_BYTES = 4096
+PATIENCE_S = 10.0
+
+
+class RegionsFile:
+    """A file of random bytes, unlinked at once; `holders` are who holds a region of it."""
+
+    def __init__(self, size: int, seed: int = 0) -> None:
+        self.data = random.Random(seed).randbytes(size)
+        self.fd = os.memfd_create("regions")
+        os.write(self.fd, self.data)
+        self.view = memoryview(mmap.mmap(self.fd, size, access=mmap.ACCESS_READ))
+        self.holders: list[Holder] = []
+
+    def region(self, position: int, size: int, *, is_hot: bool = True) -> "Region":
+        return Region(self, position, size, is_hot)
+
+    def revoke(self) -> None:
+        """As a deleted segment does whose holders take too long."""
+        for holder in tuple(self.holders):
+            holder.let_go()
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class Region(NamedTuple):
+    """As the store has them."""
+
+    file: RegionsFile
+    position: int
+    size: int
+    is_hot: bool
+
+    @property
+    def fd(self) -> int:
+        return self.file.fd
+
+    @property
+    def view(self) -> memoryview:
+        return self.file.view[self.position : self.position + self.size]
+
+    def hold(self, holder: Holder) -> None:
+        self.file.holders.append(holder)
+
+    def release(self, holder: Holder) -> None:
+        self.file.holders.remove(holder)
+
+
+class FileLine:
+    """One accepted connection, its peer's socket and a file of a MiB."""
+
+    def __init__(self, config: RemotingConfig = RemotingConfig(), *, file_bytes: int = 1 << 20) -> None:
+        self.file = RegionsFile(file_bytes)
+        self.selector = Selector(Dispatcher(), config)
+        self.peer = socket.socket()
+        self._accepted: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        self._server: asyncio.Server | None = None
+        self.connection: Connection
+
+    def _accept(self) -> Connection:
+        connection = Connection(self.selector)
+        self._accepted.set_result(connection)
+        return connection
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._accept, "127.0.0.1", 0)
+        self.peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+        self.peer.setblocking(False)
+        await loop.sock_connect(self.peer, self._server.sockets[0].getsockname())
+        self.connection = await self._accepted
+        await until(lambda: self.selector.connections)
+        transport = self.connection._transport
+        assert transport is not None
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.connection.abort()
+        self.peer.close()
+        assert self._server is not None
+        self._server.close()
+        await until(lambda: self.connection not in self.selector.connections)
+        self.selector.transfer.close()
+        self.file.close()
+
+    async def read(self, count: int, at_most: int = 65_536) -> bytes:
+        """The next `count` bytes, or fewer if the line ends before; `at_most` so many at a time."""
+        data = bytearray()
+        async with asyncio.timeout(PATIENCE_S):
+            while len(data) < count:
+                more = await asyncio.get_running_loop().sock_recv(self.peer, min(at_most, count - len(data)))
+                if not more:
+                    break
+                data += more
+        return bytes(data)
+
+    def reset(self) -> None:
+        """The peer dies."""
+        self.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.peer.close()
