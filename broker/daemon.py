@@ -143,14 +143,16 @@ class Broker:
         self.runtime = self._runtime_processor()
         sends = self._send_processor()
         offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
-        topics = TopicProcessor(self.topics, self.offsets, self.store, self._topics_saved, self.registrar.register_now)
+        self.topic_requests = TopicProcessor(
+            self.topics, self.offsets, self.store, self._topics_saved, self.registrar.register_now
+        )
         for pool, processor in (
             ("send", sends),
             ("pull", self.pulls),
             ("query", QueryProcessor(self.store, self._config.store.default_query_max_num)),
             ("client_manage", self.clients),
             ("consumer_manage", offsets),
-            ("admin", topics),
+            ("admin", self.topic_requests),
             ("admin", self.runtime),
         ):
             for code, handler in processor.handlers().items():
@@ -335,6 +337,7 @@ class Broker:
             arrivals=self.arrivals,
             loop_lag=self.loop_lag,
             permission=config.broker.broker_permission,
+            topic_times=self.topic_requests.times,
             pools=self._pool_statistics,
             checks=self.checks(),
             runtime=self.runtime.table,

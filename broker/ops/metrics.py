@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
+from broker.buckets import Buckets
 from broker.config import OpsConfig
 from broker.delivery.arrivals import Arrivals
 from broker.delivery.deliveries import Deliveries
@@ -66,6 +67,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     arrivals: Arrivals
     loop_lag: LoopLag
     permission: int
+    topic_times: Mapping[tuple[bool, bool], Buckets]  # of TopicProcessor
     pools: Callable[[], Iterable[PoolStatistics]]
     checks: Mapping[str, Check]
     runtime: Callable[[], Mapping[str, str]]
@@ -96,7 +98,7 @@ def collectors_of(parts: Observed) -> list[Collector]:
     """Every collector."""
     return [
         CheckCollector(parts.checks),
-        TableCollector(parts.topics, parts.groups, parts.offsets, parts.permission),
+        TableCollector(parts.topics, parts.groups, parts.offsets, parts.permission, parts.topic_times),
         TrafficCollector(parts.traffic, parts.arrivals, parts.loop_lag, parts.heartbeats),
         MemoryCollector(PROCESS_STATUS.read_text),
         StorageCollector(parts.store, parts.store_path),

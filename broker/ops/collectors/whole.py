@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from broker.buckets import Buckets
 from broker.delivery.arrivals import Arrivals
 from broker.delivery.traffic import Traffic
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
@@ -22,12 +23,18 @@ class TableCollector:
     """Metrics of topic, group and offset tables, and of what may be done with the broker."""
 
     def __init__(
-        self, topics: TopicTable, groups: SubscriptionGroups, offsets: ConsumerOffsetTable, permission: int
+        self,
+        topics: TopicTable,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsetTable,
+        permission: int,
+        topic_times: Mapping[tuple[bool, bool], Buckets],
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._permission = permission
+        self._topic_times = topic_times
 
     def __repr__(self) -> str:
         return f"<TableCollector {self._topics!r}>"
@@ -38,6 +45,9 @@ class TableCollector:
         yield Value("rocketmq_topic_number", (), self._topics.statistics().topics)
         yield Value("rocketmq_consumer_group_number", (), self._groups.statistics().groups)
         yield Value("skylark_offset_commits_total", (), self._offsets.statistics().commits)
+        for (is_success, is_system), took in list(self._topic_times.items()):
+            labels = ("success" if is_success else "failure", "true" if is_system else "false")
+            yield Value("rocketmq_topic_create_execution_time_milliseconds", labels, took)
 
 
 class TrafficCollector:

@@ -9,8 +9,10 @@ Source: docs/formats.md, "Topics".
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from time import monotonic
 from typing import Final
 
+from broker.buckets import Buckets
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.metadata.topics import TopicTable
 from broker.remoting.connection import Connection
@@ -28,6 +30,7 @@ from protocol.message import check_topic_name
 MESSAGE_TYPE: Final = "message.type"
 MESSAGE_TYPES: Final = frozenset(("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION"))
 MIXED: Final = "MIXED"
+TIME_BOUNDS_MS: Final = (10, 100, 1_000, 3_000, 5_000)
 
 Settled = Callable[[], Awaitable[None]]
 """Waits until a change has got somewhere."""
@@ -51,6 +54,8 @@ class TopicProcessor:
         self._store = store
         self._saved = saved
         self._announced = announced
+        self.times: dict[tuple[bool, bool], Buckets] = {}
+        """How long requests to set a topic took, in ms, by whether they succeeded and were about a system topic."""
 
     def __repr__(self) -> str:
         return f"<TopicProcessor {self._topics!r}>"
@@ -67,7 +72,21 @@ class TopicProcessor:
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         """Request 17."""
+        began_s = monotonic()
         header = command.header(CreateTopicHeader)
+        is_system = self._topics.is_system(header.topic)
+        try:
+            is_changed = self._set(connection, header)
+        except RequestError:
+            self._note_time(began_s, is_system=is_system, is_success=False)
+            raise
+        if is_changed:
+            return self._answer_when_settled(began_s, is_system=is_system)
+        self._note_time(began_s, is_system=is_system, is_success=True)
+        return RemotingCommand.response(remark=NOT_ANSWERED)
+
+    def _set(self, connection: Connection, header: CreateTopicHeader) -> bool:
+        """Make or change a topic; whether that is anything new. RequestError."""
         filter_type = _filter_type(header.topic_filter_type)
         check_topic_name(header.topic)
         self._check_is_no_system_topic(header.topic)
@@ -82,15 +101,22 @@ class TopicProcessor:
             order=is_true(header.order),
             attributes=changed_attributes({} if known is None else known.attributes, header.attributes),
         )
-        if not self._topics.update(topic):
-            return RemotingCommand.response(remark=NOT_ANSWERED)
-        log.info("topic set by request topic=%s peer=%s", header.topic, connection.peer)
-        return self._answer_when_settled()
+        is_changed = self._topics.update(topic)
+        if is_changed:
+            log.info("topic set by request topic=%s peer=%s", header.topic, connection.peer)
+        return is_changed
 
-    async def _answer_when_settled(self) -> RemotingCommand:
+    async def _answer_when_settled(self, began_s: float, *, is_system: bool) -> RemotingCommand:
         await self._saved()
         await self._announced()
+        self._note_time(began_s, is_system=is_system, is_success=True)
         return RemotingCommand.response(remark=NOT_ANSWERED)
+
+    def _note_time(self, began_s: float, *, is_system: bool, is_success: bool) -> None:
+        took = self.times.get((is_success, is_system))
+        if took is None:
+            took = self.times[is_success, is_system] = Buckets(TIME_BOUNDS_MS)
+        took.note((monotonic() - began_s) * 1000)
 
     def delete(
         self, connection: Connection, command: RemotingCommand

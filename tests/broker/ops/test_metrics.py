@@ -118,6 +118,22 @@ async def test_ordered_messages_are_told_as_fifo(start: Start) -> None:
         assert sum(sizes) == running.broker.store.max_physical_offset
 
 
+async def test_setting_a_topic_takes_its_time(start: Start) -> None:
+    """Requests that set a topic are timed until it is saved and announced; refused ones are told apart."""
+    topic = {
+        "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "order": False,
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0,
+    }  # fmt: skip
+    async with start() as running, await RawPeer.connect(running.port) as peer:
+        for name, code in (("new", 0), ("new", 0), ("TBW102", 29)):
+            answer = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, topic | {"topic": name})
+            assert answer.code == code
+        page = await running.scrape()
+        name = "rocketmq_topic_create_execution_time_milliseconds_count"
+        assert page.value(name, invocation_status="success", is_system="false") == 2
+        assert page.value(name, invocation_status="failure", is_system="true") == 1
+
+
 async def test_latencies_are_told_by_code_and_outcome(start: Start) -> None:
     """Requests by their lower-case names; a send is counted when it is answered, a pull too."""
     async with start() as running, await RawPeer.connect(running.port) as peer:
