@@ -61,6 +61,7 @@ class Run:
             mapped_file_size_consume_queue=rng.choice((100, 200, 2000)),
             max_hash_slot_num=10,
             max_index_num=rng.choice((3, 8, 30)),
+            queue_units_in_memory=Random(f"memory {seed}").choice((0, 3, 1 << 19)),
         )
         self.account = Account(is_sync=self.is_sync)
         self.store = self._new_store()
