@@ -2,7 +2,7 @@
 
     rate         messages per second                     p50_us, p99_us   of requests (end to end: of messages)
     cpu_us       of the broker, user + system, per message               mb_per_s  of bodies
-    fdatasync_us a bare one's median, just before        per_sync  rate x that: how many messages share a sync
+    fdatasync_us a bare one's median, beside the round   per_sync  rate x that: how many messages share a sync
     over_us      p50 beyond that                         share     of the rate that the same load has elsewhere
 
 Loads send 1 KiB bodies with UNIQ_KEY, TAGS and one KEY, so that the index works too.
@@ -99,12 +99,19 @@ def synced_sends(workload: Workload, bench: Bench) -> Measure:
     measure = sends(workload, bench)
 
     def measure_both(bench: Bench) -> Sample:
-        os.sync()  # a sync waits for what others have to write
-        bare = fdatasync_us(bench.directory)
-        sample = measure(bench)
+        sample, bare = beside_bare_syncs(bench, lambda: measure(bench))
         return sample | {"fdatasync_us": bare, "per_sync": sample["rate"] * bare / 1e6}
 
     return measure_both
+
+
+def beside_bare_syncs(bench: Bench, measure: Callable[[], Sample]) -> tuple[Sample, float]:
+    """A sample, and the mean of what a bare fdatasync took just before and just after it (µs)."""
+    os.sync()  # a sync waits for what others have to write
+    before = fdatasync_us(bench.directory)
+    sample = measure()
+    os.sync()
+    return sample, (before + fdatasync_us(bench.directory)) / 2
 
 
 def single_sends(bench: Bench) -> Measure:
@@ -113,9 +120,10 @@ def single_sends(bench: Bench) -> Measure:
     make_topics([bench.broker.broker], workload)
 
     def measure(bench: Bench) -> Sample:
-        os.sync()  # a sync waits for what others have to write
-        bare = fdatasync_us(bench.directory)
-        sample = measured(bench, lambda edge: one_in_flight(workload, bench.broker.broker, at_edge=edge))
+        sample, bare = beside_bare_syncs(
+            bench,
+            lambda: measured(bench, lambda edge: one_in_flight(workload, bench.broker.broker, at_edge=edge)),
+        )
         return sample | {"fdatasync_us": bare, "over_us": sample["p50_us"] - bare}
 
     return measure
