@@ -61,6 +61,8 @@ from protocol.codes import RequestCode
 from protocol.message_id import UniqueIds
 
 STEP_S: Final = 0.1
+COLLECTOR_THRESHOLDS: Final = (5_000, 20, 20)
+"""docs/decisions/0008-garbage-collector.md"""
 OWN_POOLS: Final = {RequestCode.LITE_PULL_MESSAGE: "lite_pull", RequestCode.HEART_BEAT: "heartbeat"}
 """Requests that are not in the pool of their processor's others."""
 
@@ -247,9 +249,8 @@ class Broker:
             self.loop_lag.start()
             running.callback(self.loop_lag.stop)
             await self.registrar.register_now()
+            hold_off_collector(running)
             self._running = running.pop_all()
-        gc.collect()
-        gc.freeze()
         log.info("ready port=%d registered=%s", listen_config.port, self.registrar.registered)
 
     async def stop(self) -> None:
@@ -355,6 +356,15 @@ class Broker:
             "store": lambda: self.store.refusal_reasons() or None,
             "registered": lambda: None if self.registrar.registered else "no name server has this broker's topics",
         }
+
+
+def hold_off_collector(running: AsyncExitStack) -> None:
+    """Spare the garbage collector what stands after the start, and the loop most of its passes, until the stop."""
+    running.callback(gc.set_threshold, *gc.get_threshold())
+    running.callback(gc.unfreeze)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
 def wall_ms() -> int:
