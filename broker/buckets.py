@@ -8,8 +8,29 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from protocol import compiled
+
 FEW: Final = 4
 """Up to that many values are looked at one by one."""
+
+
+def plain_count_up(values: Sequence[int], bounds: Sequence[float], counts: list[int]) -> int:
+    """Add to `counts` how many values lie up to each of the bounds, and above all of them; returns their sum.
+
+    A turn's values mostly lie between the same two bounds.
+    """
+    if len(values) > FEW:
+        at = bisect_left(bounds, max(values))
+        if not at or min(values) > bounds[at - 1]:
+            counts[at] += len(values)
+            return sum(values)
+    for value in values:
+        counts[bisect_left(bounds, value)] += 1
+    return sum(values)
+
+
+_leaf = compiled.load("counts")
+count_up = plain_count_up if _leaf is None else _leaf.count_up
 
 
 class Buckets:
@@ -18,7 +39,7 @@ class Buckets:
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = bounds
+        self.bounds = tuple(bounds)
         self.counts = [0] * (len(bounds) + 1)
         self.total: float = 0
 
@@ -36,16 +57,8 @@ class Buckets:
         self.total += value * times
 
     def note_all(self, values: Sequence[int]) -> None:
-        """Count a turn's values, which mostly lie between the same two bounds. At least one."""
-        bounds, counts = self.bounds, self.counts
-        self.total += sum(values)
-        if len(values) > FEW:
-            at = bisect_left(bounds, max(values))
-            if not at or min(values) > bounds[at - 1]:
-                counts[at] += len(values)
-                return
-        for value in values:
-            counts[bisect_left(bounds, value)] += 1
+        """Count a turn's values, whole numbers all. At least one."""
+        self.total += count_up(values, self.bounds, self.counts)
 
     def plus(self, others: Iterable["Buckets"], sign: int = 1) -> "Buckets":
         """The sum with (or, `sign` -1, the difference from) others of the same bounds."""

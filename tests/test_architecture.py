@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "protocol": (),
     "broker": (),
     "broker.errors": (),
-    "broker.buckets": (),
+    "broker.buckets": ("protocol",),
     "broker.inactive": (),
     "broker.settings": ("broker.errors",),
     "broker.keys": KEYS,

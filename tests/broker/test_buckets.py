@@ -1,9 +1,13 @@
 """Counting values by size."""
 
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.buckets import Buckets
+from broker.buckets import Buckets, count_up, plain_count_up
 
 BOUNDS = (10, 100, 1_000)
 
@@ -22,6 +26,20 @@ def test_a_value_may_come_several_times_at_once() -> None:
     buckets = Buckets(BOUNDS)
     buckets.note(50, 128)
     assert (buckets.counts, buckets.total) == ([0, 128, 0, 0], 6_400)
+
+
+VARIANTS = [plain_count_up, count_up]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=["interpreted", "as installed"])
+@given(values=st.lists(st.integers(0, 2_000) | st.integers(0, 2**40), min_size=1, max_size=40))
+def test_each_variant_counts_alike(variant: Callable[..., int], values: list[int]) -> None:
+    """The leaf and its twin find the same bounds, and the same sum."""
+    counts = [0] * (len(BOUNDS) + 1)
+    assert variant(values, BOUNDS, counts) == sum(values)
+    assert counts == [
+        sum(below < value <= bound for value in values) for below, bound in pairwise((-1, *BOUNDS, 2**62))
+    ]
 
 
 @given(st.lists(st.integers(0, 2_000), min_size=1, max_size=40))

@@ -1,0 +1,3 @@
+from collections.abc import Sequence
+
+def count_up(values: Sequence[int], bounds: Sequence[float], counts: list[int]) -> int: ...
