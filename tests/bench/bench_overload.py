@@ -50,6 +50,7 @@ FILLED: Final = 64 * QUEUES
 LARGEST: Final = 16 * MIB
 SAMPLE_S: Final = 0.05
 POLITE_EVERY_S: Final = 0.01
+CALM_S: Final = 2.0
 PATIENCE_S: Final = 3.0
 """As long as a client waits for the answer to a send."""
 
@@ -97,17 +98,20 @@ def measure(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, obj
         samples.append(rss_anon_mb(broker.pid))
         time.sleep(SAMPLE_S)
     cpu_s = broker.cpu_s() - cpu_s
-    figures: dict[str, object] = {
+    told: dict[str, object] = polite.result()
+    for crowd in crowds.values():
+        told |= crowd.result()
+        samples.append(rss_anon_mb(broker.pid))
+    for _ in range(int(CALM_S / SAMPLE_S)):
+        time.sleep(SAMPLE_S)
+        samples.append(rss_anon_mb(broker.pid))
+    return {
         "rss_anon_mb_max": round(max(samples), 1),
         "rss_anon_mb_before": round(idle_mb, 1),
+        "rss_anon_mb_after": round(samples[-1], 1),
         "broker_cpu_percent": round(cpu_s / options.seconds * 100),
-        **polite.result(),
+        **told,
     }
-    for crowd in crowds.values():
-        figures |= crowd.result()
-    time.sleep(1)
-    figures["rss_anon_mb_after"] = round(rss_anon_mb(broker.pid), 1)
-    return figures
 
 
 def fill(port: int) -> None:
