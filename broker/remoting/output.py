@@ -54,6 +54,7 @@ class Output:
         self._queued_bytes = 0
         self._sent_of_first = 0  # bytes of the queue's first piece
         self._is_full = False  # the socket, and it is watched
+        self._is_watched = False
         self._thread: asyncio.Future[int] | asyncio.Future[bytes] | None = None  # sends or reads the first piece
         self.gathered_bytes = 0  # written in this turn, and still here
         self.backlog_bytes = 0  # what the peer has not taken yet
@@ -97,15 +98,15 @@ class Output:
         if not self._gathered:
             self._transfer.to_flush(self)
         gathered = self._gathered
-        longest_copied = SENDFILE_FROM_BYTES if self._may_send_files else _NEVER
+        shortest_sent = SENDFILE_FROM_BYTES if self._may_send_files else _NEVER
         for region in regions:
             size = region.size
             self.gathered_bytes += size
-            if region.fd >= 0 and (size >= longest_copied or not region.is_hot):
+            if size < shortest_sent and region.is_hot or region.fd < 0:
+                gathered.append(region.view)
+            else:
                 self._regions += 1
                 gathered.append(region)
-            else:
-                gathered.append(region.view)
 
     def flush(self) -> None:
         """Write what this turn gathered."""
@@ -215,7 +216,10 @@ class Output:
             self._thread.add_done_callback(self._sent)
         else:
             try:
-                self._note_sent(self._files.send_hot(self._socket, region.fd, at, left))
+                sent = self._files.send_hot(self._socket, region.fd, at, left)
+                self._note_sent(sent)
+                if 0 < sent < left:
+                    self._wait_for_socket()
             except BlockingIOError:
                 self._wait_for_socket()
             except OSError as problem:
@@ -245,19 +249,23 @@ class Output:
     # ----------------------------------------------------------------------------------------- a full socket, a thread
 
     def _wait_for_socket(self) -> None:
-        if self._socket is not None:
-            self._is_full = True
+        self._is_full = True
+        if self._socket is not None and not self._is_watched:
+            self._is_watched = True
             asyncio.get_running_loop().add_writer(self._socket.fileno(), self._go_on)
 
     def _stop_waiting(self) -> None:
-        if self._is_full and self._socket is not None:
-            self._is_full = False
+        self._is_full = False
+        if self._socket is not None and self._is_watched:
+            self._is_watched = False
             asyncio.get_running_loop().remove_writer(self._socket.fileno())
 
     def _go_on(self) -> None:
-        """The peer has made room."""
-        self._stop_waiting()
+        """The peer has made room. It is watched on if that was not enough."""
+        self._is_full = False
         self._send()
+        if not self._is_full:
+            self._stop_waiting()
 
     def _sent(self, future: "asyncio.Future[int]") -> None:
         """A thread has sent something of the first region."""

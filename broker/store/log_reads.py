@@ -1,10 +1,10 @@
 """How bytes of the log are had: the hot tail through the mapping, everything else by reads that do not wait.
 
 What was written last is in memory, and a view of the mapping costs nothing. Further back nobody knows, and looking at a
-cold page through the mapping would stop the loop. A long run of records that were appended or checked since the start
-goes out as a region of its file all the same: it is marked as hot or not, and whoever sends it knows what to do. All
-else is copied by `ColdReads`, which raises ColdRead instead of waiting. Records that lie close together are copied by
-one call.
+cold page through the mapping would stop the loop. So the kernel is asked (`residency.py`); what it has, and what was
+appended or checked since the start, goes out through the mapping or from the file. A long run of such records that is
+not in memory goes out as a region all the same: it is marked, and whoever sends it knows what to do. All else is copied
+by `ColdReads`, which raises ColdRead instead of waiting. Records that lie close together are copied by one call.
 
 Source: docs/architecture.md, "Hot and cold".
 """
@@ -24,10 +24,11 @@ from protocol.record import LONGEST_HEAD, SMALLEST_RECORD, claimed_size
 HOT_TAIL_BYTES: Final = 64 << 20
 """Written so recently that it is in memory, unless it is from before the start."""
 
-LONG_RUN_BYTES: Final = 12 << 10
+LONG_RUN_BYTES: Final = 32 << 10
 """Below that a run costs less by copying than by a call of its own: docs/performance.md, "Zero-copy pulls"."""
 
 _WORTH_COPYING_BYTES: Final = 16 << 10  # copying what is between two records costs less than another system call
+_NEAR_BYTES: Final = 2 << 20
 _LARGE: Final = 1 << 20
 
 Chosen = tuple[int, int]
@@ -142,10 +143,9 @@ class LogReads:
         return regions
 
     def pieces(self, records: Sequence[Chosen]) -> Sequence[Region | Copy]:
-        """The records' bytes, in order, as the module's story says. ColdRead when what has to be copied is not in
-        memory."""
+        """The records' bytes, in order, as the module's story says. ColdRead: what is to be copied is not in memory."""
         regions = self.regions(records)
-        if records[0][0] >= self.hot_from:
+        if records[0][0] >= self.hot_from or self._is_near(regions):
             return regions
         pieces: list[Region | Copy] = []
         short: list[Region] = []
@@ -159,6 +159,15 @@ class LogReads:
             pieces.append(region if is_hot else msgspec.structs.replace(region, is_hot=False))
         pieces += self.copies(short)
         return pieces
+
+    def _is_near(self, regions: Sequence[Region]) -> bool:
+        """Whether records that stand close together are all in memory, and may go out unseen."""
+        first, last = regions[0], regions[-1]
+        size = last.position + last.size - first.position
+        if first.file is not last.file or not 0 < size <= _NEAR_BYTES:
+            return False
+        begin = first.file.start + first.position
+        return self._verified.covers(begin, begin + size) and self._residency.holds(first.file, first.position, size)
 
     def run(self, begin: int, size: int) -> Sequence[Region | Copy]:
         """As `pieces`, of records without a gap between them."""

@@ -4,8 +4,9 @@
     python -m tests.bench.bench_transfer --only crossover
     python -m tests.bench.bench_transfer --only catch-up --queues 4 --in-flight 4 --set transferMsgByHeap=true
 
-Crossover: one process copies runs of a file out of its mapping, or reads and copies them, or sends them; another takes
-them from the socket. CPU of the first, the best of several rounds, in us per run with its head.
+Crossover: a remoting server answers a process that asks, reads and asks again, with runs of a file: copied out of the
+mapping, sent, or, as if they were not in memory, sent or read by a thread. CPU of the server per answer, the best of
+several interleaved rounds; the requests cost the same in all of them.
 
 Catch-up: a fresh `mqbroker`, `--messages` of 1 KiB over `--queues` queues, then one consumer that reads them all,
 `--rounds` times, one pull of 32 in flight for each of `--in-flight` queues on one connection. CPU of the broker's
@@ -13,26 +14,38 @@ process per message, each round; then the same after a restart, where the first 
 """
 
 import argparse
+import asyncio
+import itertools
 import mmap
+import multiprocessing
 import os
 import re
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
+import uvloop
+
+from broker.remoting import output
+from broker.remoting.admission import Pool
+from broker.remoting.boss import RemotingServer
+from broker.remoting.config import RemotingConfig
+from broker.remoting.connection import Connection
 from protocol.codes import PullSysFlag, RequestCode
 from protocol.command import JSON, RemotingCommand
 from protocol.headers.pull import PullMessageHeader
 from protocol.serialize import encode_command
 from tests.bench import bench_send
 from tests.bench.bench_send import BrokerProcess, Client, call, create_topic
+from tests.harness.file_line import RegionsFile
 
 FILE_BYTES: Final = 256 << 20
 RUNS: Final = (1_200, 4_096, 8_192, 12_288, 16_384, 40_960, 65_536, 131_072, 262_144, 1 << 20)
 HEAD: Final = b"h" * 270
+CODE: Final = 1001
 NEXT: Final = re.compile(rb'"nextBeginOffset":"(\d+)"')
 
 
@@ -65,67 +78,79 @@ def parse_arguments() -> argparse.Namespace:
 
 def print_crossover(rounds: int) -> None:
     """A table of microseconds."""
-    with tempfile.NamedTemporaryFile(prefix="bench-transfer-") as file:
-        write_log(file.fileno())
-        mapping = mmap.mmap(file.fileno(), FILE_BYTES, access=mmap.ACCESS_READ)
-        with memoryview(mapping) as view:
-            ways = {
-                "copied from the mapping": lambda out, at, size: out.sendall(b"".join((HEAD, view[at : at + size]))),
-                "read, then copied": lambda out, at, size: read_and_copy(out, file.fileno(), at, size),
-                "sent": lambda out, at, size: send(out, file.fileno(), at, size),
-            }
-            print(f"{'bytes':>8}" + "".join(f"{name:>25}" for name in ways))
-            for size in RUNS:
-                figures = [measure_way(way, size, rounds) for way in ways.values()]
-                print(f"{size:8}" + "".join(f"{figure:25.1f}" for figure in figures))
+    print(
+        f"{'bytes':>8}{'copied':>10}{'sent':>10}{'sent by a thread':>20}{'read by a thread':>20}   us of CPU per answer"
+    )
+    uvloop.install()
+    vars(output)["SENDFILE_FROM_BYTES"] = 0  # it is what is looked for
+    with RegionsOfFile() as file:
+        for size in RUNS:
+            ways = ((True, True), (False, True), (False, False), (True, False))
+            best = dict.fromkeys(ways, float("inf"))
+            for _ in range(rounds):
+                for copies, is_hot in ways:
+                    answers = max(16, min(400, (16 << 20) // size))
+                    spent = asyncio.run(serve(file, size, answers, copies=copies, is_hot=is_hot))
+                    best[copies, is_hot] = min(best[copies, is_hot], spent)
+            print(
+                f"{size:8}{best[ways[0]]:10.1f}{best[ways[1]]:10.1f}{best[ways[2]]:20.1f}{best[ways[3]]:20.1f}",
+                flush=True,
+            )
 
 
-def write_log(fd: int) -> None:
+class RegionsOfFile(RegionsFile):
     """A file as a busy broker writes it: allocated, then 64 KiB at a time."""
-    os.posix_fallocate(fd, 0, FILE_BYTES)
-    data = os.urandom(65_536)
-    for at in range(0, FILE_BYTES, len(data)):
-        os.pwrite(fd, data, at)
+
+    def __init__(self) -> None:
+        super().__init__(1 << 20)
+        self.close()
+        with tempfile.TemporaryFile() as file:
+            self.fd = os.dup(file.fileno())
+        os.posix_fallocate(self.fd, 0, FILE_BYTES)
+        for at in range(0, FILE_BYTES, 65_536):
+            os.pwrite(self.fd, self.data[:65_536], at)
+        self.view = memoryview(mmap.mmap(self.fd, FILE_BYTES, access=mmap.ACCESS_READ))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def read_and_copy(out: socket.socket, fd: int, at: int, size: int) -> None:
-    buffer = bytearray(size)
-    os.preadv(fd, (buffer,), at, os.RWF_NOWAIT)
-    out.sendall(b"".join((HEAD, buffer)))
+async def serve(file: RegionsFile, size: int, answers: int, *, copies: bool, is_hot: bool) -> float:
+    """Microseconds of our CPU per answer to a process that asks, reads a run of `size` bytes, and asks again."""
+    server = RemotingServer(RemotingConfig(transfer_by_copying=copies))
+    positions = itertools.cycle(range(0, FILE_BYTES - size, size + 4_096))
+
+    def answer(connection: Connection, _command: RemotingCommand) -> None:
+        connection.write(HEAD)
+        connection.write_regions((file.region(next(positions), size, is_hot=is_hot),))
+
+    server.dispatcher.register([CODE], answer, Pool("bench", 1))
+    port = await server.start("127.0.0.1", 0)
+    asker = multiprocessing.get_context("fork").Process(target=ask, args=(port, size, answers))
+    asker.start()
+    gone = asyncio.Event()
+    server.selector.on_close(lambda _: gone.set())
+    begin = time.process_time_ns()
+    await gone.wait()
+    spent = time.process_time_ns() - begin
+    asker.join()
+    await server.stop(lambda: 0)
+    return spent / answers / 1000
 
 
-def send(out: socket.socket, fd: int, at: int, size: int) -> None:
-    out.sendall(HEAD, socket.MSG_MORE)
-    end = at + size
-    while at < end:
-        at += os.sendfile(out.fileno(), fd, at, end - at)
-
-
-def measure_way(way: Callable[[socket.socket, int, int], None], size: int, rounds: int) -> float:
-    """Microseconds of CPU per run of `size` bytes."""
-    count = max(16, min(4_000, (64 << 20) // size))
-    best = float("inf")
-    with drained_socket() as out:
-        for _ in range(rounds):
-            begin = time.process_time_ns()
-            for number in range(count):
-                way(out, number * (size + 4_096) % (FILE_BYTES - size), size)
-            best = min(best, (time.process_time_ns() - begin) / count / 1000)
-    return best
-
-
-def drained_socket() -> socket.socket:
-    """A connection whose other end is read by a process of its own."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        if not os.fork():
-            taken, buffer = socket.create_connection(server.getsockname()), bytearray(1 << 18)
-            server.close()
-            while taken.recv_into(buffer):
-                pass
-            os._exit(0)
-        out, _ = server.accept()
-    out.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return out
+def ask(port: int, size: int, answers: int) -> None:
+    """The process that asks."""
+    request = encode_command(RemotingCommand.request(CODE))
+    buffer = bytearray(1 << 20)
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        for _ in range(answers):
+            sock.sendall(request)
+            left = len(HEAD) + size
+            while left:
+                left -= sock.recv_into(buffer, min(left, len(buffer)))
 
 
 # ---------------------------------------------------------------------------------------------------------- catching up
