@@ -114,13 +114,20 @@ class Rounds:
             asyncio.get_running_loop().call_soon(self._end)
 
     def _end(self) -> None:
-        """The round is over: set the next one's window, and let the first of the line in."""
+        """The round is over: see what the next one may bring."""
         self._rounds += 1
         if self._is_begun:
-            self._weigh(self._clock() - self.began_s)
+            took_s = self._clock() - self.began_s
+            if took_s >= LONG_S or self._round_bytes < ROUND_BYTES:
+                self._weigh(took_s)
         self._is_begun = self._is_end_due = False
         self._small_reads = 0
         self._read_bytes = 0
+        if self._line or self._window_bytes < RECEIVE_BUFFER_BYTES or self._is_short():
+            self._begin_next()
+
+    def _begin_next(self) -> None:
+        """Set the window, and let the first of the line in."""
         line, round_bytes = self._line, self._round_bytes
         if self._is_short():
             self._set_window(SMALLEST_READ)
@@ -136,6 +143,7 @@ class Rounds:
         """Let the next round bring less or more, by what this one took."""
         if took_s >= LONG_S:
             self._round_bytes = max(self._round_bytes // 2, _USUAL_READ)
+            self._set_window(min(self._window_bytes, self._round_bytes))
         elif took_s < LONG_S / 2:
             self._round_bytes = min(self._round_bytes * 2, ROUND_BYTES)
 

@@ -64,6 +64,8 @@ class Selector:
         self.closed_unread = 0  # for leaving more unread than anybody, when memory was short
         self._next_relief_s = 0.0
         self.protocol_errors = 0
+        self._half_unread = config.total_backlog_bytes // 2
+        self._half_unfinished = config.unfinished_frames_bytes // 2
         self._close_listeners: list[Callable[[Connection], None]] = []
         self._held: set[Connection] = set()
 
@@ -121,8 +123,8 @@ class Selector:
 
     def _is_memory_short(self) -> bool:
         """Whether half of what peers may cost by not reading, or by not finishing what they say, is gone."""
-        config, unread = self.config, self.transfer.backlog_bytes + self.deferred_bytes
-        return 2 * unread > config.total_backlog_bytes or 2 * self.unfinished.bytes > config.unfinished_frames_bytes
+        unread = self.transfer.backlog_bytes + self.deferred_bytes
+        return unread > self._half_unread or self.unfinished.bytes > self._half_unfinished
 
     def relieve(self, now_s: float) -> None:
         """Close who has left most unread, if all together have left twice of what they may; looked at ten times a
