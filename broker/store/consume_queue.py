@@ -89,10 +89,6 @@ class ConsumeQueue(QueueTail):
 
     # writing
 
-    def publish(self) -> None:
-        """What is pending may be seen."""
-        self.end = self.pending_next
-
     def write_pending(self) -> None:
         """Write what is pending, in one write within a segment, and let it be seen. OSError keeps it."""
         if self.is_removed:

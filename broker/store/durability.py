@@ -149,7 +149,9 @@ class Durability:
         self.log.step(now_ms)
         if self._reput.failed:
             self._reput.retry()
-            if not self._reput.failed:
+            if self._reput.failed:
+                self._log.flags.set(RunningFlag.QUEUE_ERROR)
+            else:
                 self._log.flags.clear(RunningFlag.QUEUE_ERROR)
         if self._reput.index is not None:
             self._reput.index.step()

@@ -87,14 +87,13 @@ class Reput:
 
     def dispatch(self, appends: Sequence[Append]) -> None:
         """Give every append its queue unit, in log order."""
+        add = self.writes.add
         for queue in gather_units(appends, self.deliver_time, self._write_before_jump):
             codes, sizes = queue.take_turn()
-            if self.writes.add(queue, len(codes)):
+            if add(queue, len(codes)):
                 self._announce(queue, codes, sizes)
             else:
-                self._unseen.setdefault(queue, ([], []))
-                for own, new in zip(self._unseen[queue], (codes, sizes), strict=True):
-                    own.extend(new)
+                self._keep_quiet(queue, codes, sizes)
         if appends:
             last = appends[-1]
             self.offset = last.physical_offset + last.size
@@ -103,6 +102,12 @@ class Reput:
             if self.index is not None:
                 self.index.add(appends, self.offset)
 
+    def _keep_quiet(self, queue: ConsumeQueue, tags_codes: list[int], sizes: list[int]) -> None:
+        """Units that could not be written are announced when they are."""
+        unseen = self._unseen.setdefault(queue, ([], []))
+        unseen[0].extend(tags_codes)
+        unseen[1].extend(sizes)
+
     def _write_before_jump(self, queue: ConsumeQueue) -> None:
         """Only in recovery does a unit not follow the one before it; an OSError ends the load there."""
         queue.take_turn()
@@ -110,7 +115,9 @@ class Reput:
             queue.write_pending()
 
     def _announce(self, queue: ConsumeQueue, tags_codes: Sequence[int], sizes: Sequence[int]) -> None:
-        if sizes:
+        if len(sizes) == 1:
+            queue.traffic.note(sizes[0])
+        elif sizes:
             queue.traffic.note_all(sizes)
         if self.on_arrival is not None and not queue.is_removed:
             self.on_arrival(queue.topic, queue.queue_id, queue.end, tags_codes)

@@ -43,14 +43,18 @@ class UnitWrites:
         self.units += count
         if not self.limit:
             return self.write(queue)
-        queue.publish()
+        queue.end = queue.pending_next
         if len(queue.pending) >= _FULL_BYTES:
             self.write(queue)
         else:
             self.waiting[queue] = None
-            while self.units > self.limit and self.write(next(iter(self.waiting))):
-                pass
+            if self.units > self.limit:
+                self._write_oldest()
         return True
+
+    def _write_oldest(self) -> None:
+        while self.units > self.limit and self.write(next(iter(self.waiting))):
+            pass
 
     def write(self, queue: ConsumeQueue) -> bool:
         """Write a queue's units; False: it failed, and has them still."""

@@ -29,5 +29,4 @@ cdef class QueueTail:
     cdef public long long next_offset
     cdef public bytearray pending
     cdef public long long pending_next
-    cdef list codes
-    cdef list sizes
+    cdef Py_ssize_t turn  # units gathered since the last take_turn

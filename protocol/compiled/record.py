@@ -108,15 +108,19 @@ class QueueTail:
         self.next_offset = 0
         self.pending = bytearray()
         self.pending_next = 0
-        self.codes = []
-        self.sizes = []
+        self.turn = 0
 
     def take_turn(self):
         """Tags codes and sizes of the units gathered since the last call."""
-        turn = self.codes, self.sizes
-        self.codes = []
-        self.sizes = []
-        return turn
+        codes: list = []
+        sizes: list = []
+        unit: Byte = cython.cast(Byte, PyByteArray_AS_STRING(self.pending)) + len(self.pending) - UNIT_SIZE * self.turn
+        while self.turn:
+            sizes.append(cython.cast(cython.int, get32(unit + 8)))
+            codes.append(cython.cast(cython.longlong, get64(unit + 12)))
+            unit += UNIT_SIZE
+            self.turn -= 1
+        return codes, sizes
 
 
 @cython.final
@@ -289,12 +293,11 @@ def gather_units(appends, deliver_time, jumped):
             append.tags_code = deliver_time(append)
         if append.queue_offset != queue.pending_next:
             jumped(queue)
-        if len(queue.codes) == 0:
+        if queue.turn == 0:
             touched.append(queue)
+        queue.turn += 1
         queue.pending_next = append.queue_offset + 1
         add_unit(queue.pending, append)
-        queue.codes.append(append.tags_code)
-        queue.sizes.append(append.size)
     return touched
 
 
@@ -531,6 +534,12 @@ def get32(place: Byte) -> uint32_t:
         | (cython.cast(uint32_t, place[2]) << 8)
         | place[3]
     )
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def get64(place: Byte) -> uint64_t:
+    return (cython.cast(uint64_t, get32(place)) << 32) | get32(place + 4)
 
 
 @cython.cfunc
