@@ -15,7 +15,9 @@ from protocol.codes import RequestCode, ResponseCode
 PROCESSORS: Final = {
     "send": "send",
     "pull": "pull",
+    "lite_pull": "lite_pull",
     "query": "query_message",
+    "heartbeat": "heartbeat",
     "client_manage": "client_manager",
     "consumer_manage": "consumer_manager",
     "admin": "admin",
@@ -48,6 +50,7 @@ class RequestCollector:
         yield from self._connections()
         yield from self._tls()
         yield from self._transfers()
+        yield from self._unfinished()
 
     def _pool(self, pool: PoolStatistics) -> Steps:
         labels = (pool.name,)
@@ -57,6 +60,8 @@ class RequestCollector:
         yield Value("skylark_pool_held", labels, pool.held)
         yield Value("skylark_pool_capacity", labels, pool.capacity)
         yield Value("skylark_pool_held_bytes", labels, pool.bytes)
+        yield Value("skylark_pool_limit_bytes", labels, pool.max_bytes)
+        yield Value("skylark_pool_head_wait_seconds", labels, pool.head_wait_ms / 1000)
         for reason, field in REFUSALS.items():
             yield Value("skylark_pool_refused_total", (pool.name, reason), getattr(pool, field))
 
@@ -67,6 +72,8 @@ class RequestCollector:
         yield Value("skylark_connections_accepted_total", (), now.accepted)
         yield Value("skylark_connections_refused_total", (), now.refused)
         yield Value("skylark_connections_idle_closed_total", (), now.closed_idle)
+        yield Value("skylark_connections_unread_closed_total", (), now.closed_unread)
+        yield Value("skylark_connections_in_line", (), self._server.selector.rounds.statistics().in_line)
         yield Value("skylark_protocol_errors_total", (), now.protocol_errors)
         yield Value("skylark_received_bytes_total", (), now.received_bytes)
         yield Value("skylark_sent_bytes_total", (), now.sent_bytes)
@@ -85,6 +92,14 @@ class RequestCollector:
         for way in WAYS:
             yield Value("skylark_transfer_calls_total", (way,), figures[f"{way}_calls"])
             yield Value("skylark_transfer_bytes_total", (way,), figures[f"{way}_bytes"])
+        yield Value("skylark_transfer_cut_total", (), figures["cut"])
+
+    def _unfinished(self) -> Steps:
+        now = self._server.selector.unfinished.statistics()
+        yield Value("skylark_unfinished_bytes", (), now.bytes)
+        yield Value("skylark_unfinished_limit_bytes", (), now.limit_bytes)
+        yield Value("skylark_unfinished_waiting", (), now.waiting)
+        yield Value("skylark_unfinished_closed_total", (), now.closed)
 
 
 def labels_of(outcome: Outcome) -> tuple[str, str, str, str]:
