@@ -45,15 +45,13 @@ class Row(msgspec.Struct, frozen=True):
         return [ours / theirs for ours, theirs in pairs if theirs]
 
     def holds(self, samples: Samples, kind: str) -> bool | None:
-        """Whether a variant keeps its limits; None if it was not measured."""
-        limit = self.limits.get(kind)
-        values = self.values(samples, kind)
-        if limit is None or not values:
+        """Whether a variant keeps its limits; None if it, or what it is compared with, was not measured."""
+        limit = self.limits.get(kind, Limit())
+        both = [(limit.value, self.values(samples, kind)), (limit.ratio, self.ratios(samples, kind))]
+        checks = [(bound, figures) for bound, figures in both if bound is not None]
+        if not all(figures for _, figures in checks):
             return None
-        checks = [(limit.value, values), (limit.ratio, self.ratios(samples, kind))]
-        return all(
-            self._keeps(Spread.of(figures).middle, bound) for bound, figures in checks if bound is not None and figures
-        )
+        return all(self._keeps(Spread.of(figures).middle, bound) for bound, figures in checks)
 
     def told_limit(self, kind: str) -> str:
         """The limits in words."""
