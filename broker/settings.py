@@ -28,6 +28,7 @@ import msgspec
 from broker.errors import StartError
 
 ENVIRONMENT_PREFIX: Final = "SKYLARK_"
+NO_KEYS: Final = {"SKYLARK_COMPILED"}  # variables that begin so and are read elsewhere: protocol.compiled
 NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
 NAMESRV_KEY: Final = "namesrvAddr"
 
@@ -154,7 +155,7 @@ def from_environment(environment: Mapping[str, str], catalogue: Catalogue) -> It
     if environment.get(NAMESRV_VARIABLE) and NAMESRV_KEY in known.values():
         yield Given(NAMESRV_KEY, environment[NAMESRV_VARIABLE].strip(), f"environment {NAMESRV_VARIABLE}")
     for variable, text in sorted(environment.items()):
-        if variable.startswith(ENVIRONMENT_PREFIX):
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in NO_KEYS:
             name = variable.removeprefix(ENVIRONMENT_PREFIX)
             yield Given(known.get(bare(name), name), text.strip(), f"environment {variable}")
 

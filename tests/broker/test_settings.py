@@ -7,6 +7,7 @@ from hypothesis import given as generated
 from hypothesis import strategies as st
 
 from broker.errors import StartError
+from broker.keys import BROKER_KEYS
 from broker.settings import (
     FLAG,
     Catalogue,
@@ -129,6 +130,11 @@ def test_an_empty_optional_value_takes_back_a_weaker_one() -> None:
 def test_a_variable_is_found_in_any_spelling_of_its_key(variable: str) -> None:
     """Case and underscores do not matter in the environment."""
     assert list(from_environment({variable: " 7 "}, CATALOGUE)) == [Given("listenPort", "7", f"environment {variable}")]
+
+
+def test_the_switch_of_the_compiled_leaves_is_no_key() -> None:
+    """A variable that is read elsewhere is not warned about."""
+    assert list(from_environment({"SKYLARK_COMPILED": "0"}, BROKER_KEYS)) == []
 
 
 def test_dots_of_a_key_are_underscores_in_the_environment() -> None:
