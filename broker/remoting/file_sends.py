@@ -13,6 +13,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
@@ -56,7 +57,7 @@ class FileRegion(Protocol):
         """Whether it is in memory, so that it may be touched."""
 
     @property
-    def view(self) -> memoryview:
+    def parts(self) -> Sequence[memoryview]:
         """The bytes, through the mapping; not kept beyond the turn without a hold."""
 
     def hold(self, holder: Holder) -> None:

@@ -102,8 +102,8 @@ class Output:
         for region in regions:
             size = region.size
             self.gathered_bytes += size
-            if size < shortest_sent and region.is_hot or region.fd < 0:
-                gathered.append(region.view)
+            if (size < shortest_sent and region.is_hot) or region.fd < 0:
+                gathered += region.parts
             else:
                 self._regions += 1
                 gathered.append(region)

@@ -28,6 +28,7 @@ LONG_RUN_BYTES: Final = 32 << 10
 """Below that a run costs less by copying than by a call of its own: docs/performance.md, "Zero-copy pulls"."""
 
 _WORTH_COPYING_BYTES: Final = 16 << 10  # copying what is between two records costs less than another system call
+_SCATTERED_BYTES: Final = 2 * LONG_RUN_BYTES
 _NEAR_BYTES: Final = 2 << 20
 _LARGE: Final = 1 << 20
 
@@ -49,6 +50,11 @@ class Region(msgspec.Struct, frozen=True, gc=False):
         return self.file.view[self.position : self.position + self.size]
 
     @property
+    def parts(self) -> tuple[memoryview]:
+        """The same, as pieces to gather."""
+        return (self.view,)
+
+    @property
     def fd(self) -> int:
         """The file's descriptor, open as long as the region is held."""
         return self.file.fd
@@ -60,6 +66,27 @@ class Region(msgspec.Struct, frozen=True, gc=False):
     def release(self, holder: Holder) -> None:
         """Take one hold back."""
         self.file.release(holder)
+
+
+class Scatter(msgspec.Struct, frozen=True):
+    """Whole records that stand here and there in a file, in memory: `size` bytes. To be gathered within the turn."""
+
+    parts: list[memoryview]
+    size: int
+    position: int = 0
+    fd: int = -1
+    is_hot: bool = True
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes, gathered."""
+        return memoryview(b"".join(self.parts))
+
+    def hold(self, _holder: Holder) -> None:
+        """Not kept beyond the turn."""
+
+    def release(self, _holder: Holder) -> None:
+        """Nothing was kept."""
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):
@@ -78,11 +105,19 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
         """Bytes."""
         return len(self.view)
 
+    @property
+    def parts(self) -> tuple[memoryview]:
+        """As pieces to gather."""
+        return (self.view,)
+
     def hold(self, _holder: Holder) -> None:
         """Nothing to keep."""
 
     def release(self, _holder: Holder) -> None:
         """Nothing was kept."""
+
+
+Piece = Region | Copy | Scatter
 
 
 class LogReads:
@@ -142,12 +177,12 @@ class LogReads:
             regions.append(Region(file, begin - file_start, end - begin))
         return regions
 
-    def pieces(self, records: Sequence[Chosen]) -> Sequence[Region | Copy]:
+    def pieces(self, records: Sequence[Chosen]) -> Sequence[Piece]:
         """The records' bytes, in order, as the module's story says. ColdRead: what is to be copied is not in memory."""
         regions = self.regions(records)
         if records[0][0] >= self.hot_from or self._is_near(regions):
             return regions
-        pieces: list[Region | Copy] = []
+        pieces: list[Piece] = []
         short: list[Region] = []
         for region in regions:
             if region.size < LONG_RUN_BYTES or not self._is_verified(region):
@@ -163,13 +198,31 @@ class LogReads:
     def _is_near(self, regions: Sequence[Region]) -> bool:
         """Whether records that stand close together are all in memory, and may go out unseen."""
         first, last = regions[0], regions[-1]
-        size = last.position + last.size - first.position
-        if first.file is not last.file or not 0 < size <= _NEAR_BYTES:
-            return False
-        begin = first.file.start + first.position
-        return self._verified.covers(begin, begin + size) and self._residency.holds(first.file, first.position, size)
+        return first.file is last.file and self._is_at_hand(first.file, first.position, last.position + last.size)
 
-    def run(self, begin: int, size: int) -> Sequence[Region | Copy]:
+    def _is_at_hand(self, file: MappedFile, position: int, end: int) -> bool:
+        """Whether [position, end) of a file is verified and in memory, as far as that is worth a look."""
+        start = file.start
+        return (
+            0 < end - position <= _NEAR_BYTES
+            and self._verified.covers(start + position, start + end)
+            and self._residency.holds(file, position, end - position)
+        )
+
+    def scattered(self, offsets: Sequence[int], sizes: Sequence[int], total: int) -> Sequence[Piece]:
+        """As `pieces`, of records that hardly touch, `total` bytes of them: too little to look which ones do."""
+        begin, end = offsets[0], offsets[-1] + sizes[-1]
+        file = self._files.find(begin)
+        if file is None or end > file.end or total > _SCATTERED_BYTES:
+            return self.pieces(list(zip(offsets, sizes, strict=True)))
+        start, view = file.start, file.view
+        if begin < self.hot_from and not self._is_at_hand(file, begin - start, end - start):
+            return self.pieces(list(zip(offsets, sizes, strict=True)))
+        return (
+            Scatter([view[at - start : at - start + size] for at, size in zip(offsets, sizes, strict=True)], total),
+        )
+
+    def run(self, begin: int, size: int) -> Sequence[Piece]:
         """As `pieces`, of records without a gap between them."""
         file = self._files.find(begin)
         if file is None or begin + size > file.end or begin < self.hot_from:

@@ -24,7 +24,7 @@ from broker.store.cold_reads import ColdReads
 from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.consume_queue import ConsumeQueue
-from broker.store.log_reads import Chosen, Copy, LogReads, Region
+from broker.store.log_reads import Chosen, Copy, LogReads, Piece
 from broker.store.record_checks import ChosenUnit, RecordChecks
 from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
 
@@ -59,7 +59,7 @@ class GetResult(msgspec.Struct):
     next_begin_offset: int
     min_offset: int
     max_offset: int
-    regions: Sequence[Region | Copy] = ()
+    regions: Sequence[Piece] = ()
     message_count: int = 0
     total_bytes: int = 0
     fall_behind_bytes: int = -1
@@ -139,7 +139,7 @@ class Reader:
         if end - begin == total:
             pieces = self._places.run(begin, total)
         else:
-            pieces = self._places.pieces(list(zip(fields[::3], sizes, strict=True)))
+            pieces = self._places.scattered(fields[::3], sizes, total)
         next_offset, behind = offset + count, written - last
         return GetResult(_FOUND, next_offset, queue.min_offset, queue.end, pieces, count, total, behind, False)
 
@@ -158,7 +158,7 @@ class Reader:
                 break
             units_left -= scan.next_offset - section
         records = scan.records
-        regions: Sequence[Region | Copy] = scan.copies
+        regions: Sequence[Piece] = scan.copies
         if records and not scan.copies:
             regions = self._places.pieces(records)
         behind = self._log.written - scan.newest

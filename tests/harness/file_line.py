@@ -64,8 +64,8 @@ class Region(NamedTuple):
         return self.file.fd
 
     @property
-    def view(self) -> memoryview:
-        return self.file.view[self.position : self.position + self.size]
+    def parts(self) -> tuple[memoryview]:
+        return (self.file.view[self.position : self.position + self.size],)
 
     def hold(self, holder: Holder) -> None:
         self.file.holders.append(holder)

@@ -48,9 +48,9 @@ class Region:
         self.held = 0
 
     @property
-    def view(self) -> memoryview:
+    def parts(self) -> tuple[memoryview]:
         assert self.is_hot
-        return memoryview(os.pread(self.fd, self.size, self.position))
+        return (memoryview(os.pread(self.fd, self.size, self.position)),)
 
     def hold(self, _holder: object) -> None:
         self.held += 1

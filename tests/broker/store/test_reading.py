@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from broker.store import reading
-from broker.store.log_reads import Region
+from broker.store.log_reads import Region, Scatter
 from broker.store.reading import GetResult, GetStatus
+from protocol.record import Record, iterate
 from tests.harness.stores import Opened, message, opened, records_of
 
 COUNT = 50  # messages of the queue under test: 20 + 20 + 10 units
@@ -227,13 +228,55 @@ def test_adjacent_records_are_one_region(tmp_path: Path) -> None:
     """Neighbours in the log leave as one piece of the file; others, and those of another segment, as their own."""
     with opened(tmp_path) as it:
         it.put(*(message(b"x" * 100) for _ in range(5)), message(queue_id=1), message(b"x" * 100))
-        result = it.store.get("T", 0, 0, 32)
+        result = it.store.get("T", 0, 0, 32, everything)
         assert [region.size for region in result.regions] == [5 * 192, 192]
         assert result.total_bytes == 6 * 192
         it.put(message(b"y" * 64_900), message(b"z" * 100))
         result = it.store.get("T", 0, 5, 32)
         assert [region.position for region in result.regions if isinstance(region, Region)] == [5 * 192 + 97, 0]
         assert [region.size for region in result.regions] == [192, 64_992 + 192]
+
+
+def test_a_run_without_a_gap_is_one_region(tmp_path: Path) -> None:
+    """Where nothing is to be chosen and all neighbours touch, nobody looks at each."""
+    with opened(tmp_path) as it:
+        it.put(*(message(b"x" * 100) for _ in range(5)))
+        assert it.store.get("T", 0, 1, 3).regions == (Region(it.store._log.files.segments[0], 192, 3 * 192),)
+
+
+def test_small_records_here_and_there_are_one_piece(tmp_path: Path) -> None:
+    """What is too little to be sent by itself is found as a whole, ready to be gathered, in the order of the queue."""
+    with opened(tmp_path) as it:
+        for number in range(15):
+            it.put(message(b"%d" % number, queue_id=number % 3))
+        (piece,) = it.store.get("T", 1, 0, 4).regions
+        assert isinstance(piece, Scatter)
+        assert [bytes(record.body) for record in iterate(piece.view) if isinstance(record, Record)] == [
+            b"1",
+            b"4",
+            b"7",
+            b"10",
+        ]
+        assert piece.size == len(piece.view) == sum(map(len, piece.parts))
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 19, 20, 21, 32, 100])
+@pytest.mark.parametrize("limit", [1, 191, 192, 193, 1_000, 5_000, 1 << 20])
+def test_units_looked_at_at_once_or_each(store: Opened, most: int, limit: int) -> None:
+    """Both ways come to the same result, wherever a get begins and whatever ends it."""
+    for offset in range(COUNT):
+        at_once = store.store.get("T", 0, offset, most, None, limit)
+        each = store.store.get("T", 0, offset, most, everything, limit)
+        assert [bytes(record.body) for record in records_of(at_once)] == [
+            bytes(record.body) for record in records_of(each)
+        ]
+        at_once.regions = each.regions = ()
+        assert at_once == each
+
+
+def everything(_tags_code: int) -> bool:
+    """A filter that has each unit looked at."""
+    return True
 
 
 def test_removed_records_are_skipped(tmp_path: Path) -> None:
