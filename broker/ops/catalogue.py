@@ -276,12 +276,22 @@ OURS: Final = rows(
     ("skylark_scrape_folded_total", COUNTER, "metric", "Series told as one, because their metric has too many."),
 )
 
+PROCESS: Final = rows(
+    Switch.ALWAYS,
+    Scope.BARE,
+    ("process_cpu_seconds_total", COUNTER, "", "CPU time, user and system."),
+    ("process_start_time_seconds", GAUGE, "", "Unix time of the start."),
+    ("process_virtual_memory_bytes", GAUGE, "", "Address space, the mapped store included."),
+    ("process_resident_memory_bytes", GAUGE, "", "Memory, with what is in it of the mapped store."),
+    ("process_open_fds", GAUGE, "", "Descriptors."),
+    ("process_max_fds", GAUGE, "", "As many are allowed."),
+)
+
 CATALOGUE: Final[dict[str, Row]] = {
-    row.name: row for row in (*REQUESTS, *REMOTING, *STATS, *CONNECTIONS, *LAGS, *STORAGE, *EXPORTER, *OURS)
+    row.name: row for row in (*REQUESTS, *REMOTING, *STATS, *CONNECTIONS, *LAGS, *STORAGE, *EXPORTER, *OURS, *PROCESS)
 }
 
 LIBRARY: Final = {
-    "process_*": "memory, CPU time, descriptors and start time of the process",
     "python_gc_*": "garbage collections by generation",
     "python_info": "version of the interpreter",
 }

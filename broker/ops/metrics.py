@@ -3,10 +3,9 @@
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final
 
 import msgspec
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector
 
 from broker.buckets import Buckets
 from broker.config import OpsConfig
@@ -20,12 +19,12 @@ from broker.metadata.topics import TopicTable
 from broker.ops.catalogue import CATALOGUE, Switch
 from broker.ops.collectors.clients import ClientCollector
 from broker.ops.collectors.groups import GroupCollector
+from broker.ops.collectors.process import ProcessCollector
 from broker.ops.collectors.requests import RequestCollector
 from broker.ops.collectors.storage import StorageCollector
 from broker.ops.collectors.topics import TopicCollector
 from broker.ops.collectors.whole import (
     CheckCollector,
-    MemoryCollector,
     RuntimeCollector,
     TableCollector,
     TrafficCollector,
@@ -39,8 +38,6 @@ from broker.remoting.boss import RemotingServer
 from broker.store.cold_reads import ColdRead
 from broker.store.message_store import MessageStore
 from protocol.codes import VERSION, VERSION_NAME
-
-PROCESS_STATUS: Final = Path("/proc/self/status")
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +86,7 @@ def scrape_of(config: OpsConfig, identity: Identity, parts: Observed) -> Scrape:
         dict(pair.split(":", 1) for pair in filter(None, config.metrics_label.split(","))),
         limit=config.metrics_otel_cardinality_limit,
         hidden=hidden_by(config),
-        library=(ProcessCollector(registry=None), PlatformCollector(registry=None), registry),
+        library=(PlatformCollector(registry=None), registry),
         fetch=fetch,
     )
 
@@ -100,7 +97,7 @@ def collectors_of(parts: Observed) -> list[Collector]:
         CheckCollector(parts.checks),
         TableCollector(parts.topics, parts.groups, parts.offsets, parts.permission, parts.topic_times),
         TrafficCollector(parts.traffic, parts.arrivals, parts.loop_lag, parts.heartbeats),
-        MemoryCollector(PROCESS_STATUS.read_text),
+        ProcessCollector(),
         StorageCollector(parts.store, parts.store_path),
         RuntimeCollector(parts.runtime, parts.now_ms),
         RequestCollector(parts.server, parts.pools),

@@ -15,6 +15,7 @@ from broker.ops.catalogue import (
     LIBRARY,
     NATIVE,
     OURS,
+    PROCESS,
     REMOTING,
     REQUESTS,
     STATS,
@@ -87,6 +88,7 @@ def sections() -> Iterator[str]:
         ("Broker", STATS),
         ("The exporter's", EXPORTER),
         ("Ours", OURS),
+        ("The process", PROCESS),
     ):
         yield f"\n## {title}\n"
         yield table(rows)
@@ -105,7 +107,7 @@ def table(rows: Iterable[Row]) -> str:
 def library() -> str:
     """What prometheus_client adds."""
     rows = "\n".join(f"| `{name}` | {text} |" for name, text in LIBRARY.items())
-    return f"\n## The process\n\n| Names | Measure |\n|---|---|\n{rows}\n"
+    return f"\n## The interpreter\n\n| Names | Measure |\n|---|---|\n{rows}\n"
 
 
 if __name__ == "__main__":

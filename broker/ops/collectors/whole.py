@@ -1,6 +1,5 @@
 """The broker as a whole: its checks, its tables, its traffic, and the runtime information turned into numbers."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -15,7 +14,6 @@ from broker.ops.loop_lag import LoopLag
 from broker.ops.runtime_names import RUNTIME_NAMES
 from broker.ops.steps import Steps, Value, patiently
 
-_ANONYMOUS: Final = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
 _LAST_MINUTE: Final = 1  # of the windows over which traffic is told
 
 
@@ -90,22 +88,6 @@ class CheckCollector:
         """Every value."""
         for name, check in self._checks.items():
             yield Value("skylark_check", (name,), int(check() is None))
-
-
-class MemoryCollector:
-    """Memory of the process. `read` gives the text of /proc/self/status."""
-
-    def __init__(self, read: Callable[[], str]) -> None:
-        self._read = read
-
-    def __repr__(self) -> str:
-        return "<MemoryCollector>"
-
-    def __call__(self) -> Steps:
-        """Every value."""
-        found = _ANONYMOUS.search(self._read())
-        if found is not None:
-            yield Value("skylark_memory_anonymous_bytes", (), int(found[1]) * 1024)
 
 
 class RuntimeCollector:

@@ -25,7 +25,7 @@ def test_the_document_is_the_catalogue() -> None:
 @pytest.mark.parametrize("row", CATALOGUE.values(), ids=list(CATALOGUE))
 def test_a_row_keeps_the_rules_of_names(row: Row) -> None:
     """Ours carry units and endings as Prometheus wants them; counters end in _total; labels do not repeat."""
-    assert row.name.startswith(("rocketmq_", "skylark_"))
+    assert row.name.startswith(("rocketmq_", "skylark_", "process_"))
     if row.kind is Kind.COUNTER or row.name.startswith("skylark_"):
         assert row.name.endswith("_total") == (row.kind is Kind.COUNTER)
     assert len(set(row.all_labels)) == len(row.all_labels)

@@ -1,0 +1,48 @@
+"""The process's own figures, against what the kernel says of a made-up process and of this one."""
+
+import os
+import time
+from pathlib import Path
+
+from broker.ops.collectors.process import ProcessCollector
+from broker.ops.steps import Value
+
+
+def values(collector: ProcessCollector) -> dict[str, float]:
+    told = {}
+    for step in collector():
+        if isinstance(step, Value):
+            assert isinstance(step.value, int | float)
+            told[step.name] = step.value
+    return told
+
+
+def test_this_process_is_told_as_the_kernel_knows_it() -> None:
+    """Memory, time and descriptors of the process that asks."""
+    collector = ProcessCollector()
+    told = values(collector)
+    status = Path("/proc/self/status").read_text()
+    assert f"RssAnon:\t{told['skylark_memory_anonymous_bytes'] // 1024:8.0f} kB" in status
+    assert told["skylark_memory_anonymous_bytes"] < told["process_resident_memory_bytes"]
+    assert told["process_resident_memory_bytes"] < told["process_virtual_memory_bytes"]
+    assert 0 < told["process_cpu_seconds_total"] <= time.process_time() + 1
+    assert time.time() - 3_600 < told["process_start_time_seconds"] < time.time()
+    assert abs(told["process_open_fds"] - len(os.listdir("/proc/self/fd"))) <= 2
+    assert told["process_open_fds"] < told["process_max_fds"]
+
+
+def test_many_descriptors_are_counted_in_steps(tmp_path: Path) -> None:
+    """Where the kernel does not tell their number they are counted, letting others go first now and then."""
+    own = tmp_path / "self"
+    (own / "fd").mkdir(parents=True)
+    (tmp_path / "uptime").write_text("100.0 50.0\n")
+    (own / "stat").write_text("7 (a (strange) name) S " + " ".join(str(number) for number in range(4, 53)))
+    (own / "status").write_text("Name:\tx\n")
+    for number in range(600):
+        (own / "fd" / str(number)).touch()
+    collector = ProcessCollector(own, entries=lambda _directory: 0)
+    steps = list(collector())
+    assert steps[-1] == Value("process_open_fds", (), 600)
+    assert steps.count(None) == 2
+    assert "skylark_memory_anonymous_bytes" not in values(collector)
+    assert values(collector)["process_cpu_seconds_total"] == (14 + 15) / os.sysconf("SC_CLK_TCK")
