@@ -103,11 +103,13 @@ class GroupCollector:
             standing.lag += max(end - committed, 0)
             standing.inflight += pulled - committed
             standing.ready += max(end - pulled, 0)
+            time_ms = None
             if committed < end:
                 time_ms = yield from self._time_of((name, queue_id, committed))
                 standing.oldest_ms = earlier(standing.oldest_ms, time_ms)
             if pulled < end:
-                time_ms = yield from self._time_of((name, queue_id, pulled))
+                if pulled > committed:
+                    time_ms = yield from self._time_of((name, queue_id, pulled))
                 standing.oldest_ready_ms = earlier(standing.oldest_ready_ms, time_ms)
             yield None
 
