@@ -28,7 +28,7 @@ class Holder(Protocol):
     """Who needs a segment's bytes beyond the turn in which it found them."""
 
     def let_go(self) -> None:
-        """Give the transfer up and release the segment, now."""
+        """Give the transfer up and release the segment: now, or when the system call under way is back."""
 
 
 class MappedFile:
