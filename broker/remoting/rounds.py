@@ -28,7 +28,7 @@ ROUND_BYTES: Final = 1024 * 1024
 """Some 800 messages of 1 KiB: a few ms of work."""
 SMALLEST_READ: Final = 4096
 LONG_S: Final = 0.016
-_USUAL_READ: Final = 64 * 1024  # with so many frames the costs of a read and of a write are shared by enough
+USUAL_READ: Final = 64 * 1024  # with so many frames the costs of a read and of a write are shared by enough
 _FEW_READS: Final = 16
 
 
@@ -60,7 +60,7 @@ class Rounds:
         self._window_bytes = RECEIVE_BUFFER_BYTES
         self._is_begun = False
         self._is_end_due = False
-        self._small_reads = 0
+        self._reads = 0
         self._read_bytes = 0
         self._round_bytes = ROUND_BYTES
         self._line: dict[Reading, None] = {}
@@ -76,14 +76,14 @@ class Rounds:
 
     def note(self, size: int, now_s: float) -> bool:
         """A read brought `size` bytes; returns whether it filled the window, and its connection is to stand in line."""
-        if not self._is_begun:
-            self.began_s = now_s
-            if size < SMALLEST_READ and self._small_reads < _FEW_READS:
-                self._small_reads += 1
-                return False
-            self._begin()
         is_full = size >= self._window_bytes
         self._read_bytes += size
+        if not self._is_begun:
+            self.began_s = now_s
+            self._reads += 1
+            if self._read_bytes < USUAL_READ and self._reads <= _FEW_READS and not is_full:
+                return False
+            self._begin()
         if self._read_bytes >= self._round_bytes and self._window_bytes > SMALLEST_READ:
             self._set_window(SMALLEST_READ)
         return is_full
@@ -121,7 +121,7 @@ class Rounds:
             if took_s >= LONG_S or self._round_bytes < ROUND_BYTES:
                 self._weigh(took_s)
         self._is_begun = self._is_end_due = False
-        self._small_reads = 0
+        self._reads = 0
         self._read_bytes = 0
         if self._line or self._window_bytes < RECEIVE_BUFFER_BYTES or self._is_short():
             self._begin_next()
@@ -132,8 +132,8 @@ class Rounds:
         if self._is_short():
             self._set_window(SMALLEST_READ)
         else:
-            self._set_window(min(max(round_bytes // (len(line) or 1), _USUAL_READ), RECEIVE_BUFFER_BYTES))
-        for reading in list(islice(line, round_bytes // max(self._window_bytes, _USUAL_READ))):
+            self._set_window(min(max(round_bytes // (len(line) or 1), USUAL_READ), RECEIVE_BUFFER_BYTES))
+        for reading in list(islice(line, round_bytes // max(self._window_bytes, USUAL_READ))):
             del line[reading]
             reading.read_on()
         if line:
@@ -142,7 +142,7 @@ class Rounds:
     def _weigh(self, took_s: float) -> None:
         """Let the next round bring less or more, by what this one took."""
         if took_s >= LONG_S:
-            self._round_bytes = max(self._round_bytes // 2, _USUAL_READ)
+            self._round_bytes = max(self._round_bytes // 2, USUAL_READ)
             self._set_window(min(self._window_bytes, self._round_bytes))
         elif took_s < LONG_S / 2:
             self._round_bytes = min(self._round_bytes * 2, ROUND_BYTES)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from broker.remoting.rounds import LONG_S, RECEIVE_BUFFER_BYTES, ROUND_BYTES, SMALLEST_READ, Rounds
+from broker.remoting.rounds import LONG_S, RECEIVE_BUFFER_BYTES, ROUND_BYTES, SMALLEST_READ, USUAL_READ, Rounds
 
 
 class Heard:
@@ -115,7 +115,7 @@ async def test_rounds_that_take_long_bring_less() -> None:
     async def end_after(took_s: float) -> int:
         """The window behind a round that took so long."""
         nonlocal now_s
-        it.note(SMALLEST_READ, now_s)
+        it.note(USUAL_READ, now_s)
         now_s += took_s
         await turn()
         return len(it.window)
@@ -136,7 +136,7 @@ async def test_rounds_that_take_long_bring_less() -> None:
 async def test_the_last_of_a_round_has_waited_for_all_others() -> None:
     """A round's requests wait since its first read; the next round begins anew."""
     it = rounds()
-    it.note(SMALLEST_READ, 1.0)
+    it.note(USUAL_READ, 1.0)
     it.note(10, 1.3)
     assert it.began_s == 1.0
     await turn()
@@ -152,7 +152,7 @@ async def test_a_round_behind_a_line_begins_with_its_own_first_read() -> None:
     it.note(SMALLEST_READ, 1.0)
     await turn()
     assert it.statistics().in_line
-    it.note(SMALLEST_READ, 2.0)
+    it.note(USUAL_READ, 2.0)
     assert it.began_s == 2.0
     await turn()
     it.stalled(2.5)
@@ -161,8 +161,13 @@ async def test_a_round_behind_a_line_begins_with_its_own_first_read() -> None:
 
 
 async def test_a_few_small_reads_are_no_round() -> None:
-    """Telling their rounds apart would cost as much as they do; sixteen are enough to begin one."""
+    """Telling their rounds apart would cost as much as they do; sixteen begin one, or as many bytes as a usual read."""
     it = rounds()
+    it.note(USUAL_READ - 1, 0.1)
+    it.note(1, 0.2)
+    it.note(10, 0.3)
+    assert it.began_s == 0.2
+    await turn()
     for number in range(16):
         it.note(10, 1.0 + number)
     assert it.began_s == 16.0
@@ -170,7 +175,7 @@ async def test_a_few_small_reads_are_no_round() -> None:
     it.note(10, 18.0)
     assert it.began_s == 17.0
     await turn()
-    assert it.statistics().rounds == 1
+    assert it.statistics().rounds == 2
 
 
 async def test_after_a_stall_everybody_has_waited_for_it() -> None:
