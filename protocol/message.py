@@ -288,26 +288,31 @@ def encode_batch(records: Iterable[BatchRecord]) -> bytes:
     return b"".join(parts)
 
 
-def decode_batch(body: bytes | memoryview) -> list[BatchRecord]:
+def decode_batch(body: bytes | bytearray | memoryview) -> list[BatchRecord]:
     """The messages of a batch body, as views into it; RequestError(SYSTEM_ERROR) if it is damaged.
 
     The total size of each record is not looked at: the lengths inside decide, as they do in RocketMQ.
     """
+    return [BatchRecord(*parts) for parts in batch_records(body)]
+
+
+def batch_records(body: bytes | bytearray | memoryview) -> list[tuple[int, memoryview, memoryview]]:
+    """As `decode_batch`: flag, body and properties of each message."""
     view = memoryview(body)
     records = []
-    at = 0
+    at, size = 0, len(view)
     try:
-        while at < len(view):
+        while at < size:
             _, _, _, flag, body_length = _BATCH_HEAD.unpack_from(view, at)
-            at += _BATCH_HEAD.size
+            at += 20
             body_end = at + body_length
             (properties_length,) = _PROPERTIES_LENGTH.unpack_from(view, body_end)
-            end = body_end + _PROPERTIES_LENGTH.size + properties_length
-            if body_length < 0 or properties_length < 0 or end > len(view):
+            end = body_end + 2 + properties_length
+            if body_length < 0 or properties_length < 0 or end > size:
                 raise struct.error("a length points outside the batch")
-            records.append(BatchRecord(flag, view[at:body_end], view[body_end + _PROPERTIES_LENGTH.size : end]))
+            records.append((flag, view[at:body_end], view[body_end + 2 : end]))
             at = end
     except struct.error as damage:
-        remark = f"the batch body of {len(view)} bytes is damaged near byte {at}: {damage}"
+        remark = f"the batch body of {size} bytes is damaged near byte {at}: {damage}"
         raise RequestError(ResponseCode.SYSTEM_ERROR, remark) from damage
     return records

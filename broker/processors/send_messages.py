@@ -18,7 +18,18 @@ from protocol.codes import RETRY_PREFIX, ResponseCode, SysFlag
 from protocol.command import RemotingCommand
 from protocol.errors import RequestError
 from protocol.headers.send import SendMessageHeader
-from protocol.message import MAX_TOPIC_LENGTH, PropertyName, decode_batch, decode_properties, tags_code
+from protocol.message import (
+    ENTRY_END,
+    MAX_TOPIC_LENGTH,
+    NAME_END,
+    BatchRecord,
+    PropertyName,
+    batch_records,
+    decode_batch,
+    decode_properties,
+    tags_code,
+)
+from protocol.record import Buffer
 
 Waiting: TypeAlias = tuple[Connection, RemotingCommand, Append, str, list[Append] | None]
 """A send between its put and its answer: who asked, what, where the last of it went, its unique key, a batch's all."""
@@ -43,6 +54,12 @@ class SendMessages:
             self._plain if leaf is None else leaf.Sends(PutStatus.PENDING, completion.cluster_entry, self._plain).make
         )
         self._complete_record = completion.complete_record
+        batch_leaf = compiled.load("batch")
+        self._plain_batch = (
+            self._plain_appends
+            if batch_leaf is None
+            else batch_leaf.Batches(PutStatus.PENDING, completion.cluster_entry).appends
+        )
         self._max_message_size = max_message_size
         self.illegal = (
             "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
@@ -102,29 +119,57 @@ class SendMessages:
         """The appends of a batch, and the batch's own unique key if it has one. RequestError if it is none."""
         self._check_batch(command, header)
         batch_level = decode_properties(header.properties)
+        shared = tuple(f"{ENTRY_END}{name}{NAME_END}".encode() for name in batch_level)
         queue_id = header.queue_id if header.queue_id >= 0 else any_queue(topic)
         sys_flag = header.sys_flag
         if topic.topic_filter_type is _MULTI_TAG:
             sys_flag |= SysFlag.MULTI_TAGS
-        appends = []
-        for record in decode_batch(command.body):
-            properties = self._complete_record(record, batch_level)
-            append = Append(
-                topic.topic_name,
-                queue_id,
-                record.body,
-                properties.encoded,
-                tags_code(properties.tags),
-                record.flag,
-                sys_flag,
-                header.born_timestamp,
-                connection.peer_host,
-                header.reconsume_times or 0,
-                0,
-                properties.wait_flush,
-            )
-            appends.append(append)
+        born = header.born_timestamp, connection.peer_host, header.reconsume_times or 0
+        appends = None
+        if PropertyName.CLUSTER not in batch_level:  # which would be replaced, not added
+            appends = self._plain_batch(command.body, shared, topic.topic_name, queue_id, sys_flag, *born)
+        if appends is None:
+            appends = [
+                self._of_batch(record, batch_level, topic.topic_name, queue_id, sys_flag, *born)
+                for record in decode_batch(command.body)
+            ]
         return appends, batch_level.get(PropertyName.UNIQ_KEY, "")
+
+    def _of_batch(
+        self, record: BatchRecord, batch_level: dict[str, str], topic: str, queue_id: int, sys_flag: int, *born: Any
+    ) -> Append:
+        properties = self._complete_record(record, batch_level)
+        born_timestamp, born_host, reconsume_times = born
+        return Append(
+            topic,
+            queue_id,
+            record.body,
+            properties.encoded,
+            tags_code(properties.tags),
+            record.flag,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            reconsume_times,
+            0,
+            properties.wait_flush,
+        )
+
+    def _plain_appends(
+        self, body: Buffer, shared: tuple[bytes, ...], topic: str, queue_id: int, sys_flag: int, *born: Any
+    ) -> list[Append] | None:
+        """The appends of a batch, every message of which has plain properties, those with the names `shared` (each as
+        02 name 01) among them; None if it is another."""
+        plain = self._plain_properties
+        appends = []
+        for flag, content, own in batch_records(body):
+            found = plain(str(own, "utf-8", "replace"))
+            if found is None or not all(name in found[0] or found[0].startswith(name[1:]) for name in shared):
+                return None
+            append = Append(topic, queue_id, content, found[0], found[1], flag, sys_flag, *born)
+            append.keys = found[2]
+            appends.append(append)
+        return appends
 
     def _check_batch(self, command: RemotingCommand, header: SendMessageHeader) -> None:
         size = len(command.body)

@@ -10,3 +10,4 @@ cdef struct Properties:  # of one message, unescaped; what is found in them as p
     Py_ssize_t keys_size
 
 cdef Text read_properties(Text at, Text end, Properties* found) noexcept
+cdef bint scan_properties(Text text, Py_ssize_t size, Properties* found) noexcept

@@ -1,0 +1,84 @@
+"""What a leaf makes of a batch is what the general way makes of it; what it does not know it leaves alone."""
+
+import random
+import struct
+from typing import Any
+
+import pytest
+
+from broker.processors.send_messages import SendMessages
+from broker.processors.stored_properties import PropertyCompletion
+from broker.store.append import PutStatus
+from protocol import compiled
+from protocol.disk import index_keys
+from protocol.errors import RequestError
+from protocol.message import BatchRecord, decode_batch, decode_properties, encode_batch
+
+leaf: Any = compiled.load("batch")
+pytestmark = pytest.mark.skipif(leaf is None, reason="the leaf is not built, or switched off")
+
+BATCHES = 6_000
+UNIQUE = "UNIQ_KEY\x01A1B2\x02"
+ENTRIES = [
+    *("KEYS\x01k1\x02", "KEYS\x01a b  c\x02", "TAGS\x01TagA\x02", "WAIT\x01true\x02", "n\x01v\x02", "TAGS\x01TagB\x02"),
+    *("WAIT\x01false\x02", "DELAY\x013\x02", "CLUSTER\x01c\x02", "KEYS\x01\x02", "\x01v\x02", "\x02", "é\x01ü\x02"),
+]
+BATCH_LEVEL = ["", "", "WAIT\x01true\x02", "UNIQ_KEY\x01Z\x02", "n\x01v\x02", "x\x01y\x02"]
+NAMES = ("flag", "sys_flag", "properties", "tags_code", "topic", "queue_id", "wait_flush", "born_host", "status")
+
+
+def some_batch(chance: random.Random) -> bytes:
+    """Mostly plain, at times not, at times damaged."""
+    usual = ENTRIES[:6] if chance.random() < 0.7 else ENTRIES
+    records = []
+    for _ in range(chance.randint(1, 6)):
+        entries = [*chance.sample(usual, chance.randint(0, 4)), *([UNIQUE] if chance.random() < 0.97 else [])]
+        chance.shuffle(entries)
+        properties = "".join(entries).encode()
+        body = chance.randbytes(chance.choice((0, 10, 5000)))
+        flag = chance.randint(-(1 << 31), (1 << 31) - 1)
+        records.append(BatchRecord(flag, body, properties[: -1 if chance.random() < 0.02 else None]))
+    batch = bytearray(encode_batch(records))
+    if chance.random() < 0.2:
+        at = chance.randrange(len(batch))
+        batch[at] = chance.randrange(256)
+    if chance.random() < 0.1:
+        del batch[chance.randrange(len(batch)) :]
+    return bytes(batch)
+
+
+def test_batches() -> None:
+    """Field by field; what is damaged is never taken for plain."""
+    completion = PropertyCompletion("Default", lambda: "NEW")
+    fast = leaf.Batches(PutStatus.PENDING, completion.cluster_entry)
+    general = SendMessages(completion, 4 << 20)
+    chance = random.Random(1)
+    plain = 0
+    for _ in range(BATCHES):
+        batch = some_batch(chance)
+        batch_level = decode_properties(chance.choice(BATCH_LEVEL))
+        shared = tuple(f"\x02{name}\x01".encode() for name in batch_level)
+        values = ("T", 3, 1, 1_700_000_000_000, bytes(8), 2)
+        found = fast.appends(memoryview(batch), shared, *values)
+        for appends in (found, general._plain_appends(batch, shared, *values) if found is not None else None):
+            if appends is None:
+                continue
+            plain += 1
+            expected = [general._of_batch(record, batch_level, *values) for record in decode_batch(batch)]
+            assert [[getattr(one, name) for name in NAMES] for one in appends] == [
+                [getattr(one, name) for name in NAMES] for one in expected
+            ]
+            assert [bytes(one.body) for one in appends] == [bytes(one.body) for one in expected]
+            assert all(one.keys == index_keys(one.properties) for one in appends)
+    assert plain > BATCHES // 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 19, struct.pack(">iiiii", 0, 0, 0, 0, -1) + bytes(9)])
+def test_what_is_no_batch(damage: bytes) -> None:
+    """It is left to the general way, which says what is wrong."""
+    fast = leaf.Batches(PutStatus.PENDING, b"")
+    found = fast.appends(damage, (), "T", 0, 0, 0, bytes(8), 0)
+    assert not found
+    if damage:
+        with pytest.raises(RequestError, match="damaged"):
+            decode_batch(damage)
