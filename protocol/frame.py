@@ -57,7 +57,11 @@ class FrameDecoder:
         frames: list[Frame] = []
         start = 0
         if self._pending or self.failure:
-            start = self._complete_pending(data, frames)
+            start, whole = self._complete_pending(data)
+            if whole is not None:
+                word = int.from_bytes(whole[4:8], "big")
+                body_start = 8 + (word & _HEADER_LENGTH_MASK)
+                frames.append((word >> 24, whole[8:body_start], whole[body_start:]))
         end = len(data)
         unpack = _PREFIX.unpack_from
         while end - start >= 8:
@@ -74,15 +78,15 @@ class FrameDecoder:
         self._pending += data[start:]
         return frames
 
-    def _complete_pending(self, data: memoryview, frames: list[Frame]) -> int:
-        """Add to the pending frame what it lacks; return how many bytes of `data` that took."""
+    def _complete_pending(self, data: memoryview) -> tuple[int, memoryview | None]:
+        """Add to the pending frame what it lacks: how many bytes of `data` that took, and the frame if it is whole."""
         if self.failure:
-            return len(data)
+            return len(data), None
         pending = self._pending
         taken = min(max(0, _PREFIX.size - len(pending)), len(data))
         pending += data[:taken]
         if len(pending) < _PREFIX.size:
-            return taken
+            return taken, None
         length: int
         word: int
         length, word = _PREFIX.unpack_from(pending)
@@ -90,14 +94,13 @@ class FrameDecoder:
         frame_end = 4 + length
         if body_start > frame_end or frame_end > self._max_frame_bytes:
             self.failure = illegal_frame(length, word, self._max_frame_bytes)
-            return len(data)
+            return len(data), None
         missing = min(frame_end - len(pending), len(data) - taken)
         pending += data[taken : taken + missing]
-        if len(pending) == frame_end:
-            self._pending = bytearray()
-            view = memoryview(pending)
-            frames.append((word >> 24, view[8:body_start], view[body_start:]))
-        return taken + missing
+        if len(pending) < frame_end:
+            return taken + missing, None
+        self._pending = bytearray()
+        return taken + missing, memoryview(pending)
 
 
 def illegal_frame(length: int, word: int, max_frame_bytes: int) -> ProtocolError:

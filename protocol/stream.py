@@ -14,7 +14,7 @@ from typing import Final
 from protocol import compiled
 from protocol.command import JSON, RemotingCommand
 from protocol.errors import ProtocolError
-from protocol.frame import Frame, FrameDecoder, illegal_frame
+from protocol.frame import FrameDecoder, illegal_frame
 from protocol.send_command import decode_send, decoder_for
 from protocol.serialize import decode_command
 
@@ -37,9 +37,9 @@ class CommandDecoder(FrameDecoder):
         start = 0
         try:
             if self._pending or self.failure:
-                frames: list[Frame] = []
-                start = self._complete_pending(data, frames)
-                commands += filter(None, map(decode_command, frames))
+                start, whole = self._complete_pending(data)
+                if whole is not None:
+                    decode_whole_frames(whole, 0, self._max_frame_bytes, commands)
             start = decode_whole_frames(data, start, self._max_frame_bytes, commands)
         except ProtocolError as error:
             self.failure = error
