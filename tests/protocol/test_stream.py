@@ -1,0 +1,93 @@
+"""Commands out of a stream, however it is cut."""
+
+import random
+from typing import Any
+
+import pytest
+
+from protocol import stream
+from protocol.command import JSON, ROCKETMQ, RemotingCommand
+from protocol.frame import encode_frame
+from protocol.headers.pull import PullMessageHeader
+from protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from protocol.serialize import encode_command
+from protocol.stream import CommandDecoder
+
+PASSES = {"interpreted": stream.interpreted_pass, "as-installed": stream.decode_whole_frames}
+
+
+@pytest.fixture(params=PASSES)
+def a_pass(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> stream.Pass:
+    """Each of the two passes in its turn."""
+    monkeypatch.setattr(stream, "decode_whole_frames", PASSES[request.param])
+    return PASSES[request.param]
+
+
+def frames() -> list[bytes]:
+    """Sends in both forms and dialects, another request, a header that is ignored, bodies of all sizes."""
+    fields: dict[str, Any] = {"properties": "UNIQ_KEY\x01A\x02", "batch": False}
+    commands = [
+        RemotingCommand.request(code, header_type("g", "T", "TBW102", 4, 0, 0, 1, 0, **fields), bytes(size))
+        for code, header_type in ((310, SendMessageV2Header), (10, SendMessageHeader))
+        for size in (0, 3, 5_000)
+    ]
+    commands.append(RemotingCommand.request(11, PullMessageHeader("g", "T", 0, 0, 32, 0, 0, 0, 0)))
+    for opaque, command in enumerate(commands):
+        command.opaque, command.dialect = opaque, ROCKETMQ if opaque % 4 == 3 else JSON
+    return [*map(encode_command, commands), encode_frame(0, b"[]"), encode_frame(0, b'{"code":34}')]
+
+
+def seen(commands: list[RemotingCommand]) -> list[tuple[Any, ...]]:
+    return [(c.code, c.opaque, c.dialect, bytes(c.body), c.ext_fields()) for c in commands]
+
+
+def fed(data: bytes, ends: list[int]) -> list[tuple[Any, ...]]:
+    """What comes of a stream that arrives in these pieces; each lies in memory that is used again."""
+    decoder, came = CommandDecoder(), []
+    for begin, end in zip([0, *ends], [*ends, len(data)], strict=True):
+        buffer = bytearray(data[begin:end])
+        came += seen(decoder.feed_commands(memoryview(buffer)))
+        buffer[:] = bytes(len(buffer))
+    assert decoder.pending_bytes == 0
+    assert decoder.failure is None
+    return came
+
+
+def test_a_stream_may_be_cut_anywhere(a_pass: stream.Pass) -> None:
+    """Whole, byte by byte and at random places: the same commands."""
+    data = b"".join(frames())
+    whole = fed(data, [])
+    assert [row[1] for row in whole[:7]] == list(range(7))
+    assert len(whole) == 8
+    assert fed(data, list(range(1, len(data)))) == whole
+    choice = random.Random(3)
+    for _ in range(200):
+        assert fed(data, sorted(choice.sample(range(len(data)), choice.randint(1, 9)))) == whole
+
+
+@pytest.mark.parametrize(
+    "garbage", [encode_frame(0, b"{"), encode_frame(7, b"{}"), b"\x00\x00\x00\x01\x00\x00\x00\x09"]
+)
+def test_what_stands_before_garbage_is_returned(a_pass: stream.Pass, garbage: bytes) -> None:
+    """And nothing behind it, in this read or a later one, even if the garbage came in two pieces."""
+    good = frames()[0]
+    for cut in range(len(garbage)):
+        decoder = CommandDecoder()
+        first = decoder.feed_commands(memoryview(good + garbage[:cut]))
+        first += decoder.feed_commands(memoryview(garbage[cut:] + good))
+        assert len(first) == 1
+        assert decoder.failure is not None
+        assert decoder.feed_commands(memoryview(good)) == []
+
+
+def test_a_send_may_be_kept_beyond_its_read(a_pass: stream.Pass) -> None:
+    """Detached, it has memory of its own for everything that may still be asked."""
+    buffer = bytearray(frames()[0])
+    (command,) = CommandDecoder().feed_commands(memoryview(buffer))
+    expected = seen([command])
+    (command,) = CommandDecoder().feed_commands(memoryview(buffer))
+    command.detached()
+    buffer[:] = bytes(len(buffer))
+    assert seen([command]) == expected
+    assert command.header(SendMessageV2Header).topic == "T"
+    assert command.language == "PYTHON"
