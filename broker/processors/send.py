@@ -51,7 +51,6 @@ RESULTS: Final[dict[PutStatus, tuple[ResponseCode, str | None]]] = {
     PutStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
 STORED: Final = {PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT}
-WRITTEN: Final = {PutStatus.PUT_OK, PutStatus.PENDING}  # behind a commit
 
 
 class SendProcessor:
@@ -126,7 +125,6 @@ class SendProcessor:
         self._turn = []
         arrived_s = turn[0][0].arrived_s
         self._store.commit()
-        self._note_kinds(turn)
         if self._store.is_flush_behind:
             for waiting in turn:
                 waiting[0].hold_reading()
@@ -137,14 +135,6 @@ class SendProcessor:
             _let_go_of_bodies(pending)
             self._store.when_settled(partial(self._answer_flushed, pending, arrived_s))
         self.answer_all(turn, arrived_s)
-
-    def _note_kinds(self, turn: list[Waiting]) -> None:
-        """Have messages of special kinds counted as such; runs have none."""
-        for _, _, last, _, batch in turn:
-            for append in batch or (last,):
-                kind = special_kind(append.properties)
-                if kind is not None and append.status in WRITTEN:
-                    self._store.note_special(append.topic, kind, append.size)
 
     def _answer_flushed(self, waiting: list[Waiting], arrived_s: float) -> None:
         self._pool.held -= len(waiting)
@@ -166,7 +156,16 @@ class SendProcessor:
             else:
                 connection.answer(command, self._refusal(append.status))
         if waiting:
+            self._note_kinds(waiting)
             self._note_times(waiting, arrived_s)
+
+    def _note_kinds(self, waiting: list[Waiting]) -> None:
+        """Have messages of special kinds counted as such, behind the count of all; runs have none."""
+        for _, _, last, _, batch in waiting:
+            for append in batch or (last,):
+                kind = special_kind(append.properties)
+                if kind is not None and append.status in STORED:
+                    self._store.note_special(append.topic, kind, append.size)
 
     def _note_times(self, waiting: list[Waiting], arrived_s: float) -> None:
         """Tell how long these took; nearly always all of them asked for the same and got it."""

@@ -35,6 +35,7 @@ class TopicTraffic:
     def by_kind(self) -> dict[str, Buckets]:
         """The sizes of each kind; normal ones are there if there are any, or no others."""
         normal = self.sizes.plus(self.special.values(), -1)
+        normal.counts = [max(count, 0) for count in normal.counts]  # what stands in a buffer is counted when written
         kinds = dict(self.special)
         if not kinds or any(normal.counts):
             kinds[NORMAL] = normal
