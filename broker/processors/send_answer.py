@@ -68,8 +68,8 @@ class SendAnswers:
             if append.status is not ok or command.flag & _ONEWAY:
                 others.append(send)
                 continue
-            where = append.physical_offset, append.queue_id, append.queue_offset
-            header = template % (*where, unique_key, command.opaque)
+            offset, queue_id, queue_offset = append.physical_offset, append.queue_id, append.queue_offset
+            header = template % (offset, queue_id, queue_offset, unique_key, command.opaque)
             parts += (prefixes[len(header)], header)
         return b"".join(parts), others
 
