@@ -19,6 +19,7 @@ from broker.store import message_store
 from protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from protocol.codes import VERSION, RequestCode
 from protocol.filters.tag import subscribe
+from protocol.message import BatchRecord, encode_batch
 from tests.harness.broker_parts import consumer
 from tests.harness.daemon import LOOPBACK, free_ports
 from tests.harness.raw_peer import RawPeer
@@ -111,9 +112,11 @@ async def test_ordered_messages_are_told_as_fifo(start: Start) -> None:
         plain, ordered = "UNIQ_KEY\x01A\x02", "UNIQ_KEY\x01B\x02__SHARDINGKEY\x01k\x02"
         for properties in (plain, ordered, ordered, "X__SHARDINGKEY\x01k\x02" + plain):
             assert (await peer.call(RequestCode.SEND_MESSAGE_V2, SEND | {"i": properties}, b"abc")).code == 0
+        batch = encode_batch(BatchRecord(0, b"abc", properties.encode()) for properties in (ordered, plain, ordered))
+        assert (await peer.call(RequestCode.SEND_BATCH_MESSAGE, SEND | {"m": True}, batch)).code == 0
         page = await running.scrape()
-        assert page.value("rocketmq_messages_in_total", topic="T", message_type="normal") == 2
-        assert page.value("rocketmq_messages_in_total", topic="T", message_type="fifo") == 2
+        assert page.value("rocketmq_messages_in_total", topic="T", message_type="normal") == 3
+        assert page.value("rocketmq_messages_in_total", topic="T", message_type="fifo") == 4
         sizes = [value for _, value in page.samples("rocketmq_throughput_in_total", topic="T")]
         assert sum(sizes) == running.broker.store.max_physical_offset
 
