@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from broker.remoting.config import RemotingConfig
 from broker.remoting.file_sends import SENDFILE_FROM_BYTES, FileRegion, FileSends, duplicate_socket, takes_files
+from broker.remoting.pieces import write_all
 from broker.remoting.reader import Nobody, Reader
 
 HOT_FOR_S: Final = 1.0
@@ -121,7 +122,7 @@ class Output:
                 self._enqueue(gathered)
                 self._send()
         else:
-            transport.write(gathered[0] if len(gathered) == 1 else b"".join(gathered))  # type: ignore[arg-type]  # no regions
+            write_all(transport.write, gathered, self.gathered_bytes)  # type: ignore[arg-type]  # no regions
             self._files.note_copied(self.gathered_bytes)
             self._forget_gathered()
             self._settle(transport)
