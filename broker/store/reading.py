@@ -29,6 +29,9 @@ from broker.store.record_checks import ChosenUnit, RecordChecks
 from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
 
 MAX_PULL_BYTES = 128 << 20
+_READ_AHEAD = 4  # times as many units as are wanted
+_MOST_AHEAD = 256  # queues
+_NONE_AHEAD = (0, b"")
 _MOST_AT_ONCE = 64  # units without a look at each
 _UNPACK_UNITS = [Struct(">" + "qiq" * count).unpack for count in range(_MOST_AT_ONCE + 1)]
 _FALLBACK_RAM_BYTES = 24 << 30
@@ -88,6 +91,7 @@ class Reader:
         self._places = places
         self._checks = checks
         self._reads = reads
+        self._ahead: dict[ConsumeQueue, tuple[int, bytes | bytearray]] = {}  # an offset and the units from there on
         self._memory_bytes = memory_window_bytes(config.access_message_in_memory_max_ratio)
         self._inspected_bytes = config.max_filter_message_size
         self._most_segments = config.travel_cq_file_num_when_get_message
@@ -124,7 +128,7 @@ class Reader:
         """What most gets come to: the next units, all of them, without a look at each. None if there is anything to
         choose or to mend: then it is `_scan`'s."""
         most, most_bytes = self._limits[0]
-        units = queue.read_nowait(offset, min(max_count, most), self._reads)
+        units = self._next_units(queue, offset, min(max_count, most))
         count = len(units) // UNIT_SIZE
         if not 0 < count <= _MOST_AT_ONCE:
             return None
@@ -142,6 +146,20 @@ class Reader:
             pieces = self._places.scattered(fields[::3], sizes, total)
         next_offset, behind = offset + count, written - last
         return GetResult(_FOUND, next_offset, queue.min_offset, queue.end, pieces, count, total, behind, False)
+
+    def _next_units(self, queue: ConsumeQueue, offset: int, count: int) -> bytes | bytearray:
+        """Up to `count` units. Of a queue that is caught up with, more are read at once; what is kept never changes."""
+        size = count * UNIT_SIZE
+        first, ahead = self._ahead.get(queue, _NONE_AHEAD)
+        at = (offset - first) * UNIT_SIZE
+        if at >= 0 and len(ahead) - at >= size:
+            return ahead[at : at + size]
+        units = queue.read_nowait(offset, count * _READ_AHEAD, self._reads)
+        if len(units) > size:
+            if len(self._ahead) >= _MOST_AHEAD:
+                self._ahead.clear()
+            self._ahead[queue] = (offset, units)
+        return units[:size]
 
     def _scan(
         self, queue: ConsumeQueue, offset: int, max_count: int, matches: Matches | None, max_total_bytes: int

@@ -274,6 +274,19 @@ def test_units_looked_at_at_once_or_each(store: Opened, most: int, limit: int) -
         assert at_once == each
 
 
+def test_units_read_ahead_hide_nothing(tmp_path: Path) -> None:
+    """What is appended behind them is found, and a topic made again does not show units of the one before."""
+    with opened(tmp_path, mapped_file_size_consume_queue=20_000) as it:
+        it.must_be_sound = False  # a topic was removed behind the store's back
+        for number in range(40):
+            it.put(message(b"%d" % number))
+            assert bodies(it, "T", 0, max(0, number - 7), 4)[-1] == min(number, max(0, number - 7) + 3)
+        assert bodies(it, "T", 0, 8, 32) == list(range(8, 40))
+        it.store._queues.remove_topic("T")
+        it.put(message(b"99"))
+        assert bodies(it, "T", 0, 0, 4) == [99]
+
+
 def everything(_tags_code: int) -> bool:
     """A filter that has each unit looked at."""
     return True
