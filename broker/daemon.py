@@ -323,8 +323,11 @@ class Broker:
     def _metrics_page(self) -> MetricsPage | None:
         """What /metrics answers; None: it is turned off."""
         config = self._config
-        if config.ops.metrics_exporter_type == "DISABLE":
+        exporter = config.ops.metrics_exporter_type
+        if exporter == "DISABLE":
             return None
+        if exporter != "PROM":
+            log.warning("metricsExporterType=%s is not part of this version, /metrics tells them", exporter)
         observed = Observed(
             server=self.server,
             topics=self.topics,

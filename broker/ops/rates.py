@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from typing import Final
 
 WINDOW_S: Final = 60.0
-SPACING_S: Final = 5.0
+SPACING_S: Final = 10.0
 
 Seen = dict[Hashable, float]
 

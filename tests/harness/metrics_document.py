@@ -46,6 +46,7 @@ Scrape configuration, alert rules and a dashboard: [deploy/prometheus](../deploy
 
 - Names, units and labels of `rocketmq_` metrics are RocketMQ 5's, and those of its exporter, on which Grafana's
   dashboard 10477 is built; features that this version does not have are not told. `skylark_` metrics are ours.
+- What the exporter asks each client for (`rocketmq_client_…`) is not told.
 - Labels come from configuration and from tables, never from a client: no address, no client id, no message id.
 - Counters begin at 0 with the process. A series is there while its topic or group is; a topic that is deleted takes its
   series along at once.

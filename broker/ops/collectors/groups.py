@@ -63,7 +63,7 @@ class GroupCollector:
     def __call__(self) -> Steps:
         """Every value."""
         self._next_times = {}
-        for name, group, is_subscribed, has_offsets in list(self._pairs()):
+        for name, group, is_subscribed, has_offsets in self._pairs():
             topic = self._topics.find(name)
             if topic is None:
                 continue
@@ -79,10 +79,11 @@ class GroupCollector:
     def _pairs(self) -> Iterator[tuple[str, str, bool, bool]]:
         """Topic, group, whether members of the group subscribe to it, whether it has committed offsets."""
         committed = self._offsets.table()
-        for group in self._sessions.consumer_groups():
-            for topic in group.subscriptions:
+        keys = list(committed)
+        for group in list(self._sessions.consumer_groups()):
+            for topic in list(group.subscriptions):
                 yield topic, group.name, True, topic + SEPARATOR + group.name in committed
-        for key in committed:
+        for key in keys:
             topic, _, name = key.rpartition(SEPARATOR)
             members = self._sessions.consumer_group(name)
             if members is None or topic not in members.subscriptions:
