@@ -29,6 +29,7 @@ ROCKETMQ: Final = 1
 LANGUAGE: Final = LanguageCode.PYTHON.name
 NOT_ANSWERED: Final = "not set any response code"
 
+_NOTHING: Final = msgspec.Raw()
 _NO_EXT: Final = (b"", b"null", b'""')
 
 
@@ -84,6 +85,12 @@ class RemotingCommand(msgspec.Struct, gc=False):
         if self.ext is None:
             self.raw_ext = self.raw_ext.copy()
         return self
+
+    def let_go(self) -> None:
+        """Only the outer fields will be asked for from now on: keep nothing of what was received."""
+        self.body = b""
+        self.raw_ext = _NOTHING
+        self.ext = self.ext or {}
 
     @property
     def is_response(self) -> bool:

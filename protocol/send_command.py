@@ -54,6 +54,12 @@ class SendCommand(RemotingCommand, gc=False):
         self.raw_header = bytes(self.raw_header)
         return self
 
+    def let_go(self) -> None:
+        """As RemotingCommand's."""
+        super().let_go()
+        self.raw_header = b""
+        self.sent = None
+
 
 class _Send(SendCommand, gc=False):
     sent: SendMessageHeader | None = msgspec.field(name="extFields", default=None)

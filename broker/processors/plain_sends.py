@@ -94,6 +94,7 @@ class PlainSends:
                 connection.hold_reading()
         if self._store.is_sync:
             self._pool.held += sum(len(sends) for _, sends in turn)
+            _let_go_of_bodies(turn)
             self._store.when_settled(partial(self._answer_flushed, turn, turn[0][0].arrived_s))
         else:
             self._answer_all(turn, turn[0][0].arrived_s)
@@ -112,3 +113,11 @@ class PlainSends:
                 self._answer_others(
                     [(connection, c, append, key.decode(), None) for c, append, key in others], arrived_s
                 )
+
+
+def _let_go_of_bodies(turn: Turn) -> None:
+    """As in send.py: what is written need not stay in memory until it is flushed."""
+    for _, sends in turn:
+        for command, append, _ in sends:
+            command.let_go()
+            append.body = b""

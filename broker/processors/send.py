@@ -202,6 +202,6 @@ class SendProcessor:
 def _let_go_of_bodies(pending: list[Waiting]) -> None:
     """What is written need not stay in memory until it is flushed: a body may be large, and a frame of its own."""
     for _, command, append, _, batch in pending:
-        command.body = b""
+        command.let_go()
         for each in batch or (append,):
             each.body = b""

@@ -120,6 +120,14 @@ class Send:
         self.header_at = 0
         return self
 
+    def let_go(self):
+        """Without anything of what was received but the numbers."""
+        self.command = None
+        self.body = b""
+        self.data = b""
+        self.properties = b""
+        self.header_at = self.header_end = 0
+
     def __repr__(self):
         return f"<Send {self.topic}/{self.queue_id} opaque={self.opaque}>"
 

@@ -91,3 +91,13 @@ def test_a_send_may_be_kept_beyond_its_read(a_pass: stream.Pass) -> None:
     assert seen([command]) == expected
     assert command.header(SendMessageV2Header).topic == "T"
     assert command.language == "PYTHON"
+
+
+def test_a_command_lets_go_of_what_was_received(a_pass: stream.Pass) -> None:
+    """Then nothing refers to the memory of the read any more, and an answer still knows to whom it goes."""
+    buffer = bytearray(b"".join(frames()[:7]))
+    commands = CommandDecoder().feed_commands(memoryview(buffer))
+    for command in commands:
+        command.let_go()
+    buffer.clear()  # BufferError while somebody looks at it
+    assert [command.opaque for command in commands] == list(range(7))
