@@ -78,7 +78,7 @@ class Shared(Protocol):
     def closed(self, connection: "Connection") -> None:
         """A connection is gone."""
 
-    def read(self, connection: "Connection", commands: list[RemotingCommand], waited_s: float) -> None:
+    def read(self, connection: "Connection", commands: list[RemotingCommand], waited_s: float = 0.0) -> None:
         """Handle what one read brought, and what has waited since, and write what came of it."""
 
     def hold(self, connection: "Connection") -> None:
@@ -103,7 +103,6 @@ class Connection(asyncio.BufferedProtocol):
         self.write_regions = self._output.write_regions
         self.flush = self._output.flush
         self._deferred: list[RemotingCommand] = []
-        self._deferred_s = 0.0
         self._deferred_bytes = 0
         self.unfinished_bytes = 0
         self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
@@ -239,8 +238,6 @@ class Connection(asyncio.BufferedProtocol):
     def _defer(self, commands: list[RemotingCommand]) -> None:
         """Keep commands in memory of their own until the peer has read."""
         size = sum(BARE_COMMAND_BYTES + len(command.body) for command in commands)
-        if not self._deferred:
-            self._deferred_s = self._loop.time()
         self._deferred += [command.detached() for command in commands]
         self._deferred_bytes += size
         self._selector.deferred_bytes += size
@@ -298,7 +295,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.paused = False
         if deferred := self._take_deferred():
-            self._selector.read(self, deferred, self._loop.time() - self._deferred_s)
+            self._selector.read(self, deferred)  # they waited for their own peer, which is no reason to refuse them
         if self._decoder.failure is not None:
             self._fail(self._decoder.failure)
         self.read_on()

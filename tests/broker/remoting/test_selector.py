@@ -249,3 +249,20 @@ async def test_a_read_in_time_is_served() -> None:
     peer = Peer(server.dispatcher)
     peer.selector.rounds.stalled(asyncio.get_running_loop().time() - 1)
     assert peer.ask(RemotingCommand.request(ECHO)).code == 0
+
+
+async def test_who_waited_for_himself_is_served() -> None:
+    """Requests behind answers that their peer did not read are late by its own doing."""
+    server = EchoServer(wait_ms=1)
+    peer = Peer(server.dispatcher, Selector(server.dispatcher, SHARED))
+    peer.transport.stuck = True
+    leave_unread(peer, 1_001)
+    peer.connection.handle([RemotingCommand.request(ECHO)])
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    await until(lambda: loop.time() > began_s + 0.002)
+    peer.transport.stuck = False
+    peer.transport.backlog.clear()
+    peer.connection.resume_writing()
+    await asyncio.sleep(0)
+    assert [answer.code for answer in peer.take()] == [0]
