@@ -65,7 +65,7 @@ def test_a_machine_without_a_compiler_builds_the_same_without_leaves(tmp_path: P
 
 
 def test_the_wheel_says_who_it_is(wheel: zipfile.ZipFile) -> None:
-    """Name, version, licence with its text, and the two commands."""
+    """Name, version, licence with its text, and the commands."""
     texts = {name.split("/", 1)[1]: wheel.read(name).decode() for name in wheel.namelist() if ".dist-info/" in name}
     assert "Name: skylarkmq\n" in texts["METADATA"]
     assert "Version: 0.1.0\n" in texts["METADATA"]
@@ -73,6 +73,7 @@ def test_the_wheel_says_who_it_is(wheel: zipfile.ZipFile) -> None:
     assert "Apache License" in texts["licenses/LICENSE"]
     assert "mqbroker = broker.cli:mqbroker" in texts["entry_points.txt"]
     assert "mqnamesrv = broker.cli:mqnamesrv" in texts["entry_points.txt"]
+    assert "mqbench = clients.mqbench.commands:mqbench" in texts["entry_points.txt"]
 
 
 def test_the_changelog_speaks_of_this_version() -> None:
