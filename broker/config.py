@@ -104,7 +104,7 @@ class FastFailureConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     broker_fast_failure_enable: bool = True  # without, requests wait as long as it takes
     os_page_cache_busy_time_out_mills: int = 1_000  # sends that a write has held up so long hear of that
-    thread_pool_queue_max_bytes: int = 64 << 20  # memory of one pool's requests that wait (ours)
+    thread_pool_queue_max_bytes: int = 48 << 20  # memory of one pool's requests that wait (ours)
 
 
 class OpsConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,7 +42,7 @@ BARE_REQUEST_BYTES: Final = 1200
 class PoolLimits(msgspec.Struct, frozen=True):
     """What a pool's requests may cost besides their number; None: as long as they like."""
 
-    max_bytes: int = 64 * 1024 * 1024  # one request always fits
+    max_bytes: int = 48 * 1024 * 1024  # one request always fits
     wait_ms: int | None = None  # who waited as long is refused
     stall_ms: int | None = None  # and who waited as long as this has waited for a disk
 

@@ -19,7 +19,7 @@ class RemotingConfig(msgspec.Struct, frozen=True):
     max_idle_s: float = 120.0  # serverChannelMaxIdleTimeSeconds: silence in both directions
     peer_backlog_bytes: int = 4 * 1024 * 1024  # one slow reader
     total_backlog_bytes: int = 64 * 1024 * 1024  # all slow readers together
-    unfinished_frames_bytes: int = 48 * 1024 * 1024  # all frames that have begun to come
+    unfinished_frames_bytes: int = 32 * 1024 * 1024  # all frames that have begun to come
     transfer_by_copying: bool = False  # transferMsgByHeap, on in RocketMQ: files are read and written, never sent
 
 
