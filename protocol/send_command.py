@@ -5,6 +5,8 @@ fields are decoded at once; every other request, and every send that this refuse
 is read when somebody asks. A SendCommand is one too: whoever wants the ext fields as text gets them, from the received
 header, which is kept for that.
 
+Sends in the binary dialect are RemotingCommands with a header.
+
 `sent` is None in every command that is no such send.
 """
 
@@ -13,8 +15,9 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from protocol.codes import Flag
-from protocol.command import RemotingCommand
+from protocol.codes import Flag, RequestCode
+from protocol.command import JSON, ROCKETMQ, RemotingCommand
+from protocol.frame import Frame
 from protocol.headers.fields import Header
 from protocol.headers.send import SendMessageHeader, SendMessageV2Header
 from protocol.serialize import decode_command
@@ -84,9 +87,28 @@ def decode_send(
     try:
         command = decode(header)
     except (ValueError, RecursionError):
-        return decode_command((0, header, body))
+        return decode_command((JSON, header, body))
     if command.sent is None or command.flag & _RESPONSE:
-        return decode_command((0, header, body))
+        return decode_command((JSON, header, body))
     command.raw_header = header
     command.body = body
     return command
+
+
+def decode_general(frame: Frame) -> RemotingCommand | None:
+    """What `decode_command` gives; sends in the binary dialect have their header read at once too."""
+    command = decode_command(frame)
+    if command is not None and command.dialect == ROCKETMQ and not command.flag & _RESPONSE:
+        header_type = _BINARY_HEADERS.get(command.code)
+        if header_type is not None:
+            try:
+                command.sent = msgspec.convert(command.ext, header_type, strict=False)
+            except msgspec.ValidationError:
+                command.sent = None  # whoever asks for the header will be told
+    return command
+
+
+_BINARY_HEADERS: Final[dict[int, type[Header]]] = {
+    RequestCode.SEND_MESSAGE: SendMessageHeader,
+    RequestCode.SEND_MESSAGE_V2: SendMessageV2Header,
+}

@@ -26,6 +26,7 @@ from protocol.frame import Frame, encode_frame, encode_prefix
 _FIXED: Final = Struct(">hBhiii")
 _I16: Final = Struct(">h")
 _I32: Final = Struct(">i")
+_SHORT_ENTRY: Final = Struct(">hci")  # the beginning of an entry whose key is one byte long
 _decode_plain_json: Final = msgspec.json.Decoder(RemotingCommand, strict=False).decode
 _encode_json: Final = msgspec.json.Encoder().encode
 
@@ -144,9 +145,17 @@ def _decode_binary_ext(block: memoryview) -> dict[str, str]:
     ext: dict[str, str] = {}
     data = bytes(block)
     end = len(data)
-    key_length_of, value_length_of = _I16.unpack_from, _I32.unpack_from
+    key_length_of, value_length_of, short_entry = _I16.unpack_from, _I32.unpack_from, _SHORT_ENTRY.unpack_from
     at = 0
+    last = end - _SHORT_ENTRY.size
     while at < end:
+        if at <= last:  # sends have keys of one letter
+            size, letter, length = short_entry(data, at)
+            value_at = at + 7
+            if size == 1 and length > 0 and value_at + length <= end:
+                at = value_at + length
+                ext[letter.decode()] = data[value_at:at].decode()
+                continue
         key_at = at + 2
         value_length_at = key_at + key_length_of(data, at)[0]
         value_at = value_length_at + 4

@@ -15,8 +15,7 @@ from protocol import compiled
 from protocol.command import JSON, RemotingCommand
 from protocol.errors import ProtocolError
 from protocol.frame import FrameDecoder, illegal_frame
-from protocol.send_command import decode_send, decoder_for
-from protocol.serialize import decode_command
+from protocol.send_command import decode_general, decode_send, decoder_for
 
 _BEGINNING: Final = Struct(">iI12s")
 _PREFIX: Final = Struct(">iI")
@@ -64,7 +63,7 @@ def interpreted_pass(data: memoryview, start: int, max_frame_bytes: int, command
         header, body = data[start + 8 : body_start], data[body_start:frame_end]
         decode = decoder_for(begin)
         if decode is None or word >> 24 != JSON:
-            command = decode_command((word >> 24, header, body))
+            command = decode_general((word >> 24, header, body))
         else:
             command = decode_send(decode, header, body)
         if command is not None:
@@ -75,5 +74,5 @@ def interpreted_pass(data: memoryview, start: int, max_frame_bytes: int, command
 
 _leaf: Final = compiled.load("decode")
 decode_whole_frames: Final[Pass] = (
-    interpreted_pass if _leaf is None else _leaf.Decoder(decode_command, illegal_frame).decode
+    interpreted_pass if _leaf is None else _leaf.Decoder(decode_general, illegal_frame).decode
 )

@@ -65,7 +65,7 @@ class SendAnswers:
         others: list[PlainSend] = []
         for send in sends:
             command, append, unique_key = send
-            if append.status is not ok or command.flag & _ONEWAY:
+            if append.status is not ok or command.flag & _ONEWAY or command.dialect != JSON:
                 others.append(send)
                 continue
             offset, queue_id, queue_offset = append.physical_offset, append.queue_id, append.queue_offset

@@ -37,7 +37,7 @@ class Answers:
         for send in sends:
             command, append, unique_key = send
             stored: Append = append
-            if stored.status is not self.ok or command.flag & 2:
+            if stored.status is not self.ok or command.flag & 2 or command.dialect != 0:
                 others.append(send)
             else:
                 at = self.fill(at, stored, unique_key, command.opaque)

@@ -12,7 +12,7 @@ from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError, RequestError
 from protocol.frame import encode_frame, illegal_frame
 from protocol.headers.send import SendMessageHeader, SendMessageV2Header
-from protocol.serialize import decode_command
+from protocol.send_command import decode_general
 from tests.harness.golden import transcripts
 
 LIMIT = 1 << 24
@@ -198,13 +198,13 @@ def tried(read: Any) -> Any:
 
 def both(data: bytes) -> tuple[Any, Any]:
     interpreted = outcome(stream.interpreted_pass, data)
-    return interpreted, outcome(leaf.Decoder(decode_command, illegal_frame).decode, data)
+    return interpreted, outcome(leaf.Decoder(decode_general, illegal_frame).decode, data)
 
 
 def sends_in(data: bytes) -> int:
     commands: list[Any] = []
     try:
-        leaf.Decoder(decode_command, illegal_frame).decode(memoryview(data), 0, LIMIT, commands)
+        leaf.Decoder(decode_general, illegal_frame).decode(memoryview(data), 0, LIMIT, commands)
     except ProtocolError:
         pass
     return sum(type(command) is leaf.Send for command in commands)
