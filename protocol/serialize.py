@@ -23,7 +23,7 @@ from protocol.command import JSON, ROCKETMQ, RemotingCommand, ext_from_json
 from protocol.errors import ProtocolError
 from protocol.frame import Frame, encode_frame, encode_prefix
 
-_FIXED: Final = Struct(">hBhiii")
+BINARY_FIXED: Final = Struct(">hBhiii")  # code, language, version, opaque, flag, length of the remark
 _I16: Final = Struct(">h")
 _I32: Final = Struct(">i")
 _SHORT_ENTRY: Final = Struct(">hci")  # the beginning of an entry whose key is one byte long
@@ -127,8 +127,8 @@ def _encode_json_header(command: RemotingCommand) -> bytes:
 
 def _decode_binary(header: memoryview) -> RemotingCommand:
     try:
-        code, language, version, opaque, flag, remark_length = _FIXED.unpack_from(header)
-        remark, at = _text(header, _FIXED.size, remark_length)
+        code, language, version, opaque, flag, remark_length = BINARY_FIXED.unpack_from(header)
+        remark, at = _text(header, BINARY_FIXED.size, remark_length)
         (ext_length,) = _I32.unpack_from(header, at)
         at += 4
         if ext_length < 0 or at + ext_length > len(header):
@@ -176,8 +176,8 @@ def _text(buffer: memoryview, at: int, length: int) -> tuple[str, int]:
 def _encode_binary_header(command: RemotingCommand) -> bytes:
     language = command.language_code
     remark = (command.remark or "").encode()
-    ext = b"".join(_encode_binary_entry(key, value) for key, value in command.ext_fields().items())
-    fixed = _FIXED.pack(
+    ext = b"".join(binary_entry(key, value) for key, value in command.ext_fields().items())
+    fixed = BINARY_FIXED.pack(
         _as_i16(command.code),
         LanguageCode.OTHER if language is None else language,
         _as_i16(command.version),
@@ -188,7 +188,8 @@ def _encode_binary_header(command: RemotingCommand) -> bytes:
     return b"".join((fixed, remark, _I32.pack(len(ext)), ext))
 
 
-def _encode_binary_entry(key: str, value: str) -> bytes:
+def binary_entry(key: str, value: str) -> bytes:
+    """One ext field of a binary header; `value` stands at the end, behind its length."""
     name, text = key.encode(), value.encode()
     return b"".join((_I16.pack(len(name)), name, _I32.pack(len(text)), text))
 

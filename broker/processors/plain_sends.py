@@ -106,6 +106,9 @@ class PlainSends:
     def _answer_all(self, turn: Turn, arrived_s: float) -> None:
         for connection, sends in turn:
             frames, others = self._answers.stored_all(sends)
+            if others:
+                binary, others = self._answers.stored_binary(others)
+                frames += binary
             if frames:
                 connection.write(frames)
                 self._times.note(sends[0][0].code, ResponseCode.SUCCESS, arrived_s, len(sends) - len(others))

@@ -12,12 +12,12 @@ import msgspec
 from broker.processors.send_messages import PlainSend
 from broker.store.append import PutStatus
 from protocol import compiled
-from protocol.codes import VERSION, Flag, ResponseCode
-from protocol.command import JSON, LANGUAGE, RemotingCommand
+from protocol.codes import VERSION, Flag, LanguageCode, ResponseCode
+from protocol.command import JSON, LANGUAGE, ROCKETMQ, RemotingCommand
 from protocol.frame import encode_prefix
 from protocol.headers.send import SendMessageResponseHeader
 from protocol.message_id import encode_offset_id
-from protocol.serialize import encode_command
+from protocol.serialize import BINARY_FIXED, binary_entry, encode_command
 
 _PREFIXES: Final = tuple(encode_prefix(JSON, length, 0) for length in range(1024))
 _LONGEST_FILLING: Final = 150  # what numbers and a unique key add to the template
@@ -33,6 +33,7 @@ class SendAnswers:
         pieces = _pieces(self.ext, store_host)
         escaped = [piece.replace(b"%", b"%%") for piece in pieces]
         self._plain = b"%016X".join(escaped[:2]) + b"%d" + b"%d".join(escaped[2:4]) + b"%s" + b"%d".join(escaped[4:])
+        self._binary = _binary_pieces(self.ext, store_host)
         leaf = compiled.load("answers")
         self.stored_all: Callable[[Sequence[PlainSend]], tuple[bytes, list[PlainSend]]]
         """The frames that say where plain messages went, as `stored` makes them; and the sends that need another answer
@@ -73,6 +74,24 @@ class SendAnswers:
             parts += (prefixes[len(header)], header)
         return b"".join(parts), others
 
+    def stored_binary(self, sends: Sequence[PlainSend]) -> tuple[bytes, list[PlainSend]]:
+        """As `stored_all`, for the binary dialect."""
+        msg_id, queue_id_key, queue_offset_key, transaction_id = self._binary
+        parts: list[bytes] = []
+        others: list[PlainSend] = []
+        for send in sends:
+            command, append, unique_key = send
+            if append.status is not PutStatus.PUT_OK or command.flag & _ONEWAY or command.dialect != ROCKETMQ:
+                others.append(send)
+                continue
+            queue_id, queue_offset = b"%d" % append.queue_id, b"%d" % append.queue_offset
+            fields = [msg_id, b"%016X" % append.physical_offset, queue_id_key, _length(queue_id), queue_id]
+            fields += queue_offset_key, _length(queue_offset), queue_offset, transaction_id, _length(unique_key)
+            ext = b"".join((*fields, unique_key))
+            fixed = BINARY_FIXED.pack(0, LanguageCode.PYTHON, VERSION, command.opaque, Flag.RESPONSE, 0)
+            parts += (encode_prefix(ROCKETMQ, len(fixed) + 4 + len(ext), 0), fixed, _length(ext), ext)
+        return b"".join(parts), others
+
     def stored_general(
         self, request: RemotingCommand, code: ResponseCode, remark: str | None, header: SendMessageResponseHeader
     ) -> bytes:
@@ -91,3 +110,16 @@ def _pieces(ext: dict[str, str], store_host: bytes) -> list[bytes]:
         b'"},"flag":%d,"language":"%b","opaque":' % (Flag.RESPONSE, LANGUAGE.encode()),
         b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION,
     ]
+
+
+def _binary_pieces(ext: dict[str, str], store_host: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    """The ext block up to the physical offset, and the keys of what follows, without the lengths of their values."""
+    host = store_host.hex().upper()
+    fixed = b"".join(binary_entry(key, value) for key, value in ext.items())
+    msg_id = binary_entry("msgId", host + "0" * 16)[:-16]
+    queue_id, queue_offset, unique_key = (binary_entry(k, "")[:-4] for k in ("queueId", "queueOffset", "transactionId"))
+    return fixed + msg_id, queue_id, queue_offset, unique_key
+
+
+def _length(text: bytes) -> bytes:
+    return len(text).to_bytes(4, "big")

@@ -15,10 +15,10 @@ from broker.remoting.connection import Connection
 from broker.store.append import Append, PutStatus
 from protocol import compiled, stream
 from protocol.bodies.topic import TopicConfig
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import ROCKETMQ, RemotingCommand
 from protocol.disk import index_keys
-from protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
 from protocol.message_id import encode_host
 from protocol.serialize import encode_command
 from tests.broker.processors.test_send import Sends, send
@@ -124,6 +124,21 @@ def test_answers_of_a_run_are_those_one_by_one(way: Callable[[SendAnswers], Any]
     frames, rest = way(answers)(sends)
     assert (frames, rest) in [(expected, others), (b"", sends)]
     assert frames or len(region) > 1_000
+
+
+def test_binary_answers_of_a_run_are_those_one_by_one() -> None:
+    """Byte by byte what the general encoder makes."""
+    answers = SendAnswers("R", trace_on=False, store_host=HOST)
+    sends, expected = [], b""
+    for opaque, offset in ((0, 0), (-1, 2**62), (7, 12)):
+        append = Append("T", 13, b"", b"", 0, 0, 0, 0, BORN_HOST)
+        append.status, append.physical_offset, append.queue_offset = PutStatus.PUT_OK, offset, offset // 3
+        command = RemotingCommand(code=310, opaque=opaque, dialect=ROCKETMQ)
+        sends.append((command, append, b"UNIQ0"))
+        header = SendMessageResponseHeader(answers.message_id(offset), 13, offset // 3, "UNIQ0")
+        expected += answers.stored_general(command, ResponseCode.SUCCESS, None, header)
+    assert answers.stored_all(sends) == (b"", sends)
+    assert answers.stored_binary(sends) == (expected, [])
 
 
 async def test_a_run_ends_where_something_has_to_be_looked_at(tmp_path: Path) -> None:
