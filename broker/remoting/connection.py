@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """The transport has written all it had."""
-        self._output.taken()
+        self._output.go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: fail what waits for its answers, forget what it was to be told."""

@@ -195,6 +195,14 @@ def duplicate_socket(transport: asyncio.Transport) -> socket.socket | None:
     return socket.socket(theirs.family, theirs.type, theirs.proto, fileno=fd)
 
 
+def end_sends(sock: socket.socket) -> None:
+    """Have a thread that sends to it come back."""
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # the peer did it already
+
+
 def _send(out: int, fd: int, at: int, count: int) -> int:
     os.posix_fadvise(fd, at, max(count, READ_AHEAD_BYTES), os.POSIX_FADV_WILLNEED)
     return os.sendfile(out, fd, at, count)

@@ -5,7 +5,7 @@ What leaves how, and why nothing overtakes: the story of `transfer.py`. Here sta
     write, write_regions     gather
     flush                    all at once, if it is bytes, or a head with one region in memory; else into the queue
     _send                    the front of the queue leaves, until the transport, the socket or a thread has to be waited
-                             for; `taken`, `_go_on`, `_sent` and `_read` are what is waited for
+                             for; `go_on`, `_sent` and `_read` are what is waited for
     close, lost, let_go      the three ends: after the last byte, without a peer, without a file
 """
 
@@ -17,7 +17,14 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from broker.remoting.config import RemotingConfig
-from broker.remoting.file_sends import SENDFILE_FROM_BYTES, FileRegion, FileSends, duplicate_socket, takes_files
+from broker.remoting.file_sends import (
+    SENDFILE_FROM_BYTES,
+    FileRegion,
+    FileSends,
+    duplicate_socket,
+    end_sends,
+    takes_files,
+)
 from broker.remoting.pieces import write_all
 from broker.remoting.reader import Nobody, Reader
 
@@ -253,7 +260,7 @@ class Output:
         self._is_full = True
         if self._socket is not None and not self._is_watched:
             self._is_watched = True
-            asyncio.get_running_loop().add_writer(self._socket.fileno(), self._go_on)
+            asyncio.get_running_loop().add_writer(self._socket.fileno(), self.go_on)
 
     def _stop_waiting(self) -> None:
         self._is_full = False
@@ -261,8 +268,8 @@ class Output:
             self._is_watched = False
             asyncio.get_running_loop().remove_writer(self._socket.fileno())
 
-    def _go_on(self) -> None:
-        """The peer has made room. It is watched on if that was not enough."""
+    def go_on(self) -> None:
+        """The peer has made room, or the transport has written all it had. Who was watched is so on if need be."""
         self._is_full = False
         self._send()
         if not self._is_full:
@@ -312,10 +319,6 @@ class Output:
         return False
 
     # --------------------------------------------------------------------------------------------- accounts and the end
-
-    def taken(self) -> None:
-        """The transport has written all it had."""
-        self._send()
 
     def note_progress(self) -> None:
         """Look how much a slow peer has taken meanwhile."""
@@ -377,12 +380,13 @@ class Output:
         for piece in self._queue:
             if not isinstance(piece, bytes):
                 self._release(piece[0])
-        self._queue = deque(kept)
+        self._queue.clear()  # whoever is walking it shall see that
+        self._queue.extend(kept)
         self._queued_bytes = 0
         if not kept:
             self._sent_of_first = 0
         if self._socket is not None and kept:
-            _end(self._socket)
+            end_sends(self._socket)
         elif self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -390,11 +394,3 @@ class Output:
     def _release(self, region: FileRegion) -> None:
         region.release(self)
         self._files.waiting -= 1
-
-
-def _end(sock: socket.socket) -> None:
-    """Have a thread that sends to it come back."""
-    try:
-        sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # the peer did it already

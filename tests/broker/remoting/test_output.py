@@ -303,14 +303,34 @@ async def test_a_file_that_ends_too_early_cuts_the_transfer(line: FileLine) -> N
     assert_over(line)
 
 
-async def test_a_disk_that_fails_cuts_the_transfer(line: FileLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of the file costs the connection, and nobody else."""
+@pytest.mark.parametrize("is_hot", [True, False])
+async def test_a_disk_that_fails_cuts_the_transfer(
+    line: FileLine, monkeypatch: pytest.MonkeyPatch, is_hot: bool
+) -> None:
+    """An error of the file costs the connection, and nobody else; nothing behind it is looked at."""
 
     def fail(*_arguments: int) -> int:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("os.sendfile", fail)
-    line.connection.write_regions([line.file.region(0, MIB, is_hot=False)])
+    line.connection.write_regions([line.file.region(0, MIB, is_hot=is_hot), line.file.region(0, MIB, is_hot=is_hot)])
+    line.connection.write(b"more")
+    line.connection.flush()
+    await until(lambda: not line.selector.connections)
+    assert (figures(line).cut, figures(line).cold_read_calls) == (1, 0)
+    assert_over(line)
+
+
+async def test_an_answer_at_once_may_fail_too(line: FileLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single region behind its head goes another way, and comes to the same end."""
+    assert await way_of(line, 0, LONG, is_hot=True) == ["sent_bytes"]
+
+    def fail(*_arguments: int) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("os.sendfile", fail)
+    line.connection.write(b"head")
+    line.connection.write_regions([line.file.region(0, LONG)])
     line.connection.flush()
     await until(lambda: not line.selector.connections)
     assert figures(line).cut == 1
