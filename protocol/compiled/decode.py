@@ -1,17 +1,19 @@
 """From the bytes of a read to commands, and from these to what is stored, in C.
 
-`Decoder.decode` cuts a read into frames. A JSON frame that is a plain send becomes a `Send` in one pass over its bytes;
+`Decoder.decode` cuts a read into frames. A frame that is a plain send becomes a `Send` in one pass over its bytes;
 every other frame goes to the general decoder. `Sends.make` makes of a Send what is put into the store.
 
-A send is plain, here, if its header is
+A send in JSON is plain, here, if its header is
 
     {"code":310, ... "extFields":{...} ... }      310 or 10 first, no white space, each member once or the last one wins
 
 with nothing but printable ASCII in its texts (escapes in the properties only: one byte long, or \\u00xx below 80),
-numbers as integers or their text, no null, all required fields there, no batch; and if its properties are
-entries of which none has an empty part, or a name that wants a look, and one is a UNIQ_KEY of letters and digits.
+numbers as integers or their text, no null, all required fields there, no batch; and if its properties are entries of
+which none has an empty part, or a name that wants a look, and one is a UNIQ_KEY of letters and digits. In the binary
+dialect, where there are no escapes and all is text, the same fields must be there.
+
 Whatever is not known to be so is not plain. So all that can be read here is read alike by the general decoder, and what
-is wrong is found by it alone. See protocol.send_command and broker.processors.stored_properties, the interpreted twins.
+is wrong is found by it alone. The interpreted twins: protocol.send_command, broker.processors.stored_properties.
 
 Nothing here reads behind the end of its input: each loop is bounded by it, and a frame is looked at when it is whole.
 """
@@ -21,7 +23,7 @@ from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Rel
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.cpython.unicode import PyUnicode_DecodeASCII
 from cython.cimports.libc.string import memchr, memcmp, memcpy
-from cython.cimports.protocol.compiled.header import Found, read_header
+from cython.cimports.protocol.compiled.header import Found, read_binary_header, read_header
 from cython.cimports.protocol.compiled.properties import Text
 from cython.cimports.protocol.compiled.record import Append
 
@@ -37,6 +39,7 @@ TOPIC_BYTES = cython.declare(cython.Py_ssize_t, 256)
 class Send:
     """A plain send. It is used like a RemotingCommand; what only few ask for is read by the general decoder then."""
 
+    dialect = cython.declare(cython.int, visibility="readonly")
     code = cython.declare(cython.int, visibility="readonly")
     flag = cython.declare(cython.int, visibility="readonly")
     opaque = cython.declare(cython.int, visibility="readonly")
@@ -65,17 +68,13 @@ class Send:
     def general(self):
         """The same command as the general decoder has it."""
         if self.command is None:
-            self.command = self.decode((0, self.data[self.header_at : self.header_end], self.body))
+            self.command = self.decode((self.dialect, self.data[self.header_at : self.header_end], self.body))
         return self.command
 
     @property
     def sent(self):
         """Where topic and queue id are found."""
         return self
-
-    @property
-    def dialect(self):
-        return 0
 
     @property
     def is_response(self):
@@ -185,8 +184,8 @@ class Decoder:
             if frame_end > end:
                 break
             command = None
-            if word <= 0xFFFFFF:
-                command = self.plain_send(data, bytes_, start + PREFIX, body_at, frame_end)
+            if word >> 24 <= 1:
+                command = self.plain_send(data, bytes_, start + PREFIX, body_at, frame_end, word >> 24)
             if command is None:
                 command = self.general((word >> 24, data[start + PREFIX : body_at], data[body_at:frame_end]))
             if command is not None:
@@ -202,12 +201,15 @@ class Decoder:
         header_at: cython.Py_ssize_t,
         body_at: cython.Py_ssize_t,
         frame_end: cython.Py_ssize_t,
+        dialect: cython.int,
     ):
         """The Send in a frame; None if it is none."""
         found: Found
-        if not read_header(bytes_ + header_at, bytes_ + body_at, cython.address(found)):
+        read = read_binary_header if dialect else read_header
+        if not read(bytes_ + header_at, bytes_ + body_at, cython.address(found)):
             return None
         send: Send = Send.__new__(Send)
+        send.dialect = dialect
         send.code = found.code
         send.flag = found.flag
         send.opaque = found.opaque

@@ -15,3 +15,4 @@ cdef struct Found:  # what a plain send's header says; texts are places in it
     Properties properties
 
 cdef bint read_header(Text at, Text end, Found* found) noexcept
+cdef bint read_binary_header(Text at, Text end, Found* found) noexcept

@@ -1,4 +1,4 @@
-"""The JSON header of a plain send, read in one pass over its bytes. What plain means: protocol/compiled/decode.py.
+"""The header of a plain send, JSON or binary, read in one pass over its bytes. What is plain: see decode.py.
 
 A reader gets a position and the end, and gives the position behind what it read; NULL: it is not plain. Nothing is read
 at or behind the end.
@@ -6,7 +6,7 @@ at or behind the end.
 
 import cython
 from cython.cimports.libc.string import memcmp
-from cython.cimports.protocol.compiled.properties import read_properties
+from cython.cimports.protocol.compiled.properties import copy_properties, read_properties
 
 REQUIRED = cython.declare(cython.int, 0xFF)  # bits of the letters a to h
 
@@ -230,3 +230,99 @@ def read_int32_text(at: Text, end: Text, number: cython.p_int) -> Text:
         return cython.NULL
     number[0] = cython.cast(cython.int, value)
     return at
+
+
+# --------------------------------------------------------------------------------------------------------------- binary
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def read_binary_header(at: Text, end: Text, found: cython.pointer(Found)) -> cython.bint:
+    """As read_header, of a header in the binary dialect without a remark: numbers are texts there."""
+    fields: cython.int = 0
+    letter: cython.int
+    name_size: cython.longlong
+    size: cython.longlong
+    name: Text
+    if end - at < 21:
+        return False
+    found.code = (at[0] << 8) | at[1]
+    found.version = cython.cast(cython.short, (at[3] << 8) | at[4])
+    found.opaque = big_endian(at + 5)
+    found.flag = big_endian(at + 9)
+    size = big_endian(at + 17)
+    if (found.code != 310 and found.code != 10) or big_endian(at + 13) != 0 or size != end - at - 21:
+        return False
+    at += 21
+    found.reconsume_times = 0
+    while at < end:
+        if end - at < 7:
+            return False
+        name_size = (at[0] << 8) | at[1]
+        name = at + 2
+        if name_size == 0 or end - name < name_size + 5:
+            return False
+        at = name + name_size
+        size = big_endian(at)
+        at += 4
+        if size <= 0 or size > end - at:
+            return False
+        letter = letter_of(name, name_size, found.code)
+        if not is_printable(name, name_size) or not read_binary_field(letter, at, size, found):
+            return False
+        if letter >= 0:
+            fields |= 1 << letter
+        at += size
+    return fields & REQUIRED == REQUIRED and fields & (1 << 8) != 0 and not found.flag & 1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def read_binary_field(
+    letter: cython.int, at: Text, size: cython.Py_ssize_t, found: cython.pointer(Found)
+) -> cython.bint:
+    """One value; whether it is plain."""
+    end: Text = at + size
+    unused: cython.longlong = 0
+    number: cython.int = 0
+    if letter == 8:
+        return copy_properties(at, size, cython.address(found.properties))
+    if letter == 6:
+        return read_number(at, end, cython.address(found.born_timestamp)) == end
+    if letter == 3 or letter == 4 or letter == 5 or letter == 7 or letter == 9 or letter == 11:
+        if read_number(at, end, cython.address(unused)) != end or unused < -2147483648 or unused > 2147483647:
+            return False
+        number = cython.cast(cython.int, unused)
+        if letter == 4:
+            found.queue_id = number
+        elif letter == 5:
+            found.sys_flag = number
+        elif letter == 7:
+            found.message_flag = number
+        elif letter == 9:
+            found.reconsume_times = number
+        return True
+    if letter == 1:
+        found.topic, found.topic_size = at, size
+    if letter == 12 and (size != 5 or memcmp(at, b"false", 5) != 0):
+        return False
+    return is_printable(at, size)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def is_printable(text: Text, size: cython.Py_ssize_t) -> cython.bint:
+    """Whether it is ASCII without control characters."""
+    n: cython.Py_ssize_t
+    for n in range(size):
+        if text[n] < 0x20 or text[n] > 0x7E:
+            return False
+    return True
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def big_endian(at: Text) -> cython.int:
+    return (cython.cast(cython.int, at[0]) << 24) | (at[1] << 16) | (at[2] << 8) | at[3]

@@ -11,3 +11,5 @@ cdef struct Properties:  # of one message, unescaped; what is found in them as p
 
 cdef Text read_properties(Text at, Text end, Properties* found) noexcept
 cdef bint scan_properties(Text text, Py_ssize_t size, Properties* found) noexcept
+
+cdef bint copy_properties(Text at, Py_ssize_t size, Properties* found) noexcept

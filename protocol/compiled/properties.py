@@ -58,6 +58,25 @@ def read_properties(at: Text, end: Text, found: cython.pointer(Properties)) -> T
 
 
 @cython.cfunc
+@cython.exceptval(check=False)
+def copy_properties(at: Text, size: cython.Py_ssize_t, found: cython.pointer(Properties)) -> cython.bint:
+    """The same for a text that needs no unescaping; whether it is plain."""
+    n: cython.Py_ssize_t
+    if size >= SCRATCH_BYTES:
+        return False
+    for n in range(size):
+        if at[n] > 0x7E:
+            return False
+        _scratch[n] = at[n]
+    if size and _scratch[size - 1] != 2:
+        _scratch[size] = 2
+        size += 1
+    found.text = _scratch
+    found.size = size
+    return scan_properties(_scratch, size, found)
+
+
+@cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
 def unicode_escape(at: Text, end: Text) -> cython.int:

@@ -2,17 +2,19 @@
 
 import json
 import random
+import struct
 from typing import Any
 
 import pytest
 
 from protocol import compiled, stream
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.command import ROCKETMQ, RemotingCommand
 from protocol.errors import ProtocolError, RequestError
 from protocol.frame import encode_frame, illegal_frame
 from protocol.headers.send import SendMessageHeader, SendMessageV2Header
 from protocol.send_command import decode_general
+from protocol.serialize import encode_command
 from tests.harness.golden import transcripts
 
 LIMIT = 1 << 24
@@ -92,11 +94,12 @@ class Inputs:
     def frame(self) -> bytes:
         """One frame, mostly of a send that is nearly plain."""
         choice = self.choice
-        header = self.header()
+        dialect = choice.choice((0, 0, 0, 1))
+        header = self.binary_header() if dialect else self.header()
         if choice.random() < 0.2:
             header = self.damaged(header)
         body = choice.randbytes(choice.choice((0, 1, 5, 40, 5000) if choice.random() < 0.05 else (0, 5)))
-        frame = encode_frame(0 if choice.random() < 0.98 else choice.randrange(3), header, body)
+        frame = encode_frame(dialect if choice.random() < 0.98 else choice.randrange(3), header, body)
         return self.damaged(frame) if choice.random() < 0.02 else frame
 
     def header(self) -> bytes:
@@ -119,6 +122,20 @@ class Inputs:
             choice.shuffle(members)
         comma = "," if choice.random() < 0.97 else ", "
         return ("{" + comma.join(members) + "}").encode("utf-8", "replace")
+
+    def binary_header(self) -> bytes:
+        """A header in the binary dialect."""
+        choice = self.choice
+        code = choice.choice((310, 10)) if choice.random() < 0.95 else choice.randrange(-5, 400)
+        named = [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in self.fields(code)]
+        entries = [(name.encode(), value.encode()) for name, value in named]
+        ext = b"".join(struct.pack(f">h{len(name)}si", len(name), name, len(value)) + value for name, value in entries)
+        flag = choice.choice((0, 0, 0, 0, 2, 1))
+        remark = b"" if choice.random() < 0.95 else b"why"
+        fixed = struct.pack(
+            ">hBhii", code, choice.randrange(15), choice.randrange(-1, 500), choice.randrange(-9, 9), flag
+        )
+        return fixed + struct.pack(">i", len(remark)) + remark + struct.pack(">i", len(ext)) + ext
 
     def fields(self, code: Any) -> list[tuple[str, Any]]:
         """Ext fields, by their names on the wire."""
@@ -265,3 +282,6 @@ def test_the_usual_send_is_plain() -> None:
     go = f'{{"code":10,"language":"GO","version":317,"opaque":5,"flag":0,"remark":"","extFields":{long}}}'
     for text in (java, go):
         assert sends_in(encode_frame(0, text.encode(), b"body")) == 1
+    command = RemotingCommand.request(310, body=b"body")
+    command.ext, command.dialect = USUAL, ROCKETMQ
+    assert sends_in(encode_command(command)) == 1
