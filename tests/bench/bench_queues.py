@@ -18,8 +18,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import msgspec
-
 from broker.store.config import StoreConfig
 from broker.store.message_store import MessageStore
 from tests.bench.filled_store import append, now_ms
@@ -50,7 +48,9 @@ def write(directory: Path, topics: int) -> None:
         begin, cpu = time.monotonic(), time.process_time()
         for topic in range(topics):
             for queue_id in range(QUEUES_OF_A_TOPIC):
-                store.put(msgspec.structs.replace(append(queue_id, QUEUES_OF_A_TOPIC, b"x"), topic=f"Topic{topic}"))
+                message = append(queue_id, QUEUES_OF_A_TOPIC, b"x")
+                message.topic = f"Topic{topic}"
+                store.put(message)
             store.commit()
             if topic % 100 == 0:
                 store.step(now_ms())

@@ -14,6 +14,9 @@ its keys when there are 512): there the mean over a round counts, of which the b
     dispatch  units into their queues, without the index
     index     gathering, hashing and putting keys
     sum       put + write + dispatch + index, the whole back half
+
+With `--growth` also how the sum's mean moves over a round, tenth by tenth: `--messages 1000000 --rounds 1
+--segment-mib 64 --growth` takes the log to 20 segments and the index to two million entries.
 """
 
 import argparse
@@ -136,7 +139,10 @@ def one_store(directory: Path, options: argparse.Namespace) -> dict[str, list[fl
     """A round over a fresh store."""
     flush = FlushDiskType.SYNC_FLUSH if options.sync else FlushDiskType.ASYNC_FLUSH
     config = StoreConfig(
-        store_path_root_dir=directory, flush_disk_type=flush, message_index_enable=not options.no_index
+        store_path_root_dir=directory,
+        flush_disk_type=flush,
+        message_index_enable=not options.no_index,
+        mapped_file_size_commit_log=options.segment_mib << 20,
     )
     watch = Watch()
     store = MessageStore(config, lambda: time.time_ns() // 1_000_000, disk=WatchedDisk(watch))
@@ -165,6 +171,10 @@ def measure(options: argparse.Namespace) -> None:
     finally:
         shutil.rmtree(root, ignore_errors=True)
     print(f"{compiled.variant()}; load average {os.getloadavg()[0]:.1f}; ns per message")
+    if options.growth:
+        sums = turns["sum"]
+        tenth = len(sums) // 10
+        print("  tenths  ", *(f"{statistics.fmean(sums[n * tenth : (n + 1) * tenth]):.0f}" for n in range(10)))
     for stage in STAGES:
         print(
             f"  {stage:8} min {min(turns[stage]):6.0f}  median {statistics.median(turns[stage]):6.0f}"
@@ -184,6 +194,8 @@ def main() -> None:
     parser.add_argument("--no-index", action="store_true", help="queues only")
     parser.add_argument("--unknown-keys", action="store_true", help="keys are found in the properties")
     parser.add_argument("--batch-sends", action="store_true", help="a turn is one put_batch")
+    parser.add_argument("--segment-mib", type=int, default=1024, help="size of a log segment")
+    parser.add_argument("--growth", action="store_true", help="the sum over a round, tenth by tenth")
     parser.add_argument("--variant", choices=("both", "compiled", "interpreted"), default="both")
     parser.add_argument("--directory", type=Path, default=None, help="where to make the store (default: TMPDIR)")
     options = parser.parse_args()
