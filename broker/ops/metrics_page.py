@@ -8,12 +8,14 @@ most MOST_AT_ONCE are under way, from the request until the last byte was taken;
 """
 
 import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
 from prometheus_client.exposition import choose_encoder, gzip_accepted
+from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from broker.ops.scrape import Scrape
@@ -21,6 +23,7 @@ from broker.ops.scrape import Scrape
 MOST_AT_ONCE: Final = 16
 GZIP: Final = 16 + zlib.MAX_WBITS
 QUICK: Final = 1
+CHUNK_BYTES: Final = 64 * 1024
 
 
 class MetricsPage:
@@ -41,17 +44,42 @@ class MetricsPage:
             return
         self._under_way += 1
         try:
-            response = await self._answer(Request(scope))
-            await response(scope, receive, send)
+            headers, pieces = await self._answer(Request(scope).headers)
+            await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": raw(headers)})
+            for chunk in chunks(pieces):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
         finally:
             self._under_way -= 1
 
-    async def _answer(self, request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    async def _answer(self, asked: Headers) -> tuple[dict[str, str], list[bytes]]:
+        """Headers and body of the answer."""
+        encode, content_type = choose_encoder(asked.get("accept", ""))
         headers = {"content-type": content_type, "vary": "accept, accept-encoding", "cache-control": "no-store"}
-        if not gzip_accepted(request.headers.get("accept-encoding", "")):
-            return Response(b"".join(await self._scrape.pieces(encode)), headers=headers)
-        compressor = zlib.compressobj(QUICK, wbits=GZIP)
-        pieces = await self._scrape.pieces(encode, compressor.compress)
-        pieces.append(compressor.flush())
-        return Response(b"".join(pieces), headers=headers | {"content-encoding": "gzip"})
+        if gzip_accepted(asked.get("accept-encoding", "")):
+            compressor = zlib.compressobj(QUICK, wbits=GZIP)
+            pieces = await self._scrape.pieces(encode, compressor.compress)
+            pieces.append(compressor.flush())
+            headers["content-encoding"] = "gzip"
+        else:
+            pieces = await self._scrape.pieces(encode)
+        headers["content-length"] = str(sum(map(len, pieces)))
+        return headers, pieces
+
+
+def raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Headers as ASGI has them."""
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
+
+
+def chunks(pieces: Sequence[bytes]) -> Iterator[bytes]:
+    """The pieces in larger ones, each of which is written before the next is made."""
+    gathered: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        gathered.append(piece)
+        size += len(piece)
+        if size >= CHUNK_BYTES:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+    yield b"".join(gathered)
