@@ -118,11 +118,19 @@ class Reader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         if offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-        if matches is None and offset >= queue.sound_from and not self._log.files.gaps:
+        if (
+            matches is None
+            and not self._log.files.gaps
+            and self._is_sound(queue, offset, min(max_count, high - offset))
+        ):
             found = self._all(queue, offset, max_count, max_total_bytes)
             if found is not None:
                 return found
         return self._scan(queue, offset, max_count, matches, max_total_bytes)
+
+    def _is_sound(self, queue: ConsumeQueue, offset: int, count: int) -> bool:
+        """Whether these units need no check: they are new, or were checked before."""
+        return offset >= queue.sound_from or self._checks.knows_units(queue, offset, offset + count)
 
     def _all(self, queue: ConsumeQueue, offset: int, max_count: int, max_total_bytes: int) -> GetResult | None:
         """What most gets come to: the next units, all of them, without a look at each. None if there is anything to

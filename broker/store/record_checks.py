@@ -74,6 +74,11 @@ class RecordChecks:
             return units.covers(first, last + 1)
         return all(units.covers(offset, offset + 1) for _, _, offset in records)
 
+    def knows_units(self, queue: ConsumeQueue, begin: int, end: int) -> bool:
+        """Whether the units [begin, end) of a queue, and their records, were checked before."""
+        units = self._units.get(queue)
+        return units is not None and units.covers(begin, end)
+
     def _remember(self, queue: ConsumeQueue, records: Sequence[ChosenUnit]) -> None:
         """These units, in order, are right."""
         units = self._units.get(queue)

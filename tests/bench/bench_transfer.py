@@ -47,6 +47,7 @@ RUNS: Final = (1_200, 4_096, 8_192, 12_288, 16_384, 40_960, 65_536, 131_072, 262
 HEAD: Final = b"h" * 270
 CODE: Final = 1001
 NEXT: Final = re.compile(rb'"nextBeginOffset":"(\d+)"')
+OPAQUE: Final = re.compile(rb'"opaque":(\d+)')
 
 
 def main() -> None:
@@ -210,9 +211,9 @@ def read_all(broker: BrokerProcess, options: argparse.Namespace) -> Iterator[int
             filled += sock.recv_into(buffer[filled:])
             at = 0
             while filled - at >= 4 and filled - at >= (size := 4 + int.from_bytes(buffer[at : at + 4], "big")):
-                queue_id = in_flight.pop(0)
-                found = NEXT.search(buffer[at : at + 400])
-                after = int(found[1]) if found else 0
+                head = bytes(buffer[at : at + 400])
+                queue_id, after = int(OPAQUE.findall(head)[0]), int(NEXT.findall(head)[0])
+                in_flight.remove(queue_id)
                 yield after - offsets[queue_id]
                 if after > offsets[queue_id]:
                     todo.append(queue_id)
