@@ -163,7 +163,7 @@ class SendProcessor:
         """Have messages of special kinds counted as such, behind the count of all; runs have none."""
         for _, _, last, _, batch in waiting:
             for append in batch or (last,):
-                kind = special_kind(append.properties)
+                kind = special_kind(append.properties) if append.keys is None else None  # else it is a plain one
                 if kind is not None and append.status in STORED:
                     self._store.note_special(append.topic, kind, append.size)
 
@@ -182,7 +182,7 @@ class SendProcessor:
         """The answer to a send that is stored, in any dialect."""
         code, remark = RESULTS[appends[-1].status]
         header = SendMessageResponseHeader(
-            msg_id=",".join(self._answers.message_id(append.physical_offset) for append in appends),
+            msg_id=self._answers.message_ids(appends),
             queue_id=appends[0].queue_id,
             queue_offset=appends[0].queue_offset,
             transaction_id=unique_key or None,

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from broker.processors.send_messages import PlainSend
-from broker.store.append import PutStatus
+from broker.store.append import Append, PutStatus
 from protocol import compiled
 from protocol.codes import VERSION, Flag, LanguageCode, ResponseCode
 from protocol.command import JSON, LANGUAGE, ROCKETMQ, RemotingCommand
@@ -43,9 +43,10 @@ class SendAnswers:
     def __repr__(self) -> str:
         return f"<SendAnswers {self.ext}>"
 
-    def message_id(self, physical_offset: int) -> str:
-        """The offset id of a record of this broker."""
-        return encode_offset_id(self._store_host, physical_offset)
+    def message_ids(self, appends: Sequence[Append]) -> str:
+        """The offset ids of records of this broker, joined by commas."""
+        host = self._store_host
+        return ",".join([encode_offset_id(host, append.physical_offset) for append in appends])
 
     def stored(
         self, request: RemotingCommand, physical_offset: int, queue_id: int, queue_offset: int, unique_key: str

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from broker.processors.stored_properties import PropertyCompletion
+from broker.processors.stored_properties import PropertyCompletion, Shared
 from broker.remoting.connection import Connection
 from broker.store.append import Append, PutStatus
 from protocol import compiled
@@ -21,7 +21,6 @@ from protocol.headers.send import SendMessageHeader
 from protocol.message import (
     ENTRY_END,
     MAX_TOPIC_LENGTH,
-    NAME_END,
     BatchRecord,
     PropertyName,
     batch_records,
@@ -54,6 +53,7 @@ class SendMessages:
             self._plain if leaf is None else leaf.Sends(PutStatus.PENDING, completion.cluster_entry, self._plain).make
         )
         self._complete_record = completion.complete_record
+        self._shared = completion.shared
         batch_leaf = compiled.load("batch")
         self._plain_batch = (
             self._plain_appends
@@ -119,14 +119,14 @@ class SendMessages:
         """The appends of a batch, and the batch's own unique key if it has one. RequestError if it is none."""
         self._check_batch(command, header)
         batch_level = decode_properties(header.properties)
-        shared = tuple(f"{ENTRY_END}{name}{NAME_END}".encode() for name in batch_level)
+        shared = self._shared(batch_level)
         queue_id = header.queue_id if header.queue_id >= 0 else any_queue(topic)
         sys_flag = header.sys_flag
         if topic.topic_filter_type is _MULTI_TAG:
             sys_flag |= SysFlag.MULTI_TAGS
         born = header.born_timestamp, connection.peer_host, header.reconsume_times or 0
         appends = None
-        if PropertyName.CLUSTER not in batch_level:  # which would be replaced, not added
+        if shared is not None:
             appends = self._plain_batch(command.body, shared, topic.topic_name, queue_id, sys_flag, *born)
         if appends is None:
             appends = [
@@ -156,15 +156,24 @@ class SendMessages:
         )
 
     def _plain_appends(
-        self, body: Buffer, shared: tuple[bytes, ...], topic: str, queue_id: int, sys_flag: int, *born: Any
+        self, body: Buffer, shared: Shared, topic: str, queue_id: int, sys_flag: int, *born: Any
     ) -> list[Append] | None:
-        """The appends of a batch, every message of which has plain properties, those with the names `shared` (each as
-        02 name 01) among them; None if it is another."""
+        """The appends of a batch, every message of which has plain properties and lacks none of those of the batch that
+        cannot just be added; None if it is another."""
         plain = self._plain_properties
         appends = []
         for flag, content, own in batch_records(body):
-            found = plain(str(own, "utf-8", "replace"))
-            if found is None or not all(name in found[0] or found[0].startswith(name[1:]) for name in shared):
+            text = str(own, "utf-8", "replace")
+            own_bytes = b"\x02" + own
+            if text and text[-1] != ENTRY_END:
+                text += ENTRY_END
+            for mark, entry in shared:
+                if mark not in own_bytes:
+                    if not entry:
+                        return None
+                    text += entry.decode()
+            found = plain(text)
+            if found is None:
                 return None
             append = Append(topic, queue_id, content, found[0], found[1], flag, sys_flag, *born)
             append.keys = found[2]

@@ -46,6 +46,11 @@ FIFO: Final = "fifo"  # message_type of docs/metrics.md
 _SHARDED: Final = f"{PropertyName.SHARDING_KEY}{NAME_END}".encode()
 _SHARDED_BEHIND: Final = ENTRY_END.encode() + _SHARDED
 
+_NOT_JUST_ADDED: Final = {PropertyName.KEYS, PropertyName.TAGS, PropertyName.UNIQ_KEY}  # a message is found by them
+
+Shared: TypeAlias = tuple[tuple[bytes, bytes], ...]
+"""A batch's own properties: `(02 name 01, what is added to a message that lacks it)`; b"" if that is not all."""
+
 PlainProperties: TypeAlias = tuple[bytes, int, list[bytes]]
 """What is stored, the tags code, and what the message is found by: its unique key first."""
 
@@ -90,6 +95,19 @@ class PropertyCompletion:
             else:
                 names.append(keys.encode("utf-8", "replace"))
         return (sent + self._cluster_entry).encode("utf-8", "replace"), tags_code(tags), names
+
+    def shared(self, batch_level: dict[str, str]) -> Shared | None:
+        """What a batch's own properties add to those of its messages; None where a closer look is due."""
+        text = encode_properties(batch_level)
+        if _PLAIN(text) is None:
+            return None
+        return tuple(
+            (
+                f"{ENTRY_END}{name}{NAME_END}".encode(),
+                b"" if name in _NOT_JUST_ADDED else encode_properties({name: value}).encode("utf-8", "replace"),
+            )
+            for name, value in batch_level.items()
+        )
 
     def complete(self, sent: str) -> StoredProperties:
         """What is stored for a message with these properties; RequestError for kinds that are not served."""

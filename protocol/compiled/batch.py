@@ -1,7 +1,7 @@
 """From the body of a batch to what is stored of its messages, in C.
 
-A batch is plain, here, if every message in it has closed properties of printable ASCII that are those of a plain send
-(protocol.compiled.properties) and has the batch's own properties among them. Any other is taken apart by
+A batch is plain, here, if every message in it has properties of printable ASCII that are those of a plain send
+(protocol.compiled.properties); those of the batch that it lacks are added. Any other is taken apart by
 protocol.message.decode_batch and broker.processors.stored_properties, which see to the rest and say what is wrong.
 
 Nothing is read behind the end of the body: every length is checked before it is gone by.
@@ -41,7 +41,8 @@ class Batches:
         born_host: bytes,
         reconsume_times: cython.int,
     ):
-        """The appends of a batch whose own properties have the names `shared`, each as 02 name 01; None: not plain."""
+        """The appends of a batch with the properties `shared`, each as `(02 name 01, what a message gains that lacks
+        it)`, where b"" says that such a message is not plain. None: the batch is not plain."""
         found: list = []
         view: Py_buffer
         append: Append
@@ -89,24 +90,31 @@ class Batches:
     def complete(self, append: Append, text: Text, size: cython.Py_ssize_t, shared: tuple):
         """Give it what is stored as its properties, and what they say; whether they are plain."""
         found: Properties
-        more: cython.Py_ssize_t = len(self.cluster_entry)
         stored: bytes
-        chars: cython.p_char = cython.cast(cython.p_char, text)
-        if size < 3 or size > 32000 or text[size - 1] != 2 or not is_printable(text, size):
+        added: bytes = b""
+        is_open: cython.bint
+        chars: cython.p_char
+        if size < 3 or size > 32000 or not is_printable(text, size):
             return False
-        if not scan_properties(text, size, cython.address(found)):
+        is_open = text[size - 1] != 2
+        stored = PyBytes_FromStringAndSize(cython.NULL, size + is_open)
+        chars = PyBytes_AS_STRING(stored)
+        memcpy(chars, cython.cast(cython.p_char, text), size)
+        if is_open:
+            chars[size] = 2
+        if not scan_properties(cython.cast(Text, chars), size + is_open, cython.address(found)):
             return False
-        stored = PyBytes_FromStringAndSize(cython.NULL, size + more)
-        memcpy(PyBytes_AS_STRING(stored), chars, size)
-        memcpy(PyBytes_AS_STRING(stored) + size, PyBytes_AS_STRING(self.cluster_entry), more)
-        for name in shared:
-            if name not in stored and not stored.startswith(name[1:]):
-                return False
-        append.properties = stored
-        append.tags_code = found.tags_code
+        for mark, entry in shared:
+            if mark not in stored and not stored.startswith(mark[1:]):
+                if not entry:
+                    return False
+                added += entry
         keys: list = [PyBytes_FromStringAndSize(chars + found.key_at, found.key_size)]
         if found.keys_size:
             add_keys(keys, chars + found.keys_at, found.keys_size)
+        stored += added + self.cluster_entry if added else self.cluster_entry
+        append.properties = stored
+        append.tags_code = found.tags_code
         append.keys = keys
         return True
 

@@ -5,7 +5,7 @@ class Batches:
     def appends(
         self,
         body: Any,
-        shared: tuple[bytes, ...],
+        shared: tuple[tuple[bytes, bytes], ...],
         topic: str,
         queue_id: int,
         sys_flag: int,

@@ -207,7 +207,7 @@ async def test_no_room_for_another_segment(start: Open, disk: TestDisk) -> None:
 
 async def test_a_full_disk(start: Open, disk: TestDisk) -> None:
     """Above the warning ratio: 14 with what was measured, below it all is well again."""
-    async with start(cleanResourceInterval=50) as broker:
+    async with start(cleanResourceInterval=50, queueUnitsInMemory=0) as broker:
         assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
         disk.used = lambda path: 97 if path.endswith("consumequeue") else 91
         await until(lambda: not broker.broker.store.is_writable)
@@ -224,7 +224,7 @@ async def test_a_full_disk(start: Open, disk: TestDisk) -> None:
 
 async def test_no_descriptor_for_a_queue(start: Open, disk: TestDisk) -> None:
     """Its units wait, new messages are refused, and when there is a descriptor again nothing is missing."""
-    async with start() as broker:
+    async with start(queueUnitsInMemory=0) as broker:
         assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
         broker.broker.store._queue_files.close()  # as if others had pushed it out of the cache
         refuse(disk, errno.EMFILE, "open", path="/consumequeue/")

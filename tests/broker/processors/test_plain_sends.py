@@ -135,7 +135,7 @@ def test_binary_answers_of_a_run_are_those_one_by_one() -> None:
         append.status, append.physical_offset, append.queue_offset = PutStatus.PUT_OK, offset, offset // 3
         command = RemotingCommand(code=310, opaque=opaque, dialect=ROCKETMQ)
         sends.append((command, append, b"UNIQ0"))
-        header = SendMessageResponseHeader(answers.message_id(offset), 13, offset // 3, "UNIQ0")
+        header = SendMessageResponseHeader(answers.message_ids([append]), 13, offset // 3, "UNIQ0")
         expected += answers.stored_general(command, ResponseCode.SUCCESS, None, header)
     assert answers.stored_all(sends) == (b"", sends)
     assert answers.stored_binary(sends) == (expected, [])

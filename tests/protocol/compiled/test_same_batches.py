@@ -37,7 +37,7 @@ def some_batch(chance: random.Random) -> bytes:
         properties = "".join(entries).encode()
         body = chance.randbytes(chance.choice((0, 10, 5000)))
         flag = chance.randint(-(1 << 31), (1 << 31) - 1)
-        records.append(BatchRecord(flag, body, properties[: -1 if chance.random() < 0.02 else None]))
+        records.append(BatchRecord(flag, body, properties[: -1 if chance.random() < 0.3 else None]))
     batch = bytearray(encode_batch(records))
     if chance.random() < 0.2:
         at = chance.randrange(len(batch))
@@ -57,7 +57,8 @@ def test_batches() -> None:
     for _ in range(BATCHES):
         batch = some_batch(chance)
         batch_level = decode_properties(chance.choice(BATCH_LEVEL))
-        shared = tuple(f"\x02{name}\x01".encode() for name in batch_level)
+        shared = completion.shared(batch_level)
+        assert shared is not None
         values = ("T", 3, 1, 1_700_000_000_000, bytes(8), 2)
         found = fast.appends(memoryview(batch), shared, *values)
         for appends in (found, general._plain_appends(batch, shared, *values) if found is not None else None):
