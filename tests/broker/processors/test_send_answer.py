@@ -9,7 +9,7 @@ from protocol.codes import ResponseCode
 from protocol.command import JSON, ROCKETMQ, RemotingCommand
 from protocol.frame import FrameDecoder
 from protocol.headers.send import SendMessageResponseHeader
-from protocol.message_id import encode_host
+from protocol.message_id import encode_host, encode_offset_id
 from protocol.serialize import decode_command
 
 HOST = encode_host("10.0.0.1", 10911)
@@ -22,7 +22,7 @@ def test_both_ways_give_the_same_answer(region: str, offset: int) -> None:
     answers = SendAnswers(region, trace_on=True, store_host=HOST)
     request = RemotingCommand(code=310, opaque=-5)
     plain = answers.stored(request, offset, 3, 77, "UNIQ0")
-    header = SendMessageResponseHeader(answers.message_id(offset), 3, 77, "UNIQ0")
+    header = SendMessageResponseHeader(encode_offset_id(HOST, offset), 3, 77, "UNIQ0")
     general = answers.stored_general(request, ResponseCode.SUCCESS, None, header)
     assert plain is not None
     (one,), (other,) = FrameDecoder().feed(memoryview(plain)), FrameDecoder().feed(memoryview(general))
