@@ -74,7 +74,7 @@ class Flusher:
         self._submitted = self.done = Target(durable, 0, ())
         self.failure: OSError | None = None
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable: `done` or `failure` changed
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | (os.EFD_NONBLOCK if pace else 0))
         self._stopping = False
         self._is_urgent = False
         self._syncs = 0
@@ -134,7 +134,6 @@ class Flusher:
     def _run(self) -> None:
         waiter = select.poll()
         waiter.register(self._wake_fd, select.POLLIN)
-        timeout = self._pace.interval_ms if self._pace else None
         synced_at = time.monotonic_ns()
         while self.failure is None:
             stopping = self._stopping
@@ -148,8 +147,11 @@ class Flusher:
                     continue
             if stopping:
                 return
-            waiter.poll(timeout)
-            _drain(self._wake_fd)
+            if self._pace is None:
+                os.eventfd_read(self._wake_fd)  # one call, and one wait for the interpreter, fewer
+            else:
+                waiter.poll(self._pace.interval_ms)
+                _drain(self._wake_fd)
 
     def _is_due(self, target: Target, age_ms: int) -> bool:
         pace = self._pace
