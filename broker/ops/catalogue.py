@@ -44,6 +44,9 @@ class Scope(Enum):
     EXPORTER_RUNTIME = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version")
     BARE = ()
 
+    def __init__(self, *labels: str) -> None:
+        self.labels = labels  # an empty tuple is no value to every Python: 3.11.2 makes an object of it
+
 
 NATIVE: Final = frozenset((Scope.NODE, Scope.STORE, Scope.REMOTING))
 """Scopes whose series also carry the labels of `metricsLabel`."""
@@ -63,7 +66,7 @@ class Row(NamedTuple):
     @property
     def all_labels(self) -> tuple[str, ...]:
         """Names of its labels, without those that an operator adds."""
-        return (*self.scope.value, *self.labels)
+        return (*self.scope.labels, *self.labels)
 
 
 def rows(switch: Switch, scope: Scope, *table: tuple[str, Kind, str, str]) -> tuple[Row, ...]:

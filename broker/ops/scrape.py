@@ -91,7 +91,7 @@ class Scrape:
         self._hidden = hidden
         self._fetch = fetch
         self._constants = {
-            row.name: {name: constants[name] for name in row.scope.value} | dict(extra if row.scope in NATIVE else {})
+            row.name: {name: constants[name] for name in row.scope.labels} | dict(extra if row.scope in NATIVE else {})
             for row in CATALOGUE.values()
         }
         self._folded: dict[str, int] = {}

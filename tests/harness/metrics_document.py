@@ -76,7 +76,7 @@ def scopes() -> Iterator[str]:
     """A row for each scope."""
     for scope in Scope:
         more = ", metricsLabel" if scope in NATIVE else ""
-        yield f"| {scope.name.lower()} | {', '.join(f'`{name}`' for name in scope.value)}{more} |"
+        yield f"| {scope.name.lower()} | {', '.join(f'`{name}`' for name in scope.labels)}{more} |"
 
 
 def sections() -> Iterator[str]:

@@ -328,7 +328,7 @@ async def test_groups_of_metrics_may_be_turned_off_and_labels_added(start: Start
         ((labels, _),) = page.samples("rocketmq_storage_size_bytes")
         assert (labels["zone"], labels["rack"]) == ("a", "7")
         ((labels, _),) = page.samples("rocketmq_producer_offset", topic="T")
-        assert set(labels) == {*Scope.EXPORTER.value, "topic"}
+        assert set(labels) == {*Scope.EXPORTER.labels, "topic"}
 
 
 async def test_topics_beyond_the_limit_are_told_as_one(start: Start) -> None:

@@ -15,7 +15,7 @@ from broker.ops.scrape import OVERFLOW, PIECE_SAMPLES, Scrape
 from broker.ops.steps import Collector, Step, Value, patiently
 from broker.store.cold_reads import ColdRead, Range
 
-CONSTANTS = {name: "x" for row in CATALOGUE.values() for name in row.scope.value}
+CONSTANTS = {name: "x" for row in CATALOGUE.values() for name in row.scope.labels}
 COLD = ColdRead(Range("/queue", 0, 20))
 SUMMED, PEAK, HISTOGRAM = (
     "rocketmq_producer_offset",
