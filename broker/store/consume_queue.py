@@ -98,6 +98,8 @@ class ConsumeQueue(QueueTail):
         units = bytes(self.pending)
         last = self.pending_next
         first = last - len(units) // UNIT_SIZE
+        if first * UNIT_SIZE < self.first_start:
+            self._begin_anew()
         if first < self.written:
             self._reconcile(first, units)
             self.sound_from = min(self.sound_from, first)
@@ -111,6 +113,15 @@ class ConsumeQueue(QueueTail):
             physical_offset, size, _ = UNIT.unpack_from(units, len(units) - UNIT_SIZE)
             self.physical_end = physical_offset + size
         self.pending.clear()
+
+    def _begin_anew(self) -> None:
+        """Units come for before the first segment (only in recovery): what is there is from before the deletion of the
+        topic, brought back by a cut."""
+        log.warning("queue has files of its topic's former life topic=%s queue_id=%d", self.topic, self.queue_id)
+        next_offset = self.next_offset
+        self.cut(0)
+        self.min_offset = 0
+        self.next_offset = next_offset
 
     def _write(self, offset: int, units: bytes | memoryview) -> None:
         at = offset * UNIT_SIZE

@@ -204,9 +204,13 @@ class MappedFileQueue:
 
     def sync_from(self, offset: int) -> None:
         """What stands at byte `offset` and behind it is on disk, whoever wrote it, and so are the files' names."""
+        for segment in self.from_offset(offset) if self.segments else ():
+            segment.sync()
+        self.sync_names()
+
+    def sync_names(self) -> None:
+        """The files' names are on disk, whoever made them."""
         if self.segments:
-            for segment in self.from_offset(offset):
-                segment.sync()
             self._disk.sync_directory(self._directory)
             self._disk.sync_directory(os.path.dirname(self._directory))
 

@@ -108,7 +108,9 @@ class Recovery:
             end, start = self._scan_back_from(start, dispatch_from) if segments else (0, 0)
             removed = self._truncate_queues(end) if clean else self._cut_queues(end)
             cleared = self._log.files.truncate(end, _LOOK_BEHIND_CLEAN_END if clean else None)
-            if not clean:
+            if clean:
+                self._log.files.sync_names()  # a start that was killed may have made the segment that is next
+            else:
                 self._log.files.sync_from(start)
         except OSError as problem:
             raise StoreError(f"recovery cannot write: {problem}") from problem

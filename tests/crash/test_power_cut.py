@@ -35,6 +35,8 @@ FOUND = {
     194: "an index file went before its log segment's unlink was safe, and the segment came back",
     68625: "units of zeros counted as those of records that the log has given up",
     78709: "a torn unit that points before its forerunner's record counted as one that the log has given up",
+    210995: "a file of a deleted queue came back, and the units of the queue made again went before its first segment",
+    221849: "a segment made by a start that was killed was written to, and its name never synced",
     79101: "a half message's torn head called it its queue's first, and the first message lost its unit",
     465: "a segment went before its queue's units were synced: the queue was numbered anew",
 }
