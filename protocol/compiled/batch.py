@@ -10,8 +10,8 @@ Nothing is read behind the end of the body: every length is checked before it is
 import cython
 from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cython.cimports.libc.string import memchr, memcpy
-from cython.cimports.protocol.compiled.properties import Properties, Text, scan_properties
+from cython.cimports.libc.string import memcpy
+from cython.cimports.protocol.compiled.properties import Properties, Text, add_keys, scan_properties
 from cython.cimports.protocol.compiled.record import Append
 
 HEAD = cython.declare(cython.Py_ssize_t, 20)
@@ -117,20 +117,6 @@ class Batches:
         append.tags_code = found.tags_code
         append.keys = keys
         return True
-
-
-@cython.cfunc
-def add_keys(keys: list, text: cython.p_char, size: cython.Py_ssize_t):
-    """The pieces of KEYS between spaces."""
-    end: cython.p_char = text + size
-    mark: cython.p_char
-    while text < end:
-        mark = cython.cast(cython.p_char, memchr(text, 32, end - text))
-        if mark == cython.NULL:
-            mark = end
-        if mark > text:
-            keys.append(PyBytes_FromStringAndSize(text, mark - text))
-        text = mark + 1
 
 
 @cython.cfunc

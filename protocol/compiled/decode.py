@@ -22,9 +22,9 @@ import cython
 from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.cpython.unicode import PyUnicode_DecodeASCII
-from cython.cimports.libc.string import memchr, memcmp, memcpy
+from cython.cimports.libc.string import memcmp, memcpy
 from cython.cimports.protocol.compiled.header import Found, read_binary_header, read_header
-from cython.cimports.protocol.compiled.properties import Text
+from cython.cimports.protocol.compiled.properties import Text, add_keys
 from cython.cimports.protocol.compiled.record import Append
 
 PREFIX = cython.declare(cython.Py_ssize_t, 8)
@@ -304,17 +304,3 @@ class Sends:
         append.physical_offset = append.queue_offset = -1
         append.keys = keys
         return command, append, unique_key
-
-
-@cython.cfunc
-def add_keys(keys: list, text: cython.p_char, size: cython.Py_ssize_t):
-    """The pieces of KEYS between spaces."""
-    end: cython.p_char = text + size
-    mark: cython.p_char
-    while text < end:
-        mark = cython.cast(cython.p_char, memchr(text, 32, end - text))
-        if mark == cython.NULL:
-            mark = end
-        if mark > text:
-            keys.append(PyBytes_FromStringAndSize(text, mark - text))
-        text = mark + 1

@@ -13,3 +13,5 @@ cdef Text read_properties(Text at, Text end, Properties* found) noexcept
 cdef bint scan_properties(Text text, Py_ssize_t size, Properties* found) noexcept
 
 cdef bint copy_properties(Text at, Py_ssize_t size, Properties* found) noexcept
+
+cdef add_keys(list keys, char* text, Py_ssize_t size)

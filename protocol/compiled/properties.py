@@ -9,6 +9,7 @@ See broker.processors.stored_properties, the interpreted twin.
 """
 
 import cython
+from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.libc.string import memchr, memcmp
 
 SCRATCH_BYTES = cython.declare(cython.Py_ssize_t, 32768)
@@ -178,6 +179,20 @@ def note_entry(
     if first == 95:
         return not (size >= 13 and memcmp(name, b"__SHARDINGKEY", 13) == 0)
     return not (first == 87 and size >= 4 and memcmp(name, b"WAIT", 4) == 0)
+
+
+@cython.cfunc
+def add_keys(keys: list, text: cython.p_char, size: cython.Py_ssize_t):
+    """The pieces of KEYS between spaces."""
+    end: cython.p_char = text + size
+    mark: cython.p_char
+    while text < end:
+        mark = cython.cast(cython.p_char, memchr(text, 32, end - text))
+        if mark == cython.NULL:
+            mark = end
+        if mark > text:
+            keys.append(PyBytes_FromStringAndSize(text, mark - text))
+        text = mark + 1
 
 
 @cython.cfunc

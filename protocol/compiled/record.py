@@ -311,14 +311,6 @@ def add_unit(units: bytearray, append: Append):
     put64(to + 12, cython.cast(uint64_t, append.tags_code))
 
 
-def set_statuses(appends: list, status):
-    """Each append has that status."""
-    append: Append
-    for item in appends:
-        append = item
-        append.status = status
-
-
 @cython.cclass
 class IndexEntries:
     """The twin of broker.store.index_entries.PlainIndexEntries, without `first`: `columns` gives the same as bytes.
