@@ -5,8 +5,9 @@
     python -m tests.bench.table --row sync-16 --row sync-64      # the rows of some loads
     python -m tests.bench.table --write docs/performance.md      # and put the table there
 
-All brokers of a flush mode run at once, idle but for the one that is measured; they take turns within each round. The
-Java ones are warmed for ten seconds before. Each row tells whether its budget holds. A load that cannot be measured
+All brokers of a flush mode are there at once and take turns within each round; those whose turn it is not are stopped.
+The Java ones are warmed for ten seconds before, and the page cache is filled (`peers/memory.py`). Each row tells
+whether its budget holds. A load that cannot be measured
 (a broker that fails) is told, and the others go on. Needs java and mvn for the official brokers, and 30 GB of disk.
 """
 
@@ -18,8 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,7 @@ from clients.mqbench.clusters import make_topics
 from clients.mqbench.runs import produce
 from clients.mqbench.workloads import Workload
 from tests.bench.peers.loads import LOADS, Bench, Length, Load, Measure
+from tests.bench.peers.memory import used_memory
 from tests.bench.peers.rows import ROWS, Row, Samples
 from tests.bench.peers.started import COMPILED, INTERPRETED, NEWER, OFFICIAL, OURS, Started, available, started
 
@@ -95,6 +97,8 @@ def measure_all(
         loads = {name: LOADS[name] for name in names if LOADS[name].flush == flush}
         try:
             with ExitStack() as stack:
+                told("filling the page cache")
+                stack.enter_context(used_memory(home))
                 brokers = [broker for kind in kinds if (broker := warmed(stack, kind, home, flush)) is not None]
                 for name, load in loads.items():
                     told(f"{flush} {name}")
@@ -144,12 +148,23 @@ def measure_load(
         order = list(benches)
         for kind in order if number % 2 == 0 else reversed(order):
             try:
-                step(kind)
+                with alone(kind, benches):
+                    step(kind)
             except FAILURES as error:
                 told(f"  {kind} not measured: {type(error).__name__}: {error}")
                 del benches[kind]
                 samples[kind].clear()
     return samples
+
+
+@contextmanager
+def alone(kind: str, benches: Mapping[str, Bench]) -> Iterator[None]:
+    """Stop the other brokers for a while."""
+    with ExitStack() as stack:
+        for other, bench in benches.items():
+            if other != kind:
+                stack.enter_context(bench.broker.at_rest())
+        yield
 
 
 def told(line: str) -> None:
