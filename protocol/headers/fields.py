@@ -12,7 +12,8 @@ import msgspec
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-BoolText = str | bool
+BoolText = str | bool | int
+"""As it came. The integer is there to stay one: msgspec would make a boolean of it otherwise."""
 
 
 class Header(msgspec.Struct, gc=False, rename="camel"):
@@ -28,7 +29,7 @@ class Header(msgspec.Struct, gc=False, rename="camel"):
 
 
 def is_true(value: BoolText | None) -> bool:
-    """Whether a boolean ext field is true."""
+    """Whether a boolean ext field is true: the word in any case, or JSON's own. No number is."""
     return value is True or (value != "false" and isinstance(value, str) and value.lower() == "true")
 
 

@@ -11,6 +11,7 @@ from protocol.headers.fields import Header, is_true
 from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
 from protocol.serialize import decode_command, encode_command
+from protocol.stream import CommandDecoder, interpreted_pass
 from tests.harness.golden import GoldenFrame, transcripts
 
 TYPED: dict[int, type[Header]] = {
@@ -180,6 +181,20 @@ def test_true_in_any_case_is_true(value: str | bool) -> None:
 def test_everything_else_is_false(value: str | bool | None) -> None:
     """A one from the C++ client is false."""
     assert not is_true(value)
+
+
+@pytest.mark.parametrize("bare", [b"1", b"0", b"-7", b"1.5", b"1e3"])
+def test_a_bare_number_is_no_true(bare: bytes) -> None:
+    """Whatever decodes a send takes numbers in boolean fields for their text, which is false; a bare true is true."""
+    ext = b'"a":"g","b":"T","c":"d","d":4,"e":0,"f":0,"g":1,"h":0,"i":"UNIQ_KEY\\u0001A\\u0002","m":'
+    for value, expected in ((bare, False), (b"true", True)):
+        header = b'{"code":310,"extFields":{' + ext + value + b"}}"
+        frame = memoryview(encode_frame(JSON, header, b""))
+        found: list[RemotingCommand | None] = [json_command(header), *CommandDecoder().feed_commands(frame)]
+        interpreted: list[RemotingCommand] = []
+        interpreted_pass(frame, 0, 1 << 20, interpreted)
+        sends = [command.header(SendMessageV2Header) for command in found + interpreted if command is not None]
+        assert [is_true(send.batch) for send in sends] == [expected] * 3
 
 
 @pytest.mark.parametrize("missing", list(PULL))
