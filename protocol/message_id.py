@@ -13,6 +13,7 @@ rounds apart, so ids repeat only if one generator makes more than 65,536 of them
 Source: docs/formats.md, "Message ids".
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
@@ -50,6 +51,12 @@ def ip_bytes(ip: str) -> bytes:
 def encode_offset_id(host: bytes, physical_offset: int) -> str:
     """32 hex digits for an IPv4 store host, 56 for an IPv6 one."""
     return f"{_hex(host)}{physical_offset & 0xFFFF_FFFF_FFFF_FFFF:016X}"
+
+
+def encode_offset_ids(host: bytes, physical_offsets: Sequence[int]) -> str:
+    """The same of several records of one host, joined by commas."""
+    ids = b"".join([host + offset.to_bytes(8, "big") for offset in physical_offsets])
+    return ids.hex(",", len(host) + 8).upper()
 
 
 def decode_offset_id(offset_id: str) -> tuple[str, int, int]:

@@ -16,7 +16,7 @@ from protocol.codes import VERSION, Flag, LanguageCode, ResponseCode
 from protocol.command import JSON, LANGUAGE, ROCKETMQ, RemotingCommand
 from protocol.frame import encode_prefix
 from protocol.headers.send import SendMessageResponseHeader
-from protocol.message_id import encode_offset_id
+from protocol.message_id import encode_offset_ids
 from protocol.serialize import BINARY_FIXED, binary_entry, encode_command
 
 _PREFIXES: Final = tuple(encode_prefix(JSON, length, 0) for length in range(1024))
@@ -45,8 +45,7 @@ class SendAnswers:
 
     def message_ids(self, appends: Sequence[Append]) -> str:
         """The offset ids of records of this broker, joined by commas."""
-        host = self._store_host
-        return ",".join([encode_offset_id(host, append.physical_offset) for append in appends])
+        return encode_offset_ids(self._store_host, [append.physical_offset for append in appends])
 
     def stored(
         self, request: RemotingCommand, physical_offset: int, queue_id: int, queue_offset: int, unique_key: str

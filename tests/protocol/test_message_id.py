@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.message_id import UniqueIds, decode_host, decode_offset_id, encode_host, encode_offset_id
+from protocol.message_id import (
+    UniqueIds,
+    decode_host,
+    decode_offset_id,
+    encode_host,
+    encode_offset_id,
+    encode_offset_ids,
+)
 
 NOW_MS = 1_700_000_000_000  # 2023-11-14, 1_203_200_000 ms after the start of that month
 PORTS = st.integers(-(2**31), 2**31 - 1)
@@ -58,6 +65,13 @@ def test_offset_id_of_an_ipv6_host() -> None:
 def test_offset_ids_round_trip(address: object, port: int, offset: int) -> None:
     """Any host and offset come back from their id."""
     assert decode_offset_id(encode_offset_id(encode_host(str(address), port), offset)) == (str(address), port, offset)
+
+
+@given(st.ip_addresses(), PORTS, st.lists(st.integers(0, 2**63 - 1)))
+def test_offset_ids_of_one_host_together(address: object, port: int, offsets: list[int]) -> None:
+    """Several at once are what they are one by one."""
+    host = encode_host(str(address), port)
+    assert encode_offset_ids(host, offsets) == ",".join(encode_offset_id(host, offset) for offset in offsets)
 
 
 @given(st.text() | st.text("0123456789ABCDEFG ", min_size=32, max_size=32))
