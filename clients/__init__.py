@@ -12,9 +12,10 @@ from clients.errors import (
     RequestTimeout,
 )
 from clients.group_member import ConsumeFrom
-from clients.producer import Producer, SendResult, SendStatus
+from clients.producer import Producer
 from clients.pull_consumer import PullConsumer
 from clients.push_consumer import PushConsumer
+from clients.sends import SendResult, SendStatus
 from clients.settings import ClientSettings, ConsumerSettings, ProducerSettings, TlsSettings
 from protocol.bodies.message_queue import MessageQueue
 from protocol.message import Message, MessageExt

@@ -1,17 +1,18 @@
 """One connection to one address: many requests in flight, answers in any order.
 
-    invoke / submit -> _outgoing -> one write per loop turn         (or at once when FLUSH_BYTES have gathered)
+    invoke / ask -> _outgoing    -> one write per loop turn         (or at once when FLUSH_BYTES have gathered)
     data_received   -> FrameDecoder -> every frame of the read -> future of its opaque, or handler of its code
 
-A request is a future in `_pending` under its opaque, together with the time at which it is given up. No timer exists
-per request: one periodic check looks over the table while there is anything in it, so a deadline is kept within
-CHECK_INTERVAL_S. A future that its owner cancelled stays in the table until answer or deadline, and then goes unheard.
+A request is in `_pending` under its opaque, as who waits for its answer, mostly a future, together with the time at
+which it is given up. No timer exists per request: one periodic check looks over the table while there is anything in
+it, so a deadline is kept within CHECK_INTERVAL_S. A future that its owner cancelled stays in the table until answer or
+deadline, and then goes unheard.
 
 The read buffer is a `bytes` object of its own for each read, and the decoder's joined frames are too, so decoded bodies
 (views) live as long as somebody holds them.
 
 Back-pressure: when the transport has more than its high-water mark to write, or `max_in_flight` requests wait for their
-answers, `ready()` waits; `submit` itself never does.
+answers, `ready()` waits; `ask` itself never does.
 
 Either side may ask. A request of the peer goes to the handler of its code; without one it is answered 3, unless it is
 oneway. When the connection ends, whatever is pending fails with ConnectionLost, and nothing more can be submitted.
@@ -20,11 +21,11 @@ oneway. When the connection ends, whatever is pending fails with ConnectionLost,
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Final, Protocol, cast
 
 import msgspec
 
-from clients.errors import ConnectionLost, RequestTimeout, name_of
+from clients.errors import ClientError, ConnectionLost, RequestTimeout, name_of
 from protocol.codes import Flag, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError
@@ -39,6 +40,19 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[["Connection", RemotingCommand], RemotingCommand | None]
 """Serves a request of the peer, at once; None: no answer."""
+
+
+class Reply(Protocol):
+    """Who waits for an answer, and hears one of the two: a future, or something like it."""
+
+    def done(self) -> bool:
+        """Whether it wants to hear neither any more."""
+
+    def set_result(self, answer: RemotingCommand, /) -> None:
+        """This is the answer, whatever its code."""
+
+    def set_exception(self, error: ClientError, /) -> None:
+        """There is none: a bare RequestTimeout, or ConnectionLost."""
 
 
 class ConnectionStatistics(msgspec.Struct, frozen=True):
@@ -73,7 +87,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._decoder = FrameDecoder()
-        self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], float]] = {}
+        self._pending: dict[int, tuple[Reply, float]] = {}
         self._opaque = 0
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
@@ -119,8 +133,11 @@ class Connection(asyncio.Protocol):
         if self.busy:
             await self.ready()
         opaque = self.next_opaque()
+        loop = self._loop
+        future: asyncio.Future[RemotingCommand] = loop.create_future()
+        self.ask(opaque, frame(opaque), loop.time() + timeout_s, future)
         try:
-            return await self.submit(opaque, frame(opaque), timeout_s)
+            return await future
         except RequestTimeout as error:
             what = name_of(RequestCode, code)
             raise RequestTimeout(
@@ -141,23 +158,19 @@ class Connection(asyncio.Protocol):
         self._opaque = opaque = (self._opaque + 1) & 0x7FFF_FFFF
         return opaque
 
-    def submit(self, opaque: int, frame: bytes, timeout_s: float) -> asyncio.Future[RemotingCommand]:
-        """Send an encoded request at the end of this turn; the future is its answer.
-
-        The future fails with a bare RequestTimeout, or with ConnectionLost. Does not wait: see `ready`.
+    def ask(self, opaque: int, frame: bytes, deadline_s: float, reply: Reply) -> None:
+        """Send an encoded request at the end of this turn; `reply` hears what comes of it until `deadline_s` (the
+        loop's time). Does not wait: see `ready`. ConnectionLost if the connection has ended already.
         """
         self.write(frame)
-        loop = self._loop
-        future: asyncio.Future[RemotingCommand] = loop.create_future()
-        self._pending[opaque] = (future, loop.time() + timeout_s)
+        self._pending[opaque] = (reply, deadline_s)
         self._requests += 1
         if self._check is None:
-            self._check = loop.call_later(CHECK_INTERVAL_S, self._check_deadlines)
-        return future
+            self._check = self._loop.call_later(CHECK_INTERVAL_S, self._check_deadlines)
 
     @property
     def busy(self) -> bool:
-        """Whether a sender should wait for `ready` before it submits more."""
+        """Whether a sender should wait for `ready` before it asks more."""
         return not self._writable or len(self._pending) >= self._max_in_flight
 
     async def ready(self) -> None:
@@ -183,14 +196,12 @@ class Connection(asyncio.Protocol):
 
     def expire(self, now_s: float) -> None:
         """Give up the requests whose time (the loop's) has come."""
-        late = [
-            opaque for opaque, (future, deadline_s) in self._pending.items() if deadline_s <= now_s or future.done()
-        ]
+        late = [opaque for opaque, (reply, deadline_s) in self._pending.items() if deadline_s <= now_s or reply.done()]
         for opaque in late:
-            future, _ = self._pending.pop(opaque)
-            if not future.done():
+            reply, _ = self._pending.pop(opaque)
+            if not reply.done():
                 self._timeouts += 1
-                future.set_exception(RequestTimeout(f"no answer from {self.peer}", broker=self.peer))
+                reply.set_exception(RequestTimeout(f"no answer from {self.peer}", broker=self.peer))
         if late:
             self._wake()
 
@@ -305,14 +316,14 @@ class Connection(asyncio.Protocol):
         if self._check is not None:
             self._check.cancel()
             self._check = None
-        waiting: list[asyncio.Future[Any]] = [future for future, _ in self._pending.values()]
+        waiting: list[Reply | asyncio.Future[None]] = [reply for reply, _ in self._pending.values()]
         waiting += self._waiters
         self._pending.clear()
         self._waiters.clear()
         self._outgoing.clear()
-        for future in waiting:
-            if not future.done():
-                future.set_exception(self._end())
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_exception(self._end())
         self._on_closed(self)
 
     def _end(self) -> ConnectionLost:

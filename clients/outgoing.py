@@ -7,7 +7,7 @@ test holds it to the typed header. Source: docs/formats.md, "Send".
 
 import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,7 +19,9 @@ from protocol.errors import RequestError
 from protocol.frame import encode_frame
 from protocol.headers.send import SendMessageV2Header
 from protocol.message import (
+    ENTRY_END,
     MAX_PROPERTIES_BYTES,
+    NAME_END,
     BatchRecord,
     Message,
     PropertyName,
@@ -30,6 +32,7 @@ from protocol.message import (
 from protocol.message_id import UniqueIds
 from protocol.serialize import encode_header
 
+_SURELY_FIT: Final = MAX_PROPERTIES_BYTES // 4  # characters of KEYS and TAGS, with UNIQ_KEY and whatever they are
 _encode_text = msgspec.json.Encoder().encode
 
 
@@ -50,14 +53,18 @@ def prepare(message: Message, ids: UniqueIds, now_ms: int, settings: ProducerSet
     """One message, ready to be sent. InvalidMessage."""
     body = message.body
     _check_size(len(body), message.topic, settings)
-    properties = message.all_properties()
-    msg_id = properties.setdefault(PropertyName.UNIQ_KEY, ids.next(now_ms))
+    if message.properties:
+        properties = message.all_properties()
+        msg_id = properties.setdefault(PropertyName.UNIQ_KEY, ids.next(now_ms))
+        text = _property_text(properties, message.topic)
+    else:
+        msg_id = ids.next(now_ms)
+        text = _named_text(message, msg_id)
     sys_flag = 0
     if len(body) >= settings.compress_above_bytes:
         compressed = zlib.compress(body, settings.compression_level)
         if len(compressed) < len(body):
             body, sys_flag = compressed, SysFlag.COMPRESSED
-    text = _property_text(properties, message.topic)
     return Outgoing(message.topic, body, text, msg_id, now_ms, sys_flag, message.flag)
 
 
@@ -94,6 +101,18 @@ def _check_size(size: int, topic: str, settings: ProducerSettings) -> None:
             "broker's maxMessageSize allows more, raise max_message_bytes.",
             topic=topic,
         )
+
+
+def _named_text(message: Message, msg_id: str) -> str:
+    """`_property_text` of a message without properties of its own."""
+    keys, tags = message.keys, message.tags
+    if not isinstance(keys, str):
+        keys = " ".join(keys)
+    if ENTRY_END in keys or ENTRY_END in tags or len(keys) + len(tags) > _SURELY_FIT:
+        return _property_text(message.all_properties() | {PropertyName.UNIQ_KEY: msg_id}, message.topic)
+    keys_entry = f"KEYS{NAME_END}{keys}{ENTRY_END}" if keys else ""
+    tags_entry = f"TAGS{NAME_END}{tags}{ENTRY_END}" if tags else ""
+    return f"{keys_entry}{tags_entry}UNIQ_KEY{NAME_END}{msg_id}{ENTRY_END}"
 
 
 def _property_text(properties: dict[str, str], topic: str) -> str:

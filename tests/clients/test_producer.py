@@ -18,8 +18,8 @@ from clients import (
     RequestTimeout,
     SendStatus,
 )
-from clients.producer import RETRY_CODES
 from clients.queue_choice import queue_of_key
+from clients.sends import RETRY_CODES
 from protocol.bodies.heartbeat import HeartbeatData
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
