@@ -4,18 +4,45 @@ A batch is plain, here, if every message in it has properties of printable ASCII
 (protocol.compiled.properties); those of the batch that it lacks are added. Any other is taken apart by
 protocol.message.decode_batch and broker.processors.stored_properties, which see to the rest and say what is wrong.
 
-Nothing is read behind the end of the body: every length is checked before it is gone by.
+Bodies are not copied: each is lent, by a `Part`, from where the batch stands. Nothing is read behind the end of the
+batch: every length is checked before it is gone by.
 """
 
 import cython
-from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cython.cimports.cpython.buffer import (
+    Py_buffer,
+    PyBUF_SIMPLE,
+    PyBuffer_FillInfo,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cython.cimports.libc.string import memcpy
+from cython.cimports.libc.string import memchr, memcmp, memcpy
 from cython.cimports.protocol.compiled.properties import Properties, Text, add_keys, scan_properties
 from cython.cimports.protocol.compiled.record import Append
 
 HEAD = cython.declare(cython.Py_ssize_t, 20)
-COPIED_BYTES = cython.declare(cython.Py_ssize_t, 4096)  # a body up to that is copied: cheaper than a view of it
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(512)
+@cython.cclass
+class Part:
+    """Some bytes of a buffer that `owner` keeps where it is; a view of them at half the price."""
+
+    owner = cython.declare(object)
+    start = cython.declare(Text)
+    size = cython.declare(cython.Py_ssize_t)
+
+    def __len__(self):
+        return self.size
+
+    def __getbuffer__(self, view: cython.pointer(Py_buffer), flags: cython.int):
+        PyBuffer_FillInfo(view, self, cython.cast(cython.p_void, self.start), self.size, True, flags)
+
+    def __repr__(self):
+        return f"<Part of {self.size} bytes>"
 
 
 @cython.final
@@ -45,74 +72,68 @@ class Batches:
         it)`, where b"" says that such a message is not plain. None: the batch is not plain."""
         found: list = []
         view: Py_buffer
+        owner = memoryview(body)
+        PyObject_GetBuffer(owner, cython.address(view), PyBUF_SIMPLE)
+        start: Text = cython.cast(Text, view.buf)
+        end: cython.Py_ssize_t = view.len
+        PyBuffer_Release(cython.address(view))  # `owner` keeps the bytes where they are
         append: Append
         at: cython.Py_ssize_t = 0
         body_size: cython.longlong
         size: cython.Py_ssize_t
-        start: Text
-        PyObject_GetBuffer(body, cython.address(view), PyBUF_SIMPLE)
-        try:
-            start = cython.cast(Text, view.buf)
-            while at < view.len:
-                if view.len - at < HEAD + 2:
-                    return None
-                body_size = get32(start + at + 16)
-                if body_size > view.len - at - HEAD - 2:
-                    return None
-                append = Append.__new__(Append)
-                append.flag = cython.cast(cython.int, get32(start + at + 12))
-                at += HEAD
-                if body_size <= COPIED_BYTES:
-                    append.body = PyBytes_FromStringAndSize(cython.cast(cython.p_char, start) + at, body_size)
-                else:
-                    append.body = memoryview(body)[at : at + body_size]
-                at += body_size
-                size = (start[at] << 8) | start[at + 1]
-                at += 2
-                if size > view.len - at or not self.complete(append, start + at, size, shared):
-                    return None
-                at += size
-                append.topic = topic
-                append.queue_id = queue_id
-                append.sys_flag = sys_flag
-                append.born_timestamp = born_timestamp
-                append.born_host = born_host
-                append.reconsume_times = reconsume_times
-                append.wait_flush = True
-                append.status = self.pending
-                append.physical_offset = append.queue_offset = -1
-                found.append(append)
-        finally:
-            PyBuffer_Release(cython.address(view))
+        while at < end:
+            if end - at < HEAD + 2:
+                return None
+            body_size = get32(start + at + 16)
+            if body_size > end - at - HEAD - 2:
+                return None
+            append = Append.__new__(Append)
+            append.flag = cython.cast(cython.int, get32(start + at + 12))
+            at += HEAD
+            append.body = part_of(owner, start + at, body_size)
+            at += body_size
+            size = (start[at] << 8) | start[at + 1]
+            at += 2
+            if size > end - at or not self.complete(append, start + at, size, shared):
+                return None
+            at += size
+            append.topic = topic
+            append.queue_id = queue_id
+            append.sys_flag = sys_flag
+            append.born_timestamp = born_timestamp
+            append.born_host = born_host
+            append.reconsume_times = reconsume_times
+            append.wait_flush = True
+            append.status = self.pending
+            append.physical_offset = append.queue_offset = -1
+            found.append(append)
         return found
 
     @cython.cfunc
     def complete(self, append: Append, text: Text, size: cython.Py_ssize_t, shared: tuple):
         """Give it what is stored as its properties, and what they say; whether they are plain."""
         found: Properties
-        stored: bytes
-        added: bytes = b""
+        added: bytes = self.cluster_entry
         is_open: cython.bint
-        chars: cython.p_char
         if size < 3 or size > 32000 or not is_printable(text, size):
             return False
+        for mark, entry in reversed(shared):
+            if not is_named(text, size, mark):
+                if not entry:
+                    return False
+                added = entry + added
         is_open = text[size - 1] != 2
-        stored = PyBytes_FromStringAndSize(cython.NULL, size + is_open)
-        chars = PyBytes_AS_STRING(stored)
+        stored: bytes = PyBytes_FromStringAndSize(cython.NULL, size + is_open + len(added))
+        chars: cython.p_char = PyBytes_AS_STRING(stored)
         memcpy(chars, cython.cast(cython.p_char, text), size)
         if is_open:
             chars[size] = 2
+        memcpy(chars + size + is_open, PyBytes_AS_STRING(added), len(added))
         if not scan_properties(cython.cast(Text, chars), size + is_open, cython.address(found)):
             return False
-        for mark, entry in shared:
-            if mark not in stored and not stored.startswith(mark[1:]):
-                if not entry:
-                    return False
-                added += entry
         keys: list = [PyBytes_FromStringAndSize(chars + found.key_at, found.key_size)]
         if found.keys_size:
             add_keys(keys, chars + found.keys_at, found.keys_size)
-        stored += added + self.cluster_entry if added else self.cluster_entry
         append.properties = stored
         append.tags_code = found.tags_code
         append.keys = keys
@@ -120,14 +141,42 @@ class Batches:
 
 
 @cython.cfunc
+def part_of(owner, start: Text, size: cython.Py_ssize_t) -> Part:
+    part: Part = Part.__new__(Part)
+    part.owner = owner
+    part.start = start
+    part.size = size
+    return part
+
+
+@cython.cfunc
+@cython.exceptval(check=True)
+def is_named(text: Text, size: cython.Py_ssize_t, mark: bytes) -> cython.bint:
+    """Whether one of the entries has the name of a mark, 02 name 01."""
+    name: cython.p_char = PyBytes_AS_STRING(mark) + 1
+    name_size: cython.Py_ssize_t = len(mark) - 1
+    end: Text = text + size
+    while end - text >= name_size:
+        if memcmp(text, name, name_size) == 0:
+            return True
+        text = cython.cast(Text, memchr(text, 2, end - text))
+        if text == cython.NULL:
+            return False
+        text += 1
+    return False
+
+
+@cython.cfunc
 @cython.exceptval(check=False)
 def is_printable(text: Text, size: cython.Py_ssize_t) -> cython.bint:
     """Whether there is nothing but printable ASCII between the separators 01 and 02."""
     at: cython.Py_ssize_t
-    for at in range(size):
-        if (text[at] < 0x20 and text[at] != 1 and text[at] != 2) or text[at] > 0x7E:
-            return False
-    return True
+    byte: cython.uchar
+    others: cython.uchar = 0
+    for at in range(size):  # without a way out, so that the compiler takes many at a time
+        byte = text[at]
+        others |= (byte > 0x7E) | ((byte < 0x20) & (byte != 1) & (byte != 2))
+    return others == 0
 
 
 @cython.cfunc
