@@ -1,0 +1,92 @@
+"""Messages that the broker itself puts: their ends, and how few writes they take."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from broker.delivery.internal_puts import InternalPuts
+from broker.store.append import PutStatus
+from tests.harness.stores import TestDisk, message, opened
+from tests.harness.waiting import until
+
+LOG = "/commitlog/"
+
+
+def log_writes(disk: TestDisk) -> int:
+    return sum(LOG in path for path, _, _ in disk.writes)
+
+
+async def test_a_put_is_stored_when_it_comes_back(tmp_path: Path) -> None:
+    """One message, and its place."""
+    with opened(tmp_path) as it:
+        puts = InternalPuts(it.store)
+        append = message(b"one")
+        assert await puts.put(append) is PutStatus.PUT_OK
+        assert (append.queue_offset, it.bodies()) == (0, [b"one"])
+        assert repr(puts) == "<InternalPuts puts=1 refused=0>"
+
+
+async def test_what_many_put_in_one_turn_is_one_write(tmp_path: Path) -> None:
+    """Twenty tasks, one write; each is told its own end."""
+    with opened(tmp_path) as it:
+        puts = InternalPuts(it.store)
+        before = log_writes(it.disk)
+        appends = [message(b"%d" % n) for n in range(20)]
+        statuses = await asyncio.gather(*map(puts.put, appends))
+        assert set(statuses) == {PutStatus.PUT_OK}
+        assert log_writes(it.disk) == before + 1
+        assert it.bodies() == [b"%d" % n for n in range(20)]
+
+
+async def test_each_of_several_has_its_own_end(tmp_path: Path) -> None:
+    """What the store refuses, and what was refused before, does not keep the others from being stored."""
+    with opened(tmp_path) as it:
+        puts = InternalPuts(it.store)
+        refused = message(b"no", status=PutStatus.PROPERTIES_SIZE_EXCEEDED)
+        appends = [message(b"a"), message(b"x", "L" * 300), refused, message(b"b")]
+        assert await puts.put_each(appends) == [
+            PutStatus.PUT_OK,
+            PutStatus.MESSAGE_ILLEGAL,
+            PutStatus.PROPERTIES_SIZE_EXCEEDED,
+            PutStatus.PUT_OK,
+        ]
+        assert it.bodies() == [b"a", b"b"]
+        assert (puts.statistics().puts, puts.statistics().refused) == (4, 2)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_under_sync_flush_a_put_waits_for_the_flush(tmp_path: Path, *, waits: bool) -> None:
+    """Unless it does not want to."""
+    with opened(tmp_path, sync=True, loop=asyncio.get_running_loop()) as it:
+        puts = InternalPuts(it.store)
+        it.disk.syncs.clear()
+        task = asyncio.create_task(puts.put(message(b"one", wait_flush=waits)))
+        await until(lambda: it.store.flush_lag > 0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert task.done() is not waits
+        it.disk.syncs.set()
+        assert await task is PutStatus.PUT_OK
+
+
+async def test_a_cancelled_put_disturbs_no_other(tmp_path: Path) -> None:
+    """The turn is everybody's."""
+    with opened(tmp_path) as it:
+        puts = InternalPuts(it.store)
+        first = asyncio.create_task(puts.put(message(b"one")))
+        second = asyncio.create_task(puts.put(message(b"two")))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await second is PutStatus.PUT_OK
+        assert it.bodies() == [b"one", b"two"]
+
+
+async def test_a_reader_in_between_has_them_written(tmp_path: Path) -> None:
+    """A lookup in the same turn finds what was put, and the put ends as it should."""
+    with opened(tmp_path) as it:
+        puts = InternalPuts(it.store)
+        task = asyncio.create_task(puts.put(message(b"one")))
+        await asyncio.sleep(0)
+        assert it.bodies() == [b"one"]
+        assert await task is PutStatus.PUT_OK
