@@ -19,6 +19,7 @@ from broker.processors.send_messages import PlainSend, SendMessages, Waiting
 from broker.remoting.admission import Pool
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import RunProcessor
+from broker.store.append import PutStatus
 from broker.store.message_store import MessageStore
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -62,20 +63,11 @@ class PlainSends:
 
     def serve(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
         """Put the plain sends that stand at `at` and behind it; returns how many."""
-        queues, plain, put = self._queues, self._messages.plain, self._store.put
-        sends: list[PlainSend] = []
-        host = connection.peer_host
+        sends = self._messages.plain(commands, at, self._queues, connection.peer_host)
         try:
-            for command in commands[at:] if at else commands:
-                sent = command.sent
-                if sent is None or not 0 <= sent.queue_id < queues.get(sent.topic, 0):
-                    break
-                send = plain(command, sent, host)
-                if send is None:
-                    break
-                put(send[1])
-                sends.append(send)
+            self._store.put_run([append for _, append, _ in sends])
         except Exception:
+            sends = [send for send in sends if send[1].physical_offset >= 0 or send[1].status is not PutStatus.PENDING]
             # The SendProcessor will meet the same with that command, and answer it.
             log.exception("a plain send failed peer=%s code=%d", connection.peer, commands[at + len(sends)].code)
         if sends:
@@ -114,7 +106,8 @@ class PlainSends:
                 self._times.note(sends[0][0].code, ResponseCode.SUCCESS, arrived_s, len(sends) - len(others))
             if others:
                 self._answer_others(
-                    [(connection, c, append, key.decode(), None) for c, append, key in others], arrived_s
+                    [(connection, c, append, key.decode(), append.queue_id, None) for c, append, key in others],
+                    arrived_s,
                 )
 
 

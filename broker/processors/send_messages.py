@@ -5,9 +5,10 @@ properties. Sources: docs/formats.md, "Send", "Batch body".
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from broker.delivery.diversion import Divert
 from broker.processors.stored_properties import PropertyCompletion, Shared
 from broker.remoting.connection import Connection
 from broker.store.append import Append, PutStatus
@@ -19,7 +20,6 @@ from protocol.command import RemotingCommand
 from protocol.errors import RequestError
 from protocol.headers.send import SendMessageHeader
 from protocol.message import (
-    ENTRY_END,
     MAX_TOPIC_LENGTH,
     BatchRecord,
     PropertyName,
@@ -30,8 +30,9 @@ from protocol.message import (
 )
 from protocol.record import Buffer
 
-Waiting: TypeAlias = tuple[Connection, RemotingCommand, Append, str, list[Append] | None]
-"""A send between its put and its answer: who asked, what, where the last of it went, its unique key, a batch's all."""
+Waiting: TypeAlias = tuple[Connection, RemotingCommand, Append, str, int, list[Append] | None]
+"""A send between its put and its answer: who asked, what, where the last of it went, its unique key, the queue that the
+answer names, a batch's all."""
 
 PlainSend: TypeAlias = tuple[RemotingCommand, Append, bytes]
 """A JSON request, what was made of it, and its unique key, of letters and digits."""
@@ -40,17 +41,26 @@ _MULTI_TAG: Final = TopicFilterType.MULTI_TAG
 
 
 class SendMessages:
-    """Makes appends. `max_message_size` in bytes bounds a body, and a whole batch."""
+    """Makes appends. `max_message_size` in bytes bounds a body, and a whole batch; `now_ms` gives Unix time."""
 
-    def __init__(self, completion: PropertyCompletion, max_message_size: int) -> None:
+    def __init__(
+        self,
+        completion: PropertyCompletion,
+        max_message_size: int,
+        divert: Divert,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._divert = divert
+        self._now_ms = now_ms
         self._complete = completion.complete
         self._plain_properties = completion.plain
+        self._plain_record = completion.plain_record
         leaf = compiled.load("decode")
-        self.plain: Callable[[RemotingCommand, Any, bytes], PlainSend | None]
-        """`(command, its header, born host)`: the append of a send into the topic and queue that it names; None if it
-        is not plain."""
+        self.plain: Callable[[Sequence[RemotingCommand], int, Mapping[str, int], bytes], list[PlainSend]]
+        """`(commands, at, queues, born host)`: the appends of the plain sends that stand at `at` and behind it, into
+        the topics and queues that they name. `queues`: how many a topic has."""
         self.plain = (
-            self._plain if leaf is None else leaf.Sends(PutStatus.PENDING, completion.cluster_entry, self._plain).make
+            self._plain if leaf is None else leaf.Sends(PutStatus.PENDING, completion.cluster_entry, self._plain).plain
         )
         self._complete_record = completion.complete_record
         self._shared = completion.shared
@@ -60,6 +70,10 @@ class SendMessages:
             if batch_leaf is None
             else batch_leaf.Batches(PutStatus.PENDING, completion.cluster_entry).appends
         )
+        self.limit(max_message_size)
+
+    def limit(self, max_message_size: int) -> None:
+        """Bound bodies by so many bytes from now on."""
         self._max_message_size = max_message_size
         self.illegal = (
             "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
@@ -69,30 +83,46 @@ class SendMessages:
     def __repr__(self) -> str:
         return f"<SendMessages up to {self._max_message_size} bytes>"
 
-    def _plain(self, command: RemotingCommand, sent: SendMessageHeader, born_host: bytes) -> PlainSend | None:
-        properties = self._plain_properties(sent.properties)
-        if properties is None or (sent.batch != "false" and sent.batch is not None):
-            return None
-        encoded, code, keys = properties
-        append = Append(
-            sent.topic,
-            sent.queue_id,
-            command.body,
-            encoded,
-            code,
-            sent.flag,
-            sent.sys_flag,
-            sent.born_timestamp,
-            born_host,
-            sent.reconsume_times or 0,
-        )
-        append.keys = keys
-        return command, append, keys[0]
+    def _plain(
+        self, commands: Sequence[RemotingCommand], at: int, queues: Mapping[str, int], born_host: bytes
+    ) -> list[PlainSend]:
+        plain_properties = self._plain_properties
+        sends: list[PlainSend] = []
+        topic, queue_count = "", 0
+        for command in commands[at:] if at else commands:
+            sent = command.sent
+            if sent is None:
+                break
+            if sent.topic != topic:
+                topic = sent.topic
+                queue_count = queues.get(topic, 0)
+            queue_id = sent.queue_id
+            if not 0 <= queue_id < queue_count or (sent.batch != "false" and sent.batch is not None):
+                break
+            properties = plain_properties(sent.properties)
+            if properties is None:
+                break
+            encoded, code, keys = properties
+            append = Append(
+                topic,
+                queue_id,
+                command.body,
+                encoded,
+                code,
+                sent.flag,
+                sent.sys_flag,
+                sent.born_timestamp,
+                born_host,
+                sent.reconsume_times or 0,
+            )
+            append.keys = keys
+            sends.append((command, append, keys[0]))
+        return sends
 
     def single(
         self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
-    ) -> tuple[Append, str]:
-        """The append of a message, and its unique key."""
+    ) -> tuple[Append, str, int]:
+        """The append of a message, its unique key, and the queue that it is for. It has its status if it is refused."""
         properties = self._complete(header.properties)
         sys_flag = header.sys_flag
         if topic.topic_filter_type is _MULTI_TAG:
@@ -111,7 +141,12 @@ class SendMessages:
             0,
             properties.wait_flush,
         )
-        return append, properties.unique_key
+        queue_id = append.queue_id
+        if properties.diverted is not None:
+            refusal = self._divert(append, properties.diverted, self._now_ms())
+            if refusal is not None:
+                append.status = refusal
+        return append, properties.unique_key, queue_id
 
     def batch(
         self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
@@ -139,6 +174,8 @@ class SendMessages:
         self, record: BatchRecord, batch_level: dict[str, str], topic: str, queue_id: int, sys_flag: int, *born: Any
     ) -> Append:
         properties = self._complete_record(record, batch_level)
+        if properties.diverted is not None:
+            raise RequestError(ResponseCode.MESSAGE_ILLEGAL, self.illegal)
         born_timestamp, born_host, reconsume_times = born
         return Append(
             topic,
@@ -160,23 +197,15 @@ class SendMessages:
     ) -> list[Append] | None:
         """The appends of a batch, every message of which has plain properties and lacks none of those of the batch that
         cannot just be added; None if it is another."""
-        plain = self._plain_properties
+        plain = self._plain_record
         appends = []
         for flag, content, own in batch_records(body):
-            text = str(own, "utf-8", "replace")
-            own_bytes = b"\x02" + own
-            if text and text[-1] != ENTRY_END:
-                text += ENTRY_END
-            for mark, entry in shared:
-                if mark not in own_bytes:
-                    if not entry:
-                        return None
-                    text += entry.decode()
-            found = plain(text)
+            found = plain(own, shared)
             if found is None:
                 return None
-            append = Append(topic, queue_id, content, found[0], found[1], flag, sys_flag, *born)
-            append.keys = found[2]
+            encoded, code, keys = found
+            append = Append(topic, queue_id, content, encoded, code, flag, sys_flag, *born)
+            append.keys = keys
             appends.append(append)
         return appends
 

@@ -1,9 +1,9 @@
 """The log: every message of every queue, one record after the other, in the order of arrival.
 
-A turn's appends gather in one batch (broker.store.record_batch): `put` decides offsets and makes the record; `commit`
-writes all of them with one pwrite. Nothing is acknowledged, dispatched or readable before that write succeeded. If it
-fails or falls short, the batch is taken back whole: what reached the file is cleared, queue offsets return, every
-append is told.
+A turn's appends gather in one batch (broker.store.record_batch): `put` and `put_run` decide offsets and make the
+records; `commit` writes all of them with one pwrite. Nothing is acknowledged, dispatched or readable before that write
+succeeded. If it fails or falls short, the batch is taken back whole: what reached the file is cleared, queue offsets
+return, every append is told.
 
 A record never spans segments. One of L bytes fits into R remaining only if L + 8 <= R; else a blank of 8 bytes
 closes the segment and the record opens the next one. A batch of `put_all` is contiguous: it rolls as a whole.
@@ -74,6 +74,8 @@ class CommitLog:
         self._records = self._new_records()
         self.put: Callable[[Append], None] = self._records.put
         """Add one message to the batch, or refuse it at once: then its status says why and nothing has changed."""
+        self.put_run: Callable[[Sequence[Append]], None] = self._records.put_run
+        """The same with many, each for itself."""
         self.written = 0
         self.last_store_timestamp = 0
         self.last_record = 0  # where the last record begins
@@ -122,9 +124,7 @@ class CommitLog:
         """Add a batch that stays in one piece: all of it, or none."""
         refusal = self._refuse_any(appends)
         if refusal is None:
-            put = self._records.put
-            for append in appends:
-                put(append, True)
+            self._records.put_run(appends, True)
         else:
             for append in appends:
                 append.status = refusal

@@ -110,6 +110,8 @@ class MessageStore:
         self.put: Callable[[Append], None] = self._log.put
         """Add a message to this turn's batch; refused ones have their status at once. (The log's own method: the
         hottest call of all goes through no frame of ours.)"""
+        self.put_run: Callable[[Sequence[Append]], None] = self._log.put_run
+        """The same with many messages, each of them for itself."""
         self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival)
         self._reader = StoreReader(config, self._log)
         self._helper = helper_thread()
@@ -118,8 +120,8 @@ class MessageStore:
         self._key_query = KeyQuery(self._index, self._reader, config.max_msgs_num_batch)
         self._deleted = DeletedTopics(root, disk, self._helper)
         self._removal = Removal(config, self._helper)
-        queue_cleaner = QueueCleaner(config, self._queues, self._queue_files, self._helper, self._reader)
-        followers: list[Follower] = [queue_cleaner, self._deleted]
+        self._queue_cleaner = QueueCleaner(config, self._queues, self._queue_files, self._helper, self._reader)
+        followers: list[Follower] = [self._queue_cleaner, self._deleted]
         if self._index is not None:
             followers.append(self._index)
         self._cleaner = Cleaner(config, segments, self._log.flags, self._removal, followers)
@@ -160,6 +162,12 @@ class MessageStore:
         except BaseException:
             self._close_files()
             raise
+
+    def configure(self, config: StoreConfig) -> None:
+        """Go by other settings from now on: those in `LIVE`; the others have to be what they were."""
+        for part in (self._cleaner, self._removal, self._queue_cleaner):
+            part.configure(config)
+        self._key_query.limit(config.max_msgs_num_batch)
 
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Accept messages. With a loop the flusher's answers arrive by themselves, else at each `step`."""

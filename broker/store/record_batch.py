@@ -1,16 +1,16 @@
 """The open batch: messages become records, one behind the other, until the log writes them all at once.
 
-`put` is the hottest call of the store, so it only does what is always the same: it takes the next offset of the
-message's queue and packs the record. Everything else is `unusual` and goes to the log's own method of that name, which
-sees to it and comes back with `is_checked`: the first message of a turn or of a queue, a long one, one that does not
-fit into the segment, any while the store refuses messages.
+Putting a run of messages is the hottest loop of the store, so it only does what is always the same: it takes the next
+offset of the message's queue and packs the record. Everything else is `unusual` and goes to the log's own method of
+that name, which sees to it and comes back with `is_checked`: the first message of a turn or of a queue, a long one, one
+that does not fit into the segment, any while the store refuses messages.
 
 Prepared and rollback records (transactions) get queue offset 0 and no unit.
 
 The compiled twin of this class is in protocol/compiled/record.py. Source: docs/formats.md, "CommitLog record".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from isal.isal_zlib import crc32
@@ -25,6 +25,9 @@ _CLIENT_FLAGS: Final = ~int(HOST_FLAGS)
 _TRANSACTION: Final = int(SysFlag.TRANSACTION_MASK)
 _COMMIT: Final = int(SysFlag.TRANSACTION_COMMIT)
 _CLOSED: Final = -1
+_UNLIMITED: Final = 1 << 63
+PARTS: Final = 5
+"""Of a record in the open batch: head, body, topic, length of the properties, properties."""
 
 
 class PlainRecordBatch:
@@ -64,56 +67,67 @@ class PlainRecordBatch:
 
     def put(self, append: Append, is_checked: bool = False) -> None:
         """Add one message. `is_checked`: it is known to fit, and its queue and the batch to be there."""
-        queue = self._queues.get((append.topic, append.queue_id))
-        if queue is None:
-            self._unusual(append)
-            return
-        body = append.body
-        properties = append.properties
-        topic_field = queue.topic_field
-        pack, fixed_size, host_flags = self._layouts[len(append.born_host)]
-        body_size = len(body)
-        properties_size = len(properties)
-        size = fixed_size + body_size + len(topic_field) + properties_size
+        self.put_run((append,), is_checked)
+
+    def put_run(self, appends: Sequence[Append], is_checked: bool = False) -> None:
+        """Add messages one behind the other, each as `put` does."""
+        at = 0
+        while (at := at + self._put_usual(appends[at:] if at else appends, is_checked)) < len(appends):
+            self._unusual(appends[at])
+            at += 1
+
+    def _put_usual(self, appends: Sequence[Append], is_checked: bool) -> int:
+        """Add messages up to the first that is unusual; returns how many."""
+        room_end, longest = (_UNLIMITED, _UNLIMITED) if is_checked else (self._room_end, self.unchecked_size)
+        find_queue, layouts, stamp, timestamp = self._queues.get, self._layouts, self._stamp, self.timestamp
+        parts: list[Buffer] = []
         at = self.at
-        end = at + size
-        if (end > self._room_end or size > self.unchecked_size) and not is_checked:
-            self._unusual(append)
-            return
-        sys_flag = append.sys_flag & _CLIENT_FLAGS | host_flags
-        has_unit = not sys_flag & _TRANSACTION or sys_flag & _TRANSACTION == _COMMIT
-        queue_offset = queue.next_offset if has_unit else 0
-        self._parts += (
-            pack(
-                size,
-                queue.magic,
-                crc32(body) & CRC_MASK,
-                append.queue_id,
-                append.flag,
-                queue_offset,
-                at,
-                sys_flag,
-                append.born_timestamp,
-                append.born_host,
-                self._stamp,
-                append.reconsume_times,
-                append.prepared_transaction_offset,
-                body_size,
-            ),
-            body,
-            topic_field,
-            LENGTH_PREFIX[properties_size],
-            properties,
-        )
-        if has_unit:
-            queue.next_offset = queue_offset + 1
-            append.queue = queue
-        self.at = end
-        append.physical_offset = at
-        append.queue_offset = queue_offset
-        append.size = size
-        append.store_timestamp = self.timestamp
-        self.appends.append(append)
+        try:
+            for append in appends:
+                queue = find_queue((append.topic, append.queue_id))
+                if queue is None:
+                    break
+                body, properties, born_host = append.body, append.properties, append.born_host
+                pack, fixed_size, host_flags = layouts[len(born_host)]
+                topic_field = queue.topic_field
+                body_size, properties_size = len(body), len(properties)
+                size = fixed_size + body_size + len(topic_field) + properties_size
+                if at + size > room_end or size > longest:
+                    break
+                sys_flag = append.sys_flag & _CLIENT_FLAGS | host_flags
+                has_unit = not sys_flag & _TRANSACTION or sys_flag & _TRANSACTION == _COMMIT
+                queue_offset = queue.next_offset if has_unit else 0
+                head = pack(
+                    size,
+                    queue.magic,
+                    crc32(body) & CRC_MASK,
+                    append.queue_id,
+                    append.flag,
+                    queue_offset,
+                    at,
+                    sys_flag,
+                    append.born_timestamp,
+                    born_host,
+                    stamp,
+                    append.reconsume_times,
+                    append.prepared_transaction_offset,
+                    body_size,
+                )
+                parts += (head, body, topic_field, LENGTH_PREFIX[properties_size], properties)
+                if has_unit:
+                    queue.next_offset = queue_offset + 1
+                    append.queue = queue
+                append.physical_offset = at
+                append.queue_offset = queue_offset
+                append.size = size
+                append.store_timestamp = timestamp
+                at += size
+        finally:
+            count = len(parts) // PARTS
+            self._parts += parts
+            self.appends += appends[:count]
+            self.at = at
+        return count
 
     def record_size(self, append: Append, topic_size: int) -> int:
         """Bytes that a message's record will take; `topic_size`: of the topic field."""

@@ -8,25 +8,23 @@ Source: docs/formats.md, "Whole-record checksum".
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 from broker.store.append import Append, PutStatus
 from broker.store.commit_log import CommitLog
-from broker.store.record_batch import PlainRecordBatch
+from broker.store.record_batch import PARTS, PlainRecordBatch
 from protocol.record_checksum import seal, with_room
-
-_PARTS: Final = 5  # of a record in the open batch: head, body, topic, length of the properties, properties
 
 
 class SealedRecordBatch(PlainRecordBatch):
     """A batch that seals what it puts."""
 
-    def put(self, append: Append, is_checked: bool = False) -> None:
-        """As there; the append's properties gain the checksum's room."""
-        append.properties = with_room(append.properties)
-        super().put(append, is_checked)
-        if append.status is PutStatus.PENDING:
-            self._parts[-1] = seal(self._parts[-_PARTS:])
+    def put_run(self, appends: Sequence[Append], is_checked: bool = False) -> None:
+        """As there; the appends' properties gain the checksum's room."""
+        for append in appends:
+            append.properties = with_room(append.properties)
+            super().put_run((append,), is_checked)
+            if append.status is PutStatus.PENDING:
+                self._parts[-1] = seal(self._parts[-PARTS:])
 
 
 class SealedCommitLog(CommitLog):

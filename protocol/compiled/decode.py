@@ -1,7 +1,7 @@
 """From the bytes of a read to commands, and from these to what is stored, in C.
 
 `Decoder.decode` cuts a read into frames. A frame that is a plain send becomes a `Send` in one pass over its bytes;
-every other frame goes to the general decoder. `Sends.make` makes of a Send what is put into the store.
+every other frame goes to the general decoder. `Sends.plain` makes of Sends what is put into the store.
 
 A send in JSON is plain, here, if its header is
 
@@ -262,7 +262,7 @@ def big_endian(at: Text) -> cython.uint:
 @cython.cclass
 class Sends:
     """Makes what is stored of a Send. `pending` is the status that it begins with, `cluster_entry` closes the
-    properties, `general` makes the same of a command that is no Send."""
+    properties, `general` makes the same of commands that are no Sends."""
 
     pending = cython.declare(object)  # the status of an append that is not decided
     cluster_entry = cython.declare(bytes)
@@ -273,11 +273,32 @@ class Sends:
         self.cluster_entry = cluster_entry
         self.general = general
 
-    def make(self, command, sent, host):
-        """(command, append, unique key)."""
-        if type(command) is not Send:
-            return self.general(command, sent, host)
-        send: Send = command
+    def plain(self, commands, at: cython.Py_ssize_t, queues: dict, host: bytes):
+        """(command, append, unique key) of each plain send from `at` on; `queues`: how many a topic has."""
+        sends: list = []
+        send: Send
+        topic: str = None
+        count: cython.longlong = 0
+        while at < len(commands):
+            command = commands[at]
+            at += 1
+            if type(command) is not Send:
+                other: list = self.general([command], 0, queues, host)
+                if not other:
+                    break
+                sends += other
+                continue
+            send = command
+            if send.topic is not topic:
+                topic = send.topic
+                count = queues.get(topic, 0)
+            if send.queue_id < 0 or send.queue_id >= count:
+                break
+            sends.append(self.make(send, host))
+        return sends
+
+    @cython.cfunc
+    def make(self, send: Send, host: bytes):
         size: cython.Py_ssize_t = len(send.properties)
         more: cython.Py_ssize_t = len(self.cluster_entry)
         properties: bytes = PyBytes_FromStringAndSize(cython.NULL, size + more)
@@ -303,4 +324,4 @@ class Sends:
         append.status = self.pending
         append.physical_offset = append.queue_offset = -1
         append.keys = keys
-        return command, append, unique_key
+        return send, append, unique_key

@@ -161,6 +161,17 @@ class RecordBatch:
 
     def put(self, append: Append, is_checked: cython.bint = False):
         """Add one message."""
+        self.put_one(append, is_checked)
+
+    def put_run(self, appends, is_checked: cython.bint = False):
+        """Add messages one behind the other."""
+        append: Append
+        for item in appends:
+            append = item
+            self.put_one(append, is_checked)
+
+    @cython.cfunc
+    def put_one(self, append: Append, is_checked: cython.bint):
         found = self.queues.get((append.topic, append.queue_id))
         if found is None:
             self.unusual(append)

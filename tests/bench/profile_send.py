@@ -23,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from broker.delivery.diversion import Diversion
 from broker.delivery.put_times import PutTimes
 from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
 from broker.metadata.topics import TopicsConfig, TopicTable
@@ -53,8 +54,7 @@ from tests.harness.peer import MemoryTransport
 STAGES = {
     "read": "recv of the frames",
     "decode": "frames cut out of the read, headers",
-    "checks": "topic, queue, permissions",
-    "encode": "properties completed, the append made",
+    "encode": "topic and queue looked at, properties completed, the append made",
     "store": "put: record into the open batch",
     "append": "commit without what follows: join, flusher told, statuses",
     "write": "the one pwrite",
@@ -82,7 +82,9 @@ class SendSide:
         topics.update(TopicConfig(TOPIC, 4, 4))
         groups = SubscriptionGroups(GroupsConfig(), now_ms)
         self.checks = SendChecks(SendConfig(broker_ip="127.0.0.1"), topics, groups, now_ms)
-        self.messages = SendMessages(PropertyCompletion("DefaultCluster", lambda: "0" * 32), 4 << 20)
+        self.messages = SendMessages(
+            PropertyCompletion("DefaultCluster", lambda: "0" * 32), 4 << 20, Diversion(()).divert, lambda: 0
+        )
         self.answers = SendAnswers("DefaultRegion", trace_on=True, store_host=encode_host("127.0.0.1", 10911))
         pool = Pool("send", 10_000)
         self.sends = SendProcessor(self.checks, self.messages, self.store, self.answers, pool, PutTimes(Latencies()))
@@ -132,13 +134,9 @@ def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[
     marks = [clock()]
     commands = CommandDecoder().feed_commands(data)
     marks.append(clock())
-    queues, plain, put, host = side.checks.queues, side.messages.plain, side.store.put, side.connection.peer_host
-    passed = [c for c in commands if c.sent is not None and 0 <= c.sent.queue_id < queues.get(c.sent.topic, 0)]
+    sends = side.messages.plain(commands, 0, side.checks.queues, side.connection.peer_host)
     marks.append(clock())
-    sends = [send for command in passed if (send := plain(command, command.sent, host)) is not None]
-    marks.append(clock())
-    for _, append, _ in sends:
-        put(append)
+    side.store.put_run([append for _, append, _ in sends])
     marks.append(clock())
     watch.take()
     side.store.commit()
@@ -150,7 +148,7 @@ def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[
     marks.append(clock())
     assert len(sends) == len(commands)
     assert not others
-    stages = ("decode", "checks", "encode", "store", "commit", "answer", "send")
+    stages = ("decode", "encode", "store", "commit", "answer", "send")
     spent = dict(zip(stages, (b - a for a, b in pairwise(marks)), strict=True)) | watch.take()
     dispatch = spent.get("dispatch", 0)
     spent["append"] = spent.pop("commit") - spent["write"] - dispatch

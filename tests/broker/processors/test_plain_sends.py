@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.delivery.diversion import Diversion
 from broker.processors.send_answer import SendAnswers
 from broker.processors.send_messages import SendMessages
 from broker.processors.stored_properties import PropertyCompletion
@@ -66,7 +67,7 @@ def properties(choice: random.Random) -> str:
 def test_plain_appends_are_those_of_the_general_way(decode: stream.Pass, code: int) -> None:
     """The same field by field for 10,000 random messages, and keys as the index would find them."""
     choice = random.Random(9)
-    messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20)
+    messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, Diversion(()).divert, lambda: 0)
     topic, header_type = (
         TopicConfig("T"),
         SendMessageHeader if code == RequestCode.SEND_MESSAGE else SendMessageV2Header,
@@ -76,9 +77,10 @@ def test_plain_appends_are_those_of_the_general_way(decode: stream.Pass, code: i
         command = decoded(
             decode, send(b"b", code=code, properties=properties(choice), reconsume_times=choice.choice((None, 2)))
         )
-        made = command.sent and messages.plain(command, command.sent, BORN_HOST)
-        if not made:
+        found = messages.plain([command], 0, {"T": 16}, BORN_HOST)
+        if not found:
             continue
+        (made,) = found
         plain += 1
         general, unique_key = messages.single(connection(), command, command.header(header_type), topic)
         assert seen(made[1]) == seen(general)
