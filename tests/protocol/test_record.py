@@ -190,3 +190,29 @@ def reencoded(found: Record) -> bytes:
         reconsume_times=found.reconsume_times,
         prepared_transaction_offset=found.prepared_transaction_offset,
     )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"topic": "T" * 127, "properties": b""},
+        {"topic": "T" * 128},
+        {"body": b"", "properties": b"\xff\x01\xfe\x02"},
+        {"born_host": encode_host("fe80::1", 1)},
+        {"store_host": encode_host("fe80::1", 1), "sys_flag": 9, "flag": -3, "reconsume_times": 4},
+        {"properties": b"K\x01" + b"v" * 32765, "prepared_transaction_offset": 7},
+    ],
+)
+def test_messages_are_decoded_in_one_step_as_in_two(changes: dict[str, Any]) -> None:
+    """Whatever the record's layout; and a damaged byte anywhere gives the same message or the same refusal."""
+    data = example(**changes)
+    assert decode(data * 2) == [to_message(parse_one(data))] * 2
+    for at in range(0, len(data), 1 + len(data) // 400):
+        damaged = data[:at] + bytes([data[at] ^ 0x81]) + data[at + 1 :]
+        found = parse(memoryview(damaged))
+        if isinstance(found, Record) and found.size == len(damaged):
+            assert decode(damaged) == [to_message(found)]
+        else:
+            with pytest.raises(ProtocolError, match="no record at byte"):
+                decode(damaged)
