@@ -1,5 +1,8 @@
 """Messages that wait for the application: received by the readers of all queues, taken one by one.
 
+One taker is woken at a time, and wakes the next one if there is still something when it has taken its message: a
+handler that never waits takes all there is in one go, and nobody else is woken for nothing.
+
 A message counts against the limits from its arrival until it is finished, so a reader whose queue has enough of them
 does not pull (`QueueReader.has_room`). Messages of a queue that was given up are passed over when their turn comes.
 """
@@ -32,6 +35,7 @@ class Inbox:
     def __init__(self) -> None:
         self._deliveries: deque[Delivery] = deque()
         self._takers: deque[asyncio.Future[None]] = deque()
+        self._is_waking = False
         self.closed = False
 
     def __repr__(self) -> str:
@@ -43,12 +47,12 @@ class Inbox:
     def put(self, deliveries: Iterable[Delivery]) -> None:
         """Add to the end."""
         self._deliveries.extend(deliveries)
-        self._wake(len(self._deliveries))
+        self._wake()
 
     def put_back(self, delivery: Delivery) -> None:
         """Return what was taken: it is next."""
         self._deliveries.appendleft(delivery)
-        self._wake(1)
+        self._wake()
 
     def take_nowait(self) -> Delivery | None:
         """The next message, if there is one."""
@@ -64,15 +68,22 @@ class Inbox:
             delivery = self.take_nowait()
             if delivery is not None:
                 return delivery
-            taker = asyncio.get_running_loop().create_future()
-            self._takers.append(taker)
-            try:
-                await taker
-            except asyncio.CancelledError:
-                if taker.done() and not taker.cancelled():
-                    self._wake(1)  # it was this taker's turn: somebody else's now
-                raise
+            await self._news()
+            if len(self._deliveries) > 1:
+                self._wake()
         return None
+
+    async def _news(self) -> None:
+        taker = asyncio.get_running_loop().create_future()
+        self._takers.append(taker)
+        try:
+            await taker
+        except asyncio.CancelledError:
+            if taker.done() and not taker.cancelled():
+                self._is_waking = False
+                self._wake()  # it was this taker's turn: somebody else's now
+            raise
+        self._is_waking = False
 
     async def iterate(self) -> AsyncIterator[MessageExt]:
         """Every message; each is finished when the next one is asked for, and goes back if none is."""
@@ -88,11 +99,14 @@ class Inbox:
         """Let nobody wait any more; what was not taken is dropped."""
         self.closed = True
         self._deliveries.clear()
-        self._wake(len(self._takers))
+        while self._takers:
+            self._is_waking = False
+            self._wake()
 
-    def _wake(self, count: int) -> None:
-        while count > 0 and self._takers:
+    def _wake(self) -> None:
+        """Wake one taker, unless one is on its way."""
+        while self._takers and not self._is_waking:
             taker = self._takers.popleft()
             if not taker.done():
                 taker.set_result(None)
-                count -= 1
+                self._is_waking = True

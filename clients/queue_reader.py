@@ -43,6 +43,7 @@ NOT_KNOWN_YET: Final = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseC
 PAUSE_S: Final[dict[int, float]] = {ResponseCode.FLOW_CONTROL: 0.02}
 ERROR_PAUSE_S: Final = 1.0
 MOVED_PAUSE_MAX_S: Final = 10.0
+_COMPRESSION: Final = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_TYPE_MASK)
 
 log = logging.getLogger(__name__)
 
@@ -171,8 +172,11 @@ class QueueReader:
 
     def _deliver(self, messages: list[MessageExt], progress: Progress) -> None:
         deliveries = []
+        wanted = self._filter
         for message in messages:
-            if message.queue_offset < progress.position or not self._filter.matches_text(message.tags or None):
+            if message.queue_offset < progress.position:
+                continue
+            if not (wanted.everything or wanted.matches_text(message.tags or None)):
                 continue
             deliveries.append(Delivery(as_received(message), progress))
             progress.received(message.queue_offset, message.size)
@@ -197,11 +201,12 @@ class QueueReader:
 
 def as_received(message: MessageExt) -> MessageExt:
     """A stored message as its consumer wants it: inflated, and a retried one under its first topic."""
-    try:
-        message.body = message.payload()
-        message.sys_flag &= ~(SysFlag.COMPRESSED | SysFlag.COMPRESSION_TYPE_MASK)
-    except PayloadError as error:
-        log.warning("body handed over as stored offset_msg_id=%s error=%s", message.offset_msg_id, error)
+    if message.sys_flag & _COMPRESSION:
+        try:
+            message.body = message.payload()
+            message.sys_flag &= ~_COMPRESSION
+        except PayloadError as error:
+            log.warning("body handed over as stored offset_msg_id=%s error=%s", message.offset_msg_id, error)
     if message.topic.startswith(RETRY_PREFIX):
         message.topic = message.properties.get(PropertyName.RETRY_TOPIC, message.topic)
     return message

@@ -39,6 +39,25 @@ async def test_takers_wait_and_are_woken_one_by_one() -> None:
     assert [await taker for taker in takers].count(None) == 1
 
 
+async def test_a_taker_that_never_waits_takes_all() -> None:
+    """Nobody else is woken for more than one look."""
+    inbox, progress = Inbox(), Progress(0)
+    taken: list[int] = []
+
+    async def work(number: int) -> None:
+        while await inbox.take() is not None:
+            taken.append(number)
+
+    workers = [asyncio.create_task(work(number)) for number in range(3)]
+    await asyncio.sleep(0)
+    inbox.put([delivery(n, progress) for n in range(2)])
+    inbox.put([delivery(n, progress) for n in range(2, 5)])
+    await until(lambda: len(taken) == 5)
+    assert taken == [0] * 5
+    inbox.close()
+    await asyncio.gather(*workers)
+
+
 async def test_a_cancelled_taker_loses_nothing() -> None:
     """If its turn had come, the next one gets it."""
     inbox, progress = Inbox(), Progress(0)
