@@ -267,6 +267,7 @@ class MessageExt(msgspec.Struct):
 # --- batches --------------------------------------------------------------------------------------
 
 _BATCH_HEAD: Final = struct.Struct(">iiiii")  # total size, magic 0, body crc 0, flag, body length
+_BATCH_LENGTHS: Final = struct.Struct(">12xii")  # flag and body length of that
 _PROPERTIES_LENGTH: Final = struct.Struct(">h")
 
 
@@ -296,21 +297,23 @@ def decode_batch(body: bytes | bytearray | memoryview) -> list[BatchRecord]:
     return [BatchRecord(*parts) for parts in batch_records(body)]
 
 
-def batch_records(body: bytes | bytearray | memoryview) -> list[tuple[int, memoryview, memoryview]]:
-    """As `decode_batch`: flag, body and properties of each message."""
+def batch_records(body: bytes | bytearray | memoryview) -> list[tuple[int, memoryview, bytes]]:
+    """As `decode_batch`: flag, body (a view) and properties (copied) of each message."""
     view = memoryview(body)
+    copy = bytes(body)  # pieces as short as properties cost half as much as a view's
+    unpack_lengths, unpack_properties_length = _BATCH_LENGTHS.unpack_from, _PROPERTIES_LENGTH.unpack_from
     records = []
-    at, size = 0, len(view)
+    at, size = 0, len(copy)
     try:
         while at < size:
-            _, _, _, flag, body_length = _BATCH_HEAD.unpack_from(view, at)
+            flag, body_length = unpack_lengths(copy, at)
             at += 20
             body_end = at + body_length
-            (properties_length,) = _PROPERTIES_LENGTH.unpack_from(view, body_end)
+            (properties_length,) = unpack_properties_length(copy, body_end)
             end = body_end + 2 + properties_length
             if body_length < 0 or properties_length < 0 or end > size:
                 raise struct.error("a length points outside the batch")
-            records.append((flag, view[at:body_end], view[body_end + 2 : end]))
+            records.append((flag, view[at:body_end], copy[body_end + 2 : end]))
             at = end
     except struct.error as damage:
         remark = f"the batch body of {size} bytes is damaged near byte {at}: {damage}"

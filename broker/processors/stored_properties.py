@@ -7,6 +7,7 @@ Sources: docs/formats.md, "Properties", "Send".
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 import msgspec
@@ -36,15 +37,19 @@ _UNSERVED: Final = {
 
 
 _NEEDS_A_LOOK: Final = "DELAY|TIMER_|TRAN_MSG|CLUSTER|POP_CK|WAIT|__SHARDINGKEY"
-_PLAIN: Final = re.compile(
+_PLAIN_PATTERN: Final = (
     "(?:KEYS\x01([^\x02]++)\x02|UNIQ_KEY\x01([0-9A-Za-z]{1,64}+)\x02|WAIT\x01true\x02|TAGS\x01([^\x02]++)\x02"
     f"|(?!{_NEEDS_A_LOOK}|KEYS\x01|UNIQ_KEY\x01|TAGS\x01)[^\x01\x02]+\x01[^\x02]+\x02)*+"
-).fullmatch
+)
+_PLAIN: Final = re.compile(_PLAIN_PATTERN).fullmatch
 """Properties of the usual kind, in any order; the groups are the last KEYS, UNIQ_KEY and TAGS."""
+_PLAIN_BYTES: Final = re.compile(_PLAIN_PATTERN.encode()).fullmatch
 
 FIFO: Final = "fifo"  # message_type of docs/metrics.md
 _SHARDED: Final = f"{PropertyName.SHARDING_KEY}{NAME_END}".encode()
 _SHARDED_BEHIND: Final = ENTRY_END.encode() + _SHARDED
+_END: Final = ord(ENTRY_END)
+_END_BYTES: Final = ENTRY_END.encode()
 
 _NOT_JUST_ADDED: Final = {PropertyName.KEYS, PropertyName.TAGS, PropertyName.UNIQ_KEY}  # a message is found by them
 
@@ -96,6 +101,29 @@ class PropertyCompletion:
                 names.append(keys.encode("utf-8", "replace"))
         return (sent + self._cluster_entry).encode("utf-8", "replace"), tags_code(tags), names
 
+    def plain_record(self, own: bytes, shared: Shared) -> PlainProperties | None:
+        """The same for one record of a batch, which gains what is `shared` and it lacks."""
+        if not own.isascii():
+            own = str(own, "utf-8", "replace").encode()
+        if own and own[-1] != _END:
+            own += _END_BYTES
+        added = self.cluster_entry
+        for mark, entry in reversed(shared):
+            if mark not in own and not own.startswith(mark[1:]):
+                if not entry:
+                    return None
+                added = entry + added
+        found = _PLAIN_BYTES(own)
+        if found is None:
+            return None
+        keys, unique_key, tags = found.groups()
+        if unique_key is None:
+            return None
+        names = [unique_key]
+        if keys is not None:
+            names += [key for key in keys.split(b" ") if key] if b" " in keys else [keys]
+        return own + added, _tags_code_of(tags), names
+
     def shared(self, batch_level: dict[str, str]) -> Shared | None:
         """What a batch's own properties add to those of its messages; None where a closer look is due."""
         text = encode_properties(batch_level)
@@ -130,6 +158,11 @@ class PropertyCompletion:
         added = {name: value for name, value in batch_level.items() if name not in names}
         separator = ENTRY_END if own and own[-1] != ENTRY_END else ""
         return self.complete(own + separator + encode_properties(added))
+
+
+@lru_cache
+def _tags_code_of(tags: bytes | None) -> int:
+    return tags_code(None if tags is None else tags.decode())
 
 
 def special_kind(properties: bytes) -> str | None:
