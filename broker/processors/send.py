@@ -15,12 +15,12 @@ Source: docs/formats.md, "Send".
 from functools import partial
 from typing import Final
 
+from broker.delivery.kinds import special_kind
 from broker.delivery.put_times import PutTimes
 from broker.processors.plain_sends import PlainSends
 from broker.processors.send_answer import SendAnswers
 from broker.processors.send_checks import SendChecks
 from broker.processors.send_messages import SendMessages, Waiting
-from broker.processors.stored_properties import special_kind
 from broker.remoting.admission import Pool
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor, RunProcessor
@@ -105,11 +105,12 @@ class SendProcessor:
             if is_true(header.batch):
                 appends, unique_key = self._messages.batch(connection, command, header, topic)
                 self._store.put_batch(appends)
-                self._turn.append((connection, command, appends[-1], unique_key, appends))
+                self._turn.append((connection, command, appends[-1], unique_key, appends[0].queue_id, appends))
             else:
-                append, unique_key = self._messages.single(connection, command, header, topic)
-                self._store.put(append)
-                self._turn.append((connection, command, append, unique_key, None))
+                append, unique_key, queue_id = self._messages.single(connection, command, header, topic)
+                if append.status is PutStatus.PENDING:
+                    self._store.put(append)
+                self._turn.append((connection, command, append, unique_key, queue_id, None))
         except RequestError as refusal:
             return RemotingCommand.response(refusal.code, refusal.remark, self._answers.ext)
         return None
@@ -143,16 +144,16 @@ class SendProcessor:
     def answer_all(self, waiting: list[Waiting], arrived_s: float) -> None:
         """Answer sends that the store has decided; they came at `arrived_s`."""
         stored, ok, oneway = self._answers.stored, PutStatus.PUT_OK, Flag.ONEWAY
-        for connection, command, append, unique_key, batch in waiting:
+        for connection, command, append, unique_key, queue_id, batch in waiting:
             if command.flag & oneway:
                 continue
             if batch is None and append.status is ok:
-                frame = stored(command, append.physical_offset, append.queue_id, append.queue_offset, unique_key)
+                frame = stored(command, append.physical_offset, queue_id, append.queue_offset, unique_key)
                 if frame is not None:
                     connection.write(frame)
                     continue
             if append.status in STORED:
-                connection.write(self._stored_frame(command, batch or [append], unique_key))
+                connection.write(self._stored_frame(command, batch or [append], unique_key, queue_id))
             else:
                 connection.answer(command, self._refusal(append.status))
         if waiting:
@@ -161,7 +162,7 @@ class SendProcessor:
 
     def _note_kinds(self, waiting: list[Waiting]) -> None:
         """Have messages of special kinds counted as such, behind the count of all; runs have none."""
-        for _, _, last, _, batch in waiting:
+        for _, _, last, _, _, batch in waiting:
             for append in batch or (last,):
                 kind = special_kind(append.properties) if append.keys is None else None  # else it is a plain one
                 if kind is not None and append.status in STORED:
@@ -171,19 +172,19 @@ class SendProcessor:
         """Tell how long these took; nearly always all of them asked for the same and got it."""
         note = self._times.note
         first, ok = waiting[0][1], PutStatus.PUT_OK
-        codes = [command.code for _, command, append, _, _ in waiting if append.status is ok]
+        codes = [command.code for _, command, append, *_ in waiting if append.status is ok]
         if codes.count(first.code) == len(waiting) and not first.flag & Flag.ONEWAY:
             note(first.code, ResponseCode.SUCCESS, arrived_s, len(waiting))
             return
-        for _, command, append, _, _ in waiting:
+        for _, command, append, *_ in waiting:
             note(command.code, RESULTS[append.status][0], arrived_s, was_oneway=command.is_oneway)
 
-    def _stored_frame(self, command: RemotingCommand, appends: list[Append], unique_key: str) -> bytes:
+    def _stored_frame(self, command: RemotingCommand, appends: list[Append], unique_key: str, queue_id: int) -> bytes:
         """The answer to a send that is stored, in any dialect."""
         code, remark = RESULTS[appends[-1].status]
         header = SendMessageResponseHeader(
             msg_id=self._answers.message_ids(appends),
-            queue_id=appends[0].queue_id,
+            queue_id=queue_id,
             queue_offset=appends[0].queue_offset,
             transaction_id=unique_key or None,
         )
@@ -201,7 +202,7 @@ class SendProcessor:
 
 def _let_go_of_bodies(pending: list[Waiting]) -> None:
     """What is written need not stay in memory until it is flushed: a body may be large, and a frame of its own."""
-    for _, command, append, _, batch in pending:
+    for _, command, append, _, _, batch in pending:
         command.let_go()
         for each in batch or (append,):
             each.body = b""

@@ -12,8 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from protocol.codes import ResponseCode
-from protocol.errors import RequestError
+from broker.delivery.diversion import needs_diversion
 from protocol.message import (
     ENTRY_END,
     NAME_END,
@@ -25,17 +24,6 @@ from protocol.message import (
     tags_code,
 )
 
-NOT_SERVED: Final = "this version does not deliver {what} (property {name}); the message was not stored"
-
-_UNSERVED: Final = {
-    PropertyName.DELAY: "delayed messages",
-    "TIMER_DELAY_SEC": "timer messages",
-    "TIMER_DELAY_MS": "timer messages",
-    "TIMER_DELIVER_MS": "timer messages",
-    PropertyName.TRANSACTION_PREPARED: "transactions",
-}
-
-
 _NEEDS_A_LOOK: Final = "DELAY|TIMER_|TRAN_MSG|CLUSTER|POP_CK|WAIT|__SHARDINGKEY"
 _PLAIN_PATTERN: Final = (
     "(?:KEYS\x01([^\x02]++)\x02|UNIQ_KEY\x01([0-9A-Za-z]{1,64}+)\x02|WAIT\x01true\x02|TAGS\x01([^\x02]++)\x02"
@@ -45,9 +33,6 @@ _PLAIN: Final = re.compile(_PLAIN_PATTERN).fullmatch
 """Properties of the usual kind, in any order; the groups are the last KEYS, UNIQ_KEY and TAGS."""
 _PLAIN_BYTES: Final = re.compile(_PLAIN_PATTERN.encode()).fullmatch
 
-FIFO: Final = "fifo"  # message_type of docs/metrics.md
-_SHARDED: Final = f"{PropertyName.SHARDING_KEY}{NAME_END}".encode()
-_SHARDED_BEHIND: Final = ENTRY_END.encode() + _SHARDED
 _END: Final = ord(ENTRY_END)
 _END_BYTES: Final = ENTRY_END.encode()
 
@@ -67,6 +52,7 @@ class StoredProperties(msgspec.Struct, gc=False):
     unique_key: str
     tags: str | None
     wait_flush: bool
+    diverted: dict[str, str] | None = None  # all of them, if the message does not go straight to its topic
 
 
 class PropertyCompletion:
@@ -138,10 +124,10 @@ class PropertyCompletion:
         )
 
     def complete(self, sent: str) -> StoredProperties:
-        """What is stored for a message with these properties; RequestError for kinds that are not served."""
-        wait = True
+        """What is stored for a message with these properties, if it goes straight to its topic."""
+        wait, is_diverted = True, False
         if _is_unusual(sent):
-            sent, wait = _look_closer(sent)
+            sent, wait, is_diverted = _look_closer(sent)
         if sent and sent[-1] != ENTRY_END:
             sent += ENTRY_END
         unique_key = property_value(sent, PropertyName.UNIQ_KEY)
@@ -149,7 +135,9 @@ class PropertyCompletion:
             unique_key = self._new_unique_key()
             sent = f"{sent}{PropertyName.UNIQ_KEY}{NAME_END}{unique_key}{ENTRY_END}"
         tags = property_value(sent, PropertyName.TAGS)
-        return StoredProperties((sent + self._cluster_entry).encode("utf-8", "replace"), unique_key, tags, wait)
+        sent += self._cluster_entry
+        diverted = decode_properties(sent) if is_diverted else None
+        return StoredProperties(sent.encode("utf-8", "replace"), unique_key, tags, wait, diverted)
 
     def complete_record(self, record: BatchRecord, batch_level: dict[str, str]) -> StoredProperties:
         """The same for one record of a batch: it keeps its own and gains the batch's where it has none."""
@@ -165,11 +153,6 @@ def _tags_code_of(tags: bytes | None) -> int:
     return tags_code(None if tags is None else tags.decode())
 
 
-def special_kind(properties: bytes) -> str | None:
-    """The kind of a stored message, as it is counted; None for a normal one."""
-    return FIFO if properties.startswith(_SHARDED) or _SHARDED_BEHIND in properties else None
-
-
 def _is_unusual(sent: str) -> bool:
     """Whether a closer look is due; what stands inside another name or value only makes it find nothing."""
     return (
@@ -182,16 +165,12 @@ def _is_unusual(sent: str) -> bool:
     )
 
 
-def _look_closer(sent: str) -> tuple[str, bool]:
-    """Refuse what is not served, drop what only a broker sets; also whether to wait for the flush."""
+def _look_closer(sent: str) -> tuple[str, bool, bool]:
+    """Drop what only a broker sets; also whether to wait for the flush, and whether it may be diverted."""
     properties = decode_properties(sent)
-    for name, what in _UNSERVED.items():
-        value = properties.get(name)
-        if value is not None and value not in ("0", "false"):
-            raise RequestError(ResponseCode.MESSAGE_ILLEGAL, NOT_SERVED.format(what=what, name=name))
     wait = properties.get(PropertyName.WAIT, "true").lower() == "true"
     if PropertyName.POP_CHECKPOINT in properties or PropertyName.CLUSTER in properties:
         for name in (PropertyName.POP_CHECKPOINT, PropertyName.CLUSTER):
             properties.pop(name, None)
         sent = encode_properties(properties)
-    return sent, wait
+    return sent, wait, needs_diversion(properties)

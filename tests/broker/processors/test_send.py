@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from broker.delivery.diversion import Diversion
 from broker.delivery.put_times import PutTimes
 from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
 from broker.metadata.topics import TopicsConfig, TopicTable
@@ -21,7 +22,7 @@ from broker.processors.stored_properties import PropertyCompletion
 from broker.remoting.admission import Pool, PoolLimits
 from broker.remoting.dispatch import Dispatcher
 from broker.remoting.latencies import Latencies
-from broker.store.config import FlushDiskType, StoreConfig
+from broker.store.config import DEFAULT_DELAY_LEVELS, FlushDiskType, StoreConfig, parse_delay_levels
 from broker.store.disk import Disk
 from broker.store.message_store import MessageStore
 from protocol.bodies.topic import TopicConfig
@@ -64,7 +65,8 @@ class Sends:
         self.groups.load(None)
         self.pool = Pool("send", 10_000, settings.pop("pool_limits", PoolLimits()))
         checks = SendChecks(SendConfig(broker_ip="10.0.0.1", **settings), self.topics, self.groups, lambda: NOW)
-        messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20)
+        diversion = Diversion(parse_delay_levels(DEFAULT_DELAY_LEVELS))
+        messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, diversion.divert, lambda: NOW)
         answers = SendAnswers("R", trace_on=True, store_host=HOST)
         self.processor = SendProcessor(checks, messages, self.store, answers, self.pool, PutTimes(Latencies()))
         dispatcher = Dispatcher()
@@ -344,6 +346,48 @@ async def test_a_send_that_waits_for_the_flush_keeps_no_body(tmp_path: Path) -> 
     disk.syncs.set()
     sends.store.close()
     assert [answer.code for answer in sends.peer.take()] == [0, 0]
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+async def test_a_delayed_send_waits_in_the_queue_of_its_level(sends: Sends, code: int) -> None:
+    """The answer names the queue that was asked for, the offset among the delayed, and where the record really is."""
+    sends.ask(properties="DELAY\x013\x02")
+    answer = sends.ask(b"later", code=code, queue_id=2, properties="UNIQ_KEY\x01U\x02TAGS\x01a\x02DELAY\x013\x02")
+    ext = answer.ext_fields()
+    assert (answer.code, ext["queueId"], ext["queueOffset"], ext["transactionId"]) == (0, "2", "1", "U")
+    (message,) = sends.stored(answer)
+    assert (message.topic, message.queue_id, message.body) == ("SCHEDULE_TOPIC_XXXX", 2, b"later")
+    assert message.properties == {
+        "UNIQ_KEY": "U", "TAGS": "a", "DELAY": "3", "CLUSTER": "C", "REAL_TOPIC": "T", "REAL_QID": "2",
+    }  # fmt: skip
+    assert sends.store.max_offset("T", 2) is None
+    assert sends.store.traffic()["SCHEDULE_TOPIC_XXXX"].by_kind().keys() == {"delay"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "remark"),
+    [
+        ("DELAY\x01soon\x02", ILLEGAL),
+        ("TIMER_DELAY_SEC\x013\x02", None),
+        ("TRAN_MSG\x01true\x02PGROUP\x01g\x02", None),
+    ],
+)
+async def test_what_cannot_be_diverted_is_refused(sends: Sends, properties: str, remark: str | None) -> None:
+    """A message that would come too early, or must not be seen at all, is not accepted."""
+    answer = sends.ask(properties=properties)
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert remark is None or answer.remark == remark
+    assert answer.ext_fields() == {"MSG_REGION": "R", "TRACE_ON": "true"}
+    assert sends.store.max_physical_offset == 0
+
+
+@pytest.mark.parametrize("is_in_record", [True, False])
+async def test_nothing_is_delayed_in_a_batch(sends: Sends, *, is_in_record: bool) -> None:
+    """Neither by the batch's own properties nor by those of one message."""
+    own, shared = (b"DELAY\x011", "") if is_in_record else (b"", "DELAY\x011\x02")
+    answer = sends.ask(encode_batch([BatchRecord(0, b"b", own)]), batch=True, properties=shared)
+    assert (answer.code, answer.remark) == (ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)
+    assert sends.store.max_physical_offset == 0
 
 
 # --------------------------------------------------------------------------------------------------- a disk that lags

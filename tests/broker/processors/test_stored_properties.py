@@ -2,9 +2,7 @@
 
 import pytest
 
-from broker.processors.stored_properties import PropertyCompletion, special_kind
-from protocol.codes import ResponseCode
-from protocol.errors import RequestError
+from broker.processors.stored_properties import PropertyCompletion
 from protocol.message import BatchRecord, decode_properties
 
 CLUSTER = "CLUSTER\x01DefaultCluster\x02"
@@ -34,18 +32,16 @@ def test_a_message_without_properties_gains_a_unique_key() -> None:
 
 
 @pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
-def test_delays_are_refused_rather_than_ignored(name: str) -> None:
-    """A message that this version would deliver too early is not accepted at all."""
-    with pytest.raises(RequestError) as refusal:
-        complete(f"{name}\x013\x02")
-    assert refusal.value.code is ResponseCode.MESSAGE_ILLEGAL
-    assert name in refusal.value.remark
+def test_what_is_to_come_later_is_told_with_all_its_properties(name: str) -> None:
+    """Whoever diverts it needs them as they would be stored."""
+    properties = completion().complete(f"{name}\x013\x02a\x01b")
+    assert properties.diverted == decode_properties(properties.encoded.decode())
+    assert properties.diverted == {name: "3", "a": "b", "UNIQ_KEY": "MADE", "CLUSTER": "DefaultCluster"}
 
 
-def test_half_messages_are_refused_rather_than_delivered() -> None:
+def test_half_messages_are_told_too() -> None:
     """A half message is nothing that a consumer may see."""
-    with pytest.raises(RequestError):
-        complete("TRAN_MSG\x01true\x02PGROUP\x01g\x02")
+    assert completion().complete("TRAN_MSG\x01true\x02PGROUP\x01g\x02").diverted is not None
 
 
 @pytest.mark.parametrize(
@@ -55,6 +51,7 @@ def test_half_messages_are_refused_rather_than_delivered() -> None:
 def test_what_only_looks_like_a_delay_is_stored(sent: str) -> None:
     """Level 0 is no delay, and a word inside another name or value is nothing at all."""
     assert complete(sent) == sent + "UNIQ_KEY\x01MADE\x02" + CLUSTER
+    assert completion().complete(sent).diverted is None
 
 
 def test_what_only_a_broker_sets_is_dropped() -> None:
@@ -82,22 +79,6 @@ def test_records_of_a_batch_keep_their_own_and_gain_the_rest() -> None:
     properties = completion().complete_record(record, {"WAIT": "false", "UNIQ_KEY": "batch", "extra": "e"})
     assert properties.encoded.decode() == "KEYS\x01k\x02UNIQ_KEY\x01own\x02WAIT\x01true\x02extra\x01e\x02" + CLUSTER
     assert properties.unique_key == "own"
-
-
-@pytest.mark.parametrize(
-    ("properties", "kind"),
-    [
-        (b"", None),
-        (b"UNIQ_KEY\x01A\x02CLUSTER\x01c\x02", None),
-        (b"__SHARDINGKEY\x01k\x02", "fifo"),
-        (b"UNIQ_KEY\x01A\x02__SHARDINGKEY\x01k\x02CLUSTER\x01c\x02", "fifo"),
-        (b"X__SHARDINGKEY\x01k\x02", None),
-        (b"a\x01__SHARDINGKEY\x02", None),
-    ],
-)
-def test_a_sharding_key_makes_a_message_an_ordered_one(properties: bytes, kind: str | None) -> None:
-    """By its name, not by whatever contains that."""
-    assert special_kind(properties) == kind
 
 
 def test_ordered_messages_take_the_general_way() -> None:

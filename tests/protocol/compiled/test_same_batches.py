@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from broker.delivery.diversion import Diversion
 from broker.processors.send_messages import SendMessages
 from broker.processors.stored_properties import PropertyCompletion
 from broker.store.append import PutStatus
@@ -51,7 +52,7 @@ def test_batches() -> None:
     """Field by field; what is damaged is never taken for plain."""
     completion = PropertyCompletion("Default", lambda: "NEW")
     fast = leaf.Batches(PutStatus.PENDING, completion.cluster_entry)
-    general = SendMessages(completion, 4 << 20)
+    general = SendMessages(completion, 4 << 20, Diversion(()).divert, lambda: 0)
     chance = random.Random(1)
     plain = 0
     for _ in range(BATCHES):
