@@ -18,7 +18,7 @@ import platform
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
@@ -45,7 +45,7 @@ TLS_FILE_KEY: Final = "tls.config.file"
 SOMEWHERE_ELSE: Final = ("192.0.2.1", 9)  # reserved for documentation; nothing is sent to it
 
 Config = TypeVar("Config")
-Serve = Callable[[Config, asyncio.Event], Awaitable[None]]
+Serve = Callable[[Loaded[Config], asyncio.Event], Awaitable[None]]
 
 log = logging.getLogger("broker")
 
@@ -130,7 +130,7 @@ def _mqbroker(
     named += [Given(FORCE_GAP_KEY, "true", "--force-gap")] if force_gap else []
     with one_line_on_stderr("mqbroker"):
         given = [*gathered(config, pairs or [], BROKER_KEYS), *named]
-        run_or_show(load_broker(given, this_machine()), daemon.serve, show, as_json)
+        run_or_show(load_broker(given, this_machine())._replace(file=config), daemon.serve, show, as_json)
 
 
 @mqnamesrv.command(help=NAMESRV_HELP)
@@ -143,7 +143,7 @@ def _mqnamesrv(
 ) -> None:
     with one_line_on_stderr("mqnamesrv"):
         given = gathered(config, pairs or [], NAMESRV_KEYS)
-        run_or_show(load_namesrv(given, this_machine()), daemon.serve_namesrv, show, as_json)
+        run_or_show(load_namesrv(given, this_machine())._replace(file=config), daemon.serve_namesrv, show, as_json)
 
 
 @contextmanager
@@ -216,16 +216,16 @@ def run_or_show(loaded: Loaded[Config], serve: Serve[Config], show: bool, as_jso
     for note in loaded.notes:
         log.info("setting not acted on: %s", note)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(until_stopped(loaded.config, serve))
+        runner.run(until_stopped(loaded, serve))
 
 
-def table_of(effective: list[EffectiveSetting]) -> str:
+def table_of(effective: Sequence[EffectiveSetting]) -> str:
     """Key, value and origin in columns."""
     keys, values = (max(map(len, column)) for column in zip(*((row.key, row.value) for row in effective), strict=True))
     return "\n".join(f"{row.key:{keys}}  {row.value:{values}}  {row.origin}" for row in effective)
 
 
-def json_of(effective: list[EffectiveSetting]) -> str:
+def json_of(effective: Sequence[EffectiveSetting]) -> str:
     return json.dumps({row.key: {"value": row.value, "origin": row.origin} for row in effective}, indent=2)
 
 
@@ -233,12 +233,12 @@ def configure_logging() -> None:
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format=LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S")
 
 
-async def until_stopped(config: Config, serve: Serve[Config]) -> None:
+async def until_stopped(loaded: Loaded[Config], serve: Serve[Config]) -> None:
     """Serve until a signal asks to stop."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, on_signal, number, stop)
-    await serve(config, stop)
+    await serve(loaded, stop)
 
 
 def on_signal(number: signal.Signals, stop: asyncio.Event) -> None:

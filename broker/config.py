@@ -14,7 +14,7 @@ Without `namesrvAddr` a broker brings its own name server; with it, it registers
 
 import ipaddress
 import os.path
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -24,7 +24,7 @@ from broker.errors import StartError
 from broker.keys import BROKER_KEYS, NAMESRV_KEYS
 from broker.namesrv.config import NamesrvConfig
 from broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
-from broker.settings import Given, Setting, Settled, settle, shown
+from broker.settings import Catalogue, Given, Setting, Settled, settle, shown
 from broker.store.config import StoreConfig
 from protocol.message_id import encode_host
 
@@ -64,6 +64,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     real_time_notify_consumer_change: bool = True  # members of a group hear at once who came or left
     register_name_server_period: int = 30_000  # kept between 10 s and 60 s
     flush_consumer_offset_interval: int = 5_000  # committed offsets that a crash may take back
+    config_black_list: tuple[str, ...] = ()  # more keys that request 25 may not change
 
 
 class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,12 +158,17 @@ class EffectiveSetting(msgspec.Struct, frozen=True):
 
 
 class Loaded(NamedTuple, Generic[Config]):
-    """A configuration, how it came about, and what an operator should hear about the keys it was made of."""
+    """A configuration, how it came about, and what an operator should hear about the keys it was made of.
+
+    `others`: the texts of keys that are not acted on; `file`: where most of it stands, if it stands in one.
+    """
 
     config: Config
-    effective: list[EffectiveSetting]
-    warnings: list[str]
-    notes: list[str]
+    effective: Sequence[EffectiveSetting] = ()
+    warnings: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    others: Mapping[str, str] = {}
+    file: Path | None = None
 
 
 def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig]:
@@ -185,7 +191,7 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
         namesrv=None if broker.namesrv_addresses else embedded_namesrv(settled, listen, store),
     )
     check_own_registration(config)
-    return Loaded(config, effective_settings(config, BROKER_KEYS.settings, settled), settled.warnings, settled.notes)
+    return loaded_of(config, BROKER_KEYS, settled)
 
 
 def load_namesrv(given: Iterable[Given], machine: Machine) -> Loaded[NamesrvDaemonConfig]:
@@ -200,7 +206,13 @@ def load_namesrv(given: Iterable[Given], machine: Machine) -> Loaded[NamesrvDaem
         tls=TlsConfig(**settled.of("tls")),
         ops=msgspec.structs.replace(OpsConfig(host=namesrv.bind_address, port=0), **settled.of("ops")),
     )
-    return Loaded(config, effective_settings(config, NAMESRV_KEYS.settings, settled), settled.warnings, settled.notes)
+    return loaded_of(config, NAMESRV_KEYS, settled)
+
+
+def loaded_of(config: Config, catalogue: Catalogue, settled: Settled) -> Loaded[Config]:
+    """The configuration with what is known about it."""
+    effective = effective_settings(config, catalogue.settings, settled)
+    return Loaded(config, effective, settled.warnings, settled.notes, settled.others)
 
 
 def listen_config(settled: Settled, machine: Machine) -> ListenConfig:

@@ -8,43 +8,58 @@ Nothing here decides anything about messages; every rule lives in the part that 
 """
 
 import asyncio
-import errno
-import gc
 import logging
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final
 
-from broker.config import DaemonConfig, NamesrvDaemonConfig
+from broker.config import DaemonConfig, Loaded, NamesrvDaemonConfig
 from broker.delivery.arrivals import Arrivals
+from broker.delivery.diversion import Diversion
 from broker.delivery.put_times import PutTimes
 from broker.delivery.traffic import Counters, Traffic
-from broker.derived_config import embedded_address, identity_of, pools_of, registration_of, topics_config
+from broker.derived_config import (
+    embedded_address,
+    groups_config,
+    identity_of,
+    live_namesrv,
+    notices_config,
+    offsets_config,
+    pools_of,
+    pull_config,
+    registration_of,
+    send_config,
+    topics_config,
+)
 from broker.errors import StartError
+from broker.following import Following, follow_settings
+from broker.keys import BLACK_LIST, BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, NAMESRV_KEYS, SHOWN_TOO
+from broker.live_settings import LiveSettings, SettingsDoor
 from broker.metadata.client_sessions import ClientSessions
-from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
+from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.metadata.saver import Saver
-from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
+from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import TopicTable
+from broker.namesrv.config_requests import ConfigRequests
 from broker.namesrv.registration import Registrar, RegistrationTiming
 from broker.namesrv.server import NameServer
 from broker.ops.health import Check, HealthServer
 from broker.ops.loop_lag import LoopLag
 from broker.ops.metrics import Observed, scrape_of
 from broker.ops.metrics_page import MetricsPage
+from broker.processors.admin.config import ConfigProcessor
 from broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, StoreTimes
 from broker.processors.admin.topic import TopicProcessor
-from broker.processors.client_manage import ClientManageConfig, ClientManageProcessor
+from broker.processors.client_manage import ClientManageProcessor
 from broker.processors.consumer_offset import ConsumerOffsetProcessor
 from broker.processors.pull import PullProcessor
-from broker.processors.pull_checks import PullChecks, PullConfig
+from broker.processors.pull_checks import PullChecks
 from broker.processors.query import QueryProcessor
 from broker.processors.send import SendProcessor
 from broker.processors.send_answer import SendAnswers
-from broker.processors.send_checks import SendChecks, SendConfig
+from broker.processors.send_checks import SendChecks
 from broker.processors.send_gate import SendGate
 from broker.processors.send_messages import SendMessages
 from broker.processors.stored_properties import PropertyCompletion
@@ -52,6 +67,8 @@ from broker.remoting.admission import PoolStatistics
 from broker.remoting.boss import RemotingServer
 from broker.remoting.outbound import Outbound
 from broker.remoting.tls import ServerTls, client_context
+from broker.starting import hold_off_collector, listen, start_health
+from broker.store.config import parse_delay_levels
 from broker.store.errors import StoreError
 from broker.store.message_store import MessageStore
 from protocol.bodies.offsets import ConsumerOffsets
@@ -61,17 +78,15 @@ from protocol.codes import RequestCode
 from protocol.message_id import UniqueIds
 
 STEP_S: Final = 0.1
-COLLECTOR_THRESHOLDS: Final = (5_000, 20, 20)
-"""docs/decisions/0008-garbage-collector.md"""
 OWN_POOLS: Final = {RequestCode.LITE_PULL_MESSAGE: "lite_pull", RequestCode.HEART_BEAT: "heartbeat"}
 """Requests that are not in the pool of their processor's others."""
 
 log = logging.getLogger(__name__)
 
 
-async def serve(config: DaemonConfig, stop: asyncio.Event) -> None:
+async def serve(loaded: Loaded[DaemonConfig], stop: asyncio.Event) -> None:
     """Run a broker until `stop` is set. StartError if it cannot start."""
-    broker = Broker(config)
+    broker = Broker(loaded.config, LiveSettings(loaded, wall_ms))
     await broker.start()
     try:
         await stop.wait()
@@ -79,9 +94,12 @@ async def serve(config: DaemonConfig, stop: asyncio.Event) -> None:
         await broker.stop()
 
 
-async def serve_namesrv(config: NamesrvDaemonConfig, stop: asyncio.Event) -> None:
+async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event) -> None:
     """Run a name server alone until `stop` is set. StartError if it cannot start."""
+    config, settings = loaded.config, LiveSettings(loaded, wall_ms)
     name_server = NameServer(config.namesrv, config.remoting, tls=ServerTls(config.tls))
+    settings.follow(live_namesrv(config.namesrv), name_server.configure)
+    name_server.serve(ConfigRequests(SettingsDoor(settings, NAMESRV_KEYS, {}, lambda: BLACK_LIST)).handlers())
     async with AsyncExitStack() as running:
         if config.ops.port:
             await start_health(HealthServer(config.ops.host, config.ops.port, {}), running)
@@ -92,10 +110,11 @@ async def serve_namesrv(config: NamesrvDaemonConfig, stop: asyncio.Event) -> Non
 
 
 class Broker:
-    """One broker, wired. It starts once and stops once."""
+    """One broker, wired. It starts once and stops once. `settings`: what `config` becomes while it runs."""
 
-    def __init__(self, config: DaemonConfig) -> None:
+    def __init__(self, config: DaemonConfig, settings: LiveSettings[DaemonConfig] | None = None) -> None:
         self._config = config
+        self.settings = settings or LiveSettings(Loaded(config), wall_ms)
         self._running = AsyncExitStack()
         self._savers: dict[str, Saver] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -103,12 +122,8 @@ class Broker:
         self.tls = ServerTls(config.tls)
         self.server = RemotingServer(config.remoting, self.tls)
         self.topics = TopicTable(topics_config(config), wall_ms)
-        self.groups = SubscriptionGroups(
-            GroupsConfig(auto_create_subscription_group=broker.auto_create_subscription_group), wall_ms
-        )
-        self.offsets = ConsumerOffsetTable(
-            OffsetsConfig(flush_consumer_offset_interval=broker.flush_consumer_offset_interval), wall_ms
-        )
+        self.groups = SubscriptionGroups(groups_config(config), wall_ms)
+        self.offsets = ConsumerOffsetTable(offsets_config(config), wall_ms)
         self.sessions = ClientSessions()
         self.pools = pools_of(config)
         self.arrivals = Arrivals(asyncio.get_running_loop(), self.pools["pull"])
@@ -136,14 +151,11 @@ class Broker:
         """Hand every processor what it uses, and put it into the table with its pool."""
         self.pulls = self._pull_processor()
         self.clients = ClientManageProcessor(
-            ClientManageConfig(real_time_notify_consumer_change=self._config.broker.real_time_notify_consumer_change),
-            self.sessions,
-            self.groups,
-            self.topics,
-            steady_ms,
+            notices_config(self._config), self.sessions, self.groups, self.topics, steady_ms
         )
         self.runtime = self._runtime_processor()
         sends = self._send_processor()
+        queries = QueryProcessor(self.store, self._config.store.default_query_max_num)
         offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
         self.topic_requests = TopicProcessor(
             self.topics, self.offsets, self.store, self._topics_saved, self.registrar.register_now
@@ -151,11 +163,12 @@ class Broker:
         for pool, processor in (
             ("send", sends),
             ("pull", self.pulls),
-            ("query", QueryProcessor(self.store, self._config.store.default_query_max_num)),
+            ("query", queries),
             ("client_manage", self.clients),
             ("consumer_manage", offsets),
             ("admin", self.topic_requests),
             ("admin", self.runtime),
+            ("admin", self._config_processor()),
         ):
             for code, handler in processor.handlers().items():
                 self.server.dispatcher.register([code], handler, self.pools[OWN_POOLS.get(code, pool)])
@@ -170,39 +183,54 @@ class Broker:
         self.topics.on_change(self.registrar.changed)
         self.topics.on_change(lambda: self.pulls.fall_behind.keep_existing(self.topics.find))
         self.topics.on_delete(self.pulls.deliveries.remove_topic)
+        self._follow_settings(queries)
 
     def _send_processor(self) -> SendProcessor:
         config, broker = self._config, self._config.broker
         unique_ids = UniqueIds(config.listen.advertised_ip, os.getpid(), random.getrandbits(32))
-        send_config = SendConfig(
-            broker_ip=config.listen.advertised_ip,
-            broker_permission=broker.broker_permission,
-            start_accept_ms=broker.start_accept_send_request_time_stamp,
-        )
         completion = PropertyCompletion(broker.broker_cluster_name, lambda: unique_ids.next(wall_ms()))
+        self.send_checks = SendChecks(send_config(config), self.topics, self.groups, wall_ms)
+        diversion = Diversion(parse_delay_levels(config.store.message_delay_level))
+        self.send_messages = SendMessages(completion, config.store.max_message_size, diversion.divert, wall_ms)
+        self.send_answers = SendAnswers(broker.region_id, trace_on=broker.trace_on, store_host=config.store.store_host)
         return SendProcessor(
-            SendChecks(send_config, self.topics, self.groups, wall_ms),
-            SendMessages(completion, config.store.max_message_size),
-            self.store,
-            SendAnswers(broker.region_id, trace_on=broker.trace_on, store_host=config.store.store_host),
-            self.pools["send"],
-            self.put_times,
+            self.send_checks, self.send_messages, self.store, self.send_answers, self.pools["send"], self.put_times
         )
 
     def _pull_processor(self) -> PullProcessor:
-        broker = self._config.broker
-        pull_config = PullConfig(
-            broker_ip=self._config.listen.advertised_ip,
-            broker_permission=broker.broker_permission,
-            lite_pull_message_enable=broker.lite_pull_message_enable,
-            long_polling_enable=broker.long_polling_enable,
-            short_polling_time_mills=broker.short_polling_time_mills,
-            slave_read_enable=broker.slave_read_enable,
-            disk_fall_recorded=self._config.store.disk_fall_recorded,
-        )
-        checks = PullChecks(pull_config, self.topics, self.groups, self.sessions)
-        return PullProcessor(
-            pull_config, checks, self.store, self.offsets, self.arrivals, self.server.dispatcher.latencies
+        config = pull_config(self._config)
+        checks = PullChecks(config, self.topics, self.groups, self.sessions)
+        return PullProcessor(config, checks, self.store, self.offsets, self.arrivals, self.server.dispatcher.latencies)
+
+    def _config_processor(self) -> ConfigProcessor:
+        door = SettingsDoor(self.settings, BROKER_KEYS, SHOWN_TOO, self._black_list)
+        if self.name_server is not None:
+            names = SettingsDoor(self.settings, EMBEDDED_NAMESRV_KEYS, {}, self._black_list)
+            self.name_server.serve(ConfigRequests(names).handlers())
+        return ConfigProcessor(door, self.registrar.register_now)
+
+    def _black_list(self) -> tuple[str, ...]:
+        return *BLACK_LIST, *self.settings.config.broker.config_black_list
+
+    def _follow_settings(self, queries: QueryProcessor) -> None:
+        follow_settings(
+            self.settings,
+            Following(
+                topics=self.topics,
+                groups=self.groups,
+                offsets=self.offsets,
+                store=self.store,
+                send_checks=self.send_checks,
+                send_messages=self.send_messages,
+                send_answers=self.send_answers,
+                pulls=self.pulls,
+                queries=queries,
+                clients=self.clients,
+                runtime=self.runtime,
+                pools=self.pools,
+                selector=self.server.selector,
+                name_server=self.name_server,
+            ),
         )
 
     def _runtime_processor(self) -> RuntimeProcessor:
@@ -361,15 +389,6 @@ class Broker:
         }
 
 
-def hold_off_collector(running: AsyncExitStack) -> None:
-    """Spare the garbage collector what stands after the start, and the loop most of its passes, until the stop."""
-    running.callback(gc.set_threshold, *gc.get_threshold())
-    running.callback(gc.unfreeze)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECTOR_THRESHOLDS)
-
-
 def wall_ms() -> int:
     """Unix time."""
     return time.time_ns() // 1_000_000
@@ -378,18 +397,3 @@ def wall_ms() -> int:
 def steady_ms() -> int:
     """A clock that nobody sets."""
     return time.monotonic_ns() // 1_000_000
-
-
-async def start_health(health: HealthServer, running: AsyncExitStack) -> None:
-    """Serve the health pages until `running` ends."""
-    await health.start()
-    running.push_async_callback(health.stop)
-
-
-async def listen(start: Callable[[str, int], Awaitable[int]], host: str, port: int, key: str) -> None:
-    """Have a part listen; StartError names the address and the key when it cannot."""
-    try:
-        await start(host, port)
-    except OSError as error:
-        reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror or error}"
-        raise StartError(f"port {port} on {host} {reason} ({key})") from None

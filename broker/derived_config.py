@@ -1,15 +1,37 @@
 """What parts are given that follows from several sections of the configuration: who the broker is, in every form, and
 its pools."""
 
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
 import msgspec
 
-from broker.config import LOOPBACK, DaemonConfig, is_wildcard
+from broker.config import LOOPBACK, DaemonConfig, NamesrvDaemonConfig, is_wildcard
+from broker.metadata.consumer_offsets import OffsetsConfig
+from broker.metadata.subscription_groups import GroupsConfig
 from broker.metadata.topics import TopicsConfig
 from broker.namesrv.config import NamesrvConfig
 from broker.ops.metrics import Identity
+from broker.processors.client_manage import ClientManageConfig
+from broker.processors.pull_checks import PullConfig
+from broker.processors.send_checks import SendConfig
 from broker.remoting.admission import Pool, PoolLimits
-from broker.store.config import parse_delay_levels
+from broker.remoting.config import RemotingConfig
+from broker.store.config import LIVE, StoreConfig, parse_delay_levels
 from protocol.headers.namesrv import RegisterBrokerHeader
+
+LIVE_REMOTING: Final = ("max_connections", "max_idle_s", "transfer_by_copying")
+LIVE_NAMESRV: Final = (
+    "scan_not_active_broker_interval",
+    "order_message_enable",
+    "return_order_topic_config_to_broker",
+    "need_wait_for_service",
+    "delete_topic_with_broker_registration",
+    "enable_all_topic_list",
+    "enable_topic_list",
+)
+
+C = TypeVar("C", bound=msgspec.Struct)
 
 
 def topics_config(config: DaemonConfig) -> TopicsConfig:
@@ -61,12 +83,16 @@ def identity_of(config: DaemonConfig, boot_ms: int) -> Identity:
 
 def pools_of(config: DaemonConfig) -> dict[str, Pool]:
     """Every pool by name, with its part of the configuration."""
+    return {name: Pool(name, capacity, limits) for name, (capacity, limits) in pool_limits_of(config).items()}
+
+
+def pool_limits_of(config: DaemonConfig) -> dict[str, tuple[int, PoolLimits]]:
+    """How many requests each pool holds, and what they may cost."""
     failure = config.fast_failure
     waits: dict[str, int] = msgspec.structs.asdict(config.waits) if failure.broker_fast_failure_enable else {}
     stall_ms = failure.os_page_cache_busy_time_out_mills if waits else None
     return {
-        name: Pool(
-            name,
+        name: (
             capacity,
             PoolLimits(
                 failure.thread_pool_queue_max_bytes,
@@ -76,3 +102,64 @@ def pools_of(config: DaemonConfig) -> dict[str, Pool]:
         )
         for name, capacity in msgspec.structs.asdict(config.pools).items()
     }
+
+
+def groups_config(config: DaemonConfig) -> GroupsConfig:
+    """How groups come about."""
+    return GroupsConfig(auto_create_subscription_group=config.broker.auto_create_subscription_group)
+
+
+def offsets_config(config: DaemonConfig) -> OffsetsConfig:
+    """How often committed offsets are saved."""
+    return OffsetsConfig(flush_consumer_offset_interval=config.broker.flush_consumer_offset_interval)
+
+
+def send_config(config: DaemonConfig) -> SendConfig:
+    """What sends are checked by."""
+    broker = config.broker
+    return SendConfig(
+        broker_ip=config.listen.advertised_ip,
+        broker_permission=broker.broker_permission,
+        start_accept_ms=broker.start_accept_send_request_time_stamp,
+    )
+
+
+def pull_config(config: DaemonConfig) -> PullConfig:
+    """What pulls are checked by, and how they wait."""
+    broker = config.broker
+    return PullConfig(
+        broker_ip=config.listen.advertised_ip,
+        broker_permission=broker.broker_permission,
+        lite_pull_message_enable=broker.lite_pull_message_enable,
+        long_polling_enable=broker.long_polling_enable,
+        short_polling_time_mills=broker.short_polling_time_mills,
+        slave_read_enable=broker.slave_read_enable,
+        disk_fall_recorded=config.store.disk_fall_recorded,
+    )
+
+
+def notices_config(config: DaemonConfig) -> ClientManageConfig:
+    """How groups hear of their members."""
+    return ClientManageConfig(real_time_notify_consumer_change=config.broker.real_time_notify_consumer_change)
+
+
+# What a part takes over while it runs, of a struct that holds more than that: the rest is as it was at the start.
+
+
+def live_store(start: DaemonConfig) -> Callable[[DaemonConfig], StoreConfig]:
+    """The store's part; only what `broker.store.config.LIVE` names is that of now."""
+    return lambda config: _with(start.store, config.store, LIVE)
+
+
+def live_remoting(start: DaemonConfig) -> Callable[[DaemonConfig], RemotingConfig]:
+    """The part of connections; only what needs no other buffers is that of now."""
+    return lambda config: _with(start.remoting, config.remoting, LIVE_REMOTING)
+
+
+def live_namesrv(start: NamesrvConfig) -> Callable[[DaemonConfig | NamesrvDaemonConfig], NamesrvConfig]:
+    """The name server's part; where it listens and keeps its file is what it was."""
+    return lambda config: start if config.namesrv is None else _with(start, config.namesrv, LIVE_NAMESRV)
+
+
+def _with(start: C, now: C, fields: Iterable[str]) -> C:
+    return msgspec.structs.replace(start, **{field: getattr(now, field) for field in fields})

@@ -60,6 +60,7 @@ S: Final = whole(1, INT_MAX, "s")
 PORT: Final = whole(1, 65_535)
 PORT_OR_OFF: Final = whole(0, 65_535, "0 turns it off")
 NAME: Final = pattern("a name without spaces", r"\S{1,255}")
+KEY: Final = pattern("a key", r"\S+")
 HOST: Final = pattern("an IP address or a host name", r"[A-Za-z0-9._:-]+")
 ADDRESSES: Final = several(pattern("HOST:PORT", r"\S+:[0-9]{1,5}"), ";")
 PATH: Final = Kind("a path", _path)
@@ -103,6 +104,7 @@ BROKER: Final = section(
     ("realTimeNotifyConsumerChange", "real_time_notify_consumer_change", FLAG),
     ("registerNameServerPeriod", "register_name_server_period", MS),
     ("flushConsumerOffsetInterval", "flush_consumer_offset_interval", MS),
+    ("configBlackList", "config_black_list", several(KEY, ";")),
 )
 
 LISTEN: Final = section(
@@ -294,6 +296,11 @@ ONLY_VALUES: Final = {
     "storeType": Only("default", "RocksDB queues are not part of this version"),
 }
 
+BLACK_LIST: Final = ("brokerConfigPath", "rocketmqHome", "configBlackList", "configStorePath", "kvConfigPath")
+"""Keys that nobody changes from outside while a daemon runs."""
+SHOWN_TOO: Final = {"filterServerNums": "0", "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC", "traceTopicEnable": "false"}
+"""What RocketMQ's tools ask a broker's settings for, and this version has no setting for."""
+
 BROKER_KEYS: Final = Catalogue(
     settings=(
         *(BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV),
@@ -307,3 +314,9 @@ NAMESRV_KEYS: Final = Catalogue(
     only={},
     inactive=INACTIVE_IN_NAMESRV,
 )
+EMBEDDED_NAMESRV_KEYS: Final = Catalogue(
+    settings=NAMESRV_IN_BROKER + NAMESRV,
+    only={},
+    inactive=INACTIVE_IN_NAMESRV,
+)
+"""Those of the name server inside a broker: what may be asked of it by 318 and 319."""

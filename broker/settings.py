@@ -3,8 +3,7 @@
 Sources, from weakest to strongest; a later one wins, key by key:
 
     default           the field of the struct in which the value will stand
-    properties file   Java's format: `key=value`, `key: value` or `key value`; `#` and `!` comments; a backslash at the
-                      end continues the line; `\\t \\n \\r \\f \\\\ \\uXXXX` escapes. Spaces around a value are dropped.
+    properties file   Java's format (`broker/properties.py`). Spaces around a value are dropped.
     environment       `SKYLARK_` + the key in any spelling that differs in case, `_` and `.` only:
                       SKYLARK_LISTEN_PORT, SKYLARK_listenPort. NAMESRV_ADDR is RocketMQ's own, for `namesrvAddr`.
     flags             `--set key=value`, and the flags that stand for a key
@@ -26,6 +25,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from broker.errors import StartError
+from broker.properties import parse_properties
 
 ENVIRONMENT_PREFIX: Final = "SKYLARK_"
 NO_KEYS: Final = {"SKYLARK_COMPILED"}  # variables that begin so and are read elsewhere: protocol.compiled
@@ -92,10 +92,14 @@ class Catalogue(msgspec.Struct, frozen=True):
 
 
 class Settled(msgspec.Struct):
-    """Checked values by section and field, where each came from, and what an operator should hear about the rest."""
+    """Checked values by section and field, where each came from, and what an operator should hear about the rest.
+
+    `others`: the texts of keys that are not acted on.
+    """
 
     sections: dict[str, dict[str, Any]]
     origins: dict[str, str]
+    others: dict[str, str]
     warnings: list[str]
     notes: list[str]
 
@@ -117,7 +121,7 @@ class Settled(msgspec.Struct):
 def settle(given: Iterable[Given], catalogue: Catalogue) -> Settled:
     """Check what was given, weakest source first. StartError at the first value that is not what its key expects."""
     by_key = {setting.key: setting for setting in catalogue.settings}
-    settled = Settled(sections={}, origins={}, warnings=[], notes=[])
+    settled = Settled(sections={}, origins={}, others={}, warnings=[], notes=[])
     for key, text, where in given:
         if setting := by_key.get(key):
             settled.put(setting, parsed(setting.kind, key, text, where), where)
@@ -125,8 +129,10 @@ def settle(given: Iterable[Given], catalogue: Catalogue) -> Settled:
             if text.casefold() != only.value.casefold():
                 raise StartError(f"{where}: {key}={text}: expected {only.value}, {only.why}")
         elif key in catalogue.inactive:
+            settled.others[key] = text
             settled.notes.append(f"{where}: {key} is a key of RocketMQ that this version does not act on")
         else:
+            settled.others[key] = text
             nearest = catalogue.nearest(key)
             settled.warnings.append(f"{where}: unknown key {key}" + (f", did you mean {nearest}?" if nearest else ""))
     return settled
@@ -172,57 +178,6 @@ def from_flags(pairs: Iterable[str]) -> Iterator[Given]:
 def bare(key: str) -> str:
     """A key without what an environment variable cannot spell: case, dots, and underscores between words."""
     return key.replace("_", "").replace(".", "").casefold()
-
-
-# Java's properties format.
-
-BLANK: Final = " \t\f"
-ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-# A key ends at the first unescaped separator: white space, `=` or `:`; one `=` or `:` with white space around it goes.
-KEY: Final = re.compile(r"(?P<key>(?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
-
-
-def parse_properties(text: str, name: str) -> Iterator[tuple[int, str, str]]:
-    """(line number, key, value) of each logical line; StartError for an escape that Java would refuse."""
-    for number, line in logical_lines(text):
-        match = KEY.match(line)
-        assert match is not None  # the pattern matches the empty string
-        try:
-            yield number, unescaped(match["key"]), unescaped(line[match.end() :])
-        except ValueError:
-            raise StartError(f"{name}:{number}: malformed \\u escape, expected four hexadecimal digits") from None
-
-
-def logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their continuations joined, without blank lines and comments; numbered by where they start."""
-    lines = iter(enumerate(re.split(r"\r\n|\r|\n", text), start=1))
-    for number, raw in lines:
-        line = raw.lstrip(BLANK)
-        if not line or line[0] in "#!":
-            continue
-        while continues(line):
-            _, following = next(lines, (0, ""))
-            line = line[:-1] + following.lstrip(BLANK)
-        yield number, line
-
-
-def continues(line: str) -> bool:
-    """Whether a line ends in an odd number of backslashes."""
-    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
-
-
-def unescaped(text: str) -> str:
-    """A text with its escapes resolved; a backslash before any other character is dropped."""
-    halves = ESCAPE.sub(_resolve, text)  # Java escapes UTF-16 units, so a character may come in two
-    return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
-
-
-def _resolve(match: re.Match[str]) -> str:
-    escape = match[1]
-    if escape[0] != "u":
-        return ESCAPES.get(escape, escape)
-    return chr(int(escape[1:], 16))
 
 
 # Kinds of values.

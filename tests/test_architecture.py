@@ -18,7 +18,7 @@ PACKAGES = ("protocol", "broker", "clients")
 STORE = ("protocol", "broker.errors", "broker.buckets")
 METADATA = (*STORE, "broker.config", "broker.store", "broker.remoting")
 DELIVERY = (*METADATA, "broker.metadata")
-PROCESSORS = (*DELIVERY, "broker.delivery")
+PROCESSORS = (*DELIVERY, "broker.delivery", "broker.live_settings")
 DAEMON = (*PROCESSORS, "broker.processors", "broker.namesrv", "broker.ops")
 
 # Reading the configuration: below everything but the structs that the parts declare for themselves.
@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.errors": (),
     "broker.buckets": ("protocol",),
     "broker.inactive": (),
-    "broker.settings": ("broker.errors",),
+    "broker.properties": ("broker.errors",),
+    "broker.settings": ("broker.errors", "broker.properties"),
     "broker.keys": KEYS,
     "broker.config": CONFIG,
     "broker.remoting": ("protocol", "broker.errors", "broker.buckets"),
@@ -48,9 +49,20 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "broker.remoting",
         "broker.namesrv",
         "broker.ops",
+        "broker.processors",
         "broker.store",
     ),
-    "broker.daemon": (*DAEMON, "broker.derived_config"),
+    "broker.config_file": ("broker.properties",),
+    "broker.live_settings": (
+        *("protocol", "broker.errors", "broker.properties", "broker.settings"),
+        *("broker.config", "broker.config_file"),
+    ),
+    "broker.following": (*DAEMON, "broker.derived_config", "broker.live_settings"),
+    "broker.starting": ("broker.errors", "broker.ops"),
+    "broker.daemon": (
+        *(*DAEMON, "broker.derived_config", "broker.following", "broker.keys", "broker.live_settings"),
+        "broker.starting",
+    ),
     "broker.cli": (*CONFIG, "broker.config", "broker.daemon"),
     "broker.store_commands": (*STORE, "broker.settings", "broker.keys", "broker.store"),
     "broker.__main__": ("broker.cli",),

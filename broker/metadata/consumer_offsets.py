@@ -59,6 +59,10 @@ class ConsumerOffsetTable:
     def __repr__(self) -> str:
         return f"<ConsumerOffsetTable rows={len(self._committed)} commits={self._commits}>"
 
+    def configure(self, config: OffsetsConfig) -> None:
+        """Be saved by other settings from the next save on."""
+        self._interval_ms = config.flush_consumer_offset_interval
+
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` from `step` when offsets have moved since it was last called."""
         self._listeners.append(listener)

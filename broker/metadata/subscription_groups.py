@@ -53,6 +53,10 @@ class SubscriptionGroups:
     def __repr__(self) -> str:
         return f"<SubscriptionGroups groups={len(self._groups)} version={self.version.counter}>"
 
+    def configure(self, config: GroupsConfig) -> None:
+        """Make groups by other settings from now on."""
+        self._config = config
+
     def __iter__(self) -> Iterator[SubscriptionGroupConfig]:
         return iter(self._groups.values())
 

@@ -78,6 +78,7 @@ class TopicTable:
 
     def __init__(self, config: TopicsConfig, clock: Callable[[], int]) -> None:
         self._config = config
+        self._permission = config.broker_permission
         self._clock = clock
         self._topics: dict[str, TopicConfig] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -90,6 +91,23 @@ class TopicTable:
 
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._topics.values())
+
+    def permit(self, permission: int) -> None:
+        """What the broker as a whole permits from now on; name servers hear of it as of any change."""
+        if permission != self._permission:
+            self._permission = permission
+            self._changed()
+
+    def allow_auto_creation(self, *, allowed: bool) -> None:
+        """Let topics be made after TBW102 from now on, or not."""
+        template = self._topics.get(SystemTopic.AUTO_CREATE)
+        if template is None and allowed:
+            count = self._config.default_topic_queue_nums
+            self._put(_topic(SystemTopic.AUTO_CREATE, count, Permission.READ_WRITE | Permission.INHERIT))
+        elif template is not None:
+            bit = Permission.INHERIT if allowed else 0
+            perm = template.perm & ~Permission.INHERIT | bit
+            self.update(msgspec.structs.replace(template, perm=perm))
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` after every change."""
@@ -169,7 +187,7 @@ class TopicTable:
 
     def registration_body(self) -> bytes:
         """What name servers are told, a RegisterBrokerBody: every topic, within what the broker as a whole permits."""
-        limit = self._config.broker_permission
+        limit = self._permission
         topics = self._topics
         if limit != Permission.READ_WRITE:
             topics = {name: msgspec.structs.replace(topic, perm=topic.perm & limit) for name, topic in topics.items()}

@@ -64,16 +64,21 @@ class NamesrvProcessors:
         self._kv = kv
         self._now_ms = now_ms
         self._serves_routes_from_ms = now_ms() + config.wait_seconds_for_service * 1000
+        self.pool = Pool("default", DEFAULT_POOL_CAPACITY)
+        """Where everything but routes is asked for."""
         self._misses: set[str] = set()
         self._misses_since_ms = now_ms()
 
     def __repr__(self) -> str:
         return f"<NamesrvProcessors {self._routes!r} {self._kv!r}>"
 
+    def configure(self, config: NamesrvConfig) -> None:
+        """Answer by other settings from now on."""
+        self._config = config
+
     def register(self, dispatcher: Dispatcher) -> None:
         """Enter every request into the processor table."""
         dispatcher.register([RequestCode.GET_ROUTEINFO_BY_TOPIC], self.route, Pool("route", ROUTE_POOL_CAPACITY))
-        pool = Pool("default", DEFAULT_POOL_CAPACITY)
         table: dict[RequestCode, Processor] = {
             RequestCode.REGISTER_BROKER: self.register_broker,
             RequestCode.UNREGISTER_BROKER: self.unregister_broker,
@@ -89,7 +94,7 @@ class NamesrvProcessors:
             RequestCode.GET_KVLIST_BY_NAMESPACE: self.kv_namespace,
         }
         for code, processor in table.items():
-            dispatcher.register([code], processor, pool)
+            dispatcher.register([code], processor, self.pool)
 
     # --------------------------------------------------------------------------------------------------------- brokers
 

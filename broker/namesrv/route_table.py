@@ -98,7 +98,8 @@ class RouteTable(Generic[Owner]):
     """See the module's story."""
 
     def __init__(self, *, forget_unlisted_topics: bool = False) -> None:
-        self._forget_unlisted_topics = forget_unlisted_topics
+        self.forget_unlisted_topics = forget_unlisted_topics
+        """Whether a registration withdraws the topics that it no longer lists."""
         self._brokers: dict[str, _Broker] = {}
         self._live: dict[tuple[str, str], _Live[Owner]] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
@@ -165,7 +166,7 @@ class RouteTable(Generic[Owner]):
 
     def _take_topics(self, registration: Registration, *, changed: bool) -> None:
         name = registration.broker.broker_name
-        if self._forget_unlisted_topics:
+        if self.forget_unlisted_topics:
             unlisted = [t for t, queues in self._topics.items() if name in queues and t not in registration.topics]
             for topic in unlisted:
                 self._forget(topic, name)

@@ -8,7 +8,7 @@ connection is gone, and when it has been silent for too long.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -20,8 +20,10 @@ from broker.namesrv.route_table import RouteTable, RouteTableStatistics
 from broker.remoting.boss import RemotingServer
 from broker.remoting.config import RemotingConfig
 from broker.remoting.connection import Connection
+from broker.remoting.dispatch import Processor
 from broker.remoting.selector import RemotingStatistics
 from broker.remoting.tls import ServerTls
+from protocol.codes import RequestCode
 
 FIRST_SCAN_S: Final = 0.005
 
@@ -58,7 +60,19 @@ class NameServer:
         self.kv = KVConfig(config.kv_config_path)
         self.remoting = RemotingServer(remoting, tls)
         self.remoting.selector.on_close(self._connection_lost)
-        NamesrvProcessors(config, self.routes, self.kv, now_ms).register(self.remoting.dispatcher)
+        self._processors = NamesrvProcessors(config, self.routes, self.kv, now_ms)
+        self._processors.register(self.remoting.dispatcher)
+
+    def serve(self, handlers: Mapping[RequestCode, Processor]) -> None:
+        """Answer more requests: those about what only the root knows."""
+        for code, handler in handlers.items():
+            self.remoting.dispatcher.register([code], handler, self._processors.pool)
+
+    def configure(self, config: NamesrvConfig) -> None:
+        """Go by other settings from now on; the addresses and the file have to be what they were."""
+        self._config = config
+        self.routes.forget_unlisted_topics = config.delete_topic_with_broker_registration
+        self._processors.configure(config)
 
     def __repr__(self) -> str:
         return f"<NameServer {self.routes!r} {self.remoting!r}>"

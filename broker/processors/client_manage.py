@@ -73,6 +73,10 @@ class ClientManageProcessor:
         self._notices = 0
         self._expired = 0
 
+    def configure(self, config: ClientManageConfig) -> None:
+        """Tell groups by other settings from now on."""
+        self._config = config
+
     def __repr__(self) -> str:
         return f"<ClientManageProcessor heartbeats={self._heartbeats} {self._sessions!r}>"
 

@@ -80,13 +80,10 @@ class PullProcessor:
         arrivals: Arrivals,
         latencies: Latencies,
     ) -> None:
-        self._short_wait_ms = None if config.long_polling_enable else config.short_polling_time_mills
         self._checks = checks
         self._store = store
         self._offsets = offsets
         self._arrivals = arrivals
-        self._slave_may_be_read = config.slave_read_enable
-        self._is_fall_recorded = config.disk_fall_recorded
         self._latencies = latencies
         self.fall_behind = FallBehind()
         self.deliveries = Deliveries()
@@ -95,6 +92,14 @@ class PullProcessor:
         self._messages = 0
         self._bytes = 0
         self._longest_get_s = 0.0
+        self.configure(config)
+
+    def configure(self, config: PullConfig) -> None:
+        """Serve by these settings from now on; what is parked stays so for as long as it was told."""
+        self._checks.configure(config)
+        self._short_wait_ms = None if config.long_polling_enable else config.short_polling_time_mills
+        self._slave_may_be_read = config.slave_read_enable
+        self._is_fall_recorded = config.disk_fall_recorded
 
     def __repr__(self) -> str:
         return f"<PullProcessor found={self._found} missed={self._missed}>"

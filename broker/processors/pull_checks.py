@@ -79,6 +79,10 @@ class PullChecks:
     def __repr__(self) -> str:
         return f"<PullChecks {self._config}>"
 
+    def configure(self, config: PullConfig) -> None:
+        """Check by other settings from now on."""
+        self._config = config
+
     def admit(self, connection: Connection, command: RemotingCommand, header: PullMessageHeader) -> AdmittedPull:
         """The pull with what it needs; RequestError if it may not be served."""
         self._check_broker(command)

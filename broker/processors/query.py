@@ -39,6 +39,10 @@ class QueryProcessor:
         self._store = store
         self._unique_key_num = unique_key_num
 
+    def limit_unique_keys(self, unique_key_num: int) -> None:
+        """Answer queries by unique key with at most so many messages from now on."""
+        self._unique_key_num = unique_key_num
+
     def __repr__(self) -> str:
         return f"<QueryProcessor {self._store!r}>"
 

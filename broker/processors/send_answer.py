@@ -29,6 +29,11 @@ class SendAnswers:
 
     def __init__(self, region: str, *, trace_on: bool, store_host: bytes) -> None:
         self._store_host = store_host
+        self.configure(region, trace_on=trace_on)
+
+    def configure(self, region: str, *, trace_on: bool) -> None:
+        """Answer with these from now on."""
+        store_host = self._store_host
         self.ext = {"MSG_REGION": region, "TRACE_ON": "true" if trace_on else "false"}
         pieces = _pieces(self.ext, store_host)
         escaped = [piece.replace(b"%", b"%%") for piece in pieces]

@@ -61,6 +61,12 @@ class SendChecks:
     def __repr__(self) -> str:
         return f"<SendChecks {self._topics!r}>"
 
+    def configure(self, config: SendConfig) -> None:
+        """Check by other settings from now on."""
+        self._config = config
+        self._start_accept_ms = config.start_accept_ms
+        self.queues.clear()
+
     def topic_for(self, connection: Connection, command: RemotingCommand, header: SendMessageHeader) -> TopicConfig:
         """The topic to store into; RequestError if the message may not be sent."""
         if self._start_accept_ms:

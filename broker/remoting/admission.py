@@ -105,6 +105,11 @@ class Pool:
     def __repr__(self) -> str:
         return f"<Pool {self.name} {self.held}/{self.capacity}>"
 
+    def configure(self, capacity: int, limits: PoolLimits) -> None:
+        """Another budget from now on; who is in stays in."""
+        self.capacity, self.limits = capacity, limits
+        self._look()
+
     def statistics(self, now_s: float = 0.0) -> PoolStatistics:
         """The pool's figures at `now_s`."""
         return PoolStatistics(

@@ -72,6 +72,10 @@ class Selector:
     def __repr__(self) -> str:
         return f"<Selector {len(self.connections)} connections>"
 
+    def configure(self, config: RemotingConfig) -> None:
+        """Other limits on peers from now on, and on how new connections send files."""
+        self.config = self.transfer.config = config
+
     def statistics(self) -> RemotingStatistics:
         """The selector's figures now."""
         return RemotingStatistics(

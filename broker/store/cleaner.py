@@ -57,9 +57,7 @@ class Cleaner:
         removal: Removal,
         followers: Sequence[Follower],
     ) -> None:
-        self._rules = RetentionRules(config)
-        self._look_interval_ms = config.clean_resource_interval
-        self._delete_interval_ms = config.delete_commit_log_files_interval
+        self.configure(config)
         self._files = files
         self._flags = flags
         self._removal = removal
@@ -71,6 +69,12 @@ class Cleaner:
         self._next_look_ms = 0
         self._next_delete_ms = 0
         self._deleted = 0
+
+    def configure(self, config: StoreConfig) -> None:
+        """Go by these settings from now on."""
+        self._rules = RetentionRules(config)
+        self._look_interval_ms = config.clean_resource_interval
+        self._delete_interval_ms = config.delete_commit_log_files_interval
 
     def step(self, now_ms: int, measure: Callable[[], DiskUsage], settled: Callable[[], int]) -> None:
         """What is due by now. `settled()`: below that byte of the log everything is flushed, queues too."""

@@ -29,6 +29,24 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     return tuple(levels)
 
 
+LIVE = (
+    "file_reserved_time",
+    "delete_when",
+    "disk_max_used_space_ratio",
+    "disk_space_clean_forcibly_ratio",
+    "disk_space_warning_level_ratio",
+    "clean_file_forcibly_enable",
+    "clean_resource_interval",
+    "delete_file_batch_max",
+    "delete_commit_log_files_interval",
+    "delete_consume_queue_files_interval",
+    "destroy_maped_file_interval_forcibly",
+    "redelete_hanged_file_interval",
+    "max_msgs_num_batch",
+)
+"""Fields that a store takes over while it runs (`MessageStore.configure`)."""
+
+
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One store. Sizes in bytes, intervals in ms; the comment says what moves when it is changed."""
 

@@ -39,6 +39,10 @@ class KeyQuery:
         self._reader = reader
         self._most = most
 
+    def limit(self, most: int) -> None:
+        """Answer with at most so many messages from now on."""
+        self._most = most
+
     async def run(self, topic: str, key: str, max_num: int, begin: int, end: int) -> Found:
         """The newest `max_num` messages of a topic with that key stored in [begin, end] (ms)."""
         steps = self._steps(topic, key, max_num, begin, end)

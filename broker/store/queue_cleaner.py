@@ -42,8 +42,7 @@ class QueueCleaner:
     def __init__(
         self, config: StoreConfig, queues: QueueTable, files: QueueFiles, helper: Helper, reader: StoreReader
     ) -> None:
-        self._interval_ms = config.delete_consume_queue_files_interval
-        self._retry_ms = config.redelete_hanged_file_interval
+        self.configure(config)
         self._queues = queues
         self._files = files
         self._helper = helper
@@ -54,6 +53,11 @@ class QueueCleaner:
         self._call: Future[Any] | None = None
         self._next_ms = 0
         self._deleted = 0
+
+    def configure(self, config: StoreConfig) -> None:
+        """Go by these settings from now on."""
+        self._interval_ms = config.delete_consume_queue_files_interval
+        self._retry_ms = config.redelete_hanged_file_interval
 
     def follow(self, log_start: int, now_ms: int) -> None:
         """Go on with the walk; start over when the log has moved."""

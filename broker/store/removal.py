@@ -42,8 +42,7 @@ class Removal:
     """Takes deleted segments and makes them go away."""
 
     def __init__(self, config: StoreConfig, helper: Helper) -> None:
-        self._force_after_ms = config.destroy_maped_file_interval_forcibly
-        self._retry_ms = config.redelete_hanged_file_interval
+        self.configure(config)
         self._helper = helper
         self._to_unlink: deque[_Leaving] = deque()
         self._to_close: deque[_Leaving] = deque()
@@ -51,6 +50,11 @@ class Removal:
         self._is_closing = False  # which of the two
         self._next_unlink_ms = 0
         self._unlinked = 0
+
+    def configure(self, config: StoreConfig) -> None:
+        """Go by these settings from now on."""
+        self._force_after_ms = config.destroy_maped_file_interval_forcibly
+        self._retry_ms = config.redelete_hanged_file_interval
 
     @property
     def is_ready(self) -> bool:

@@ -78,7 +78,7 @@ def test_a_key_is_of_one_class_and_told_apart_in_the_environment(catalogue: Cata
 
 def test_without_anything_a_broker_runs_with_its_own_name_server_on_the_loopback() -> None:
     """The first contact needs no file: broker and name server on 127.0.0.1, store in ./store."""
-    config, _, warnings, notes = broker()
+    config, _, warnings, notes, *_ = broker()
     assert (config.listen.bind_host, config.listen.port, config.listen.advertised_host) == (
         "127.0.0.1",
         10911,

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from broker.errors import StartError
 from broker.keys import BROKER_KEYS
+from broker.properties import parse_properties
 from broker.settings import (
     FLAG,
     Catalogue,
@@ -20,7 +21,6 @@ from broker.settings import (
     from_file,
     from_flags,
     optional,
-    parse_properties,
     pattern,
     settle,
     several,

@@ -77,6 +77,10 @@ class RuntimeProcessor:
     def __repr__(self) -> str:
         return f"<RuntimeProcessor boot_ms={self._config.boot_ms}>"
 
+    def accept_sends_from(self, start_accept_ms: int) -> None:
+        """Tell another startAcceptSendRequestTimeStamp from now on."""
+        self._config = msgspec.structs.replace(self._config, start_accept_ms=start_accept_ms)
+
     def handlers(self) -> dict[RequestCode, Processor]:
         """What this processor serves."""
         return {RequestCode.GET_BROKER_RUNTIME_INFO: patient(self._store, self.runtime_info)}

@@ -1,0 +1,89 @@
+"""Which settings the parts of a running broker take over when an operator changes them: a line for each.
+
+A line names what of the configuration a part runs with, and what to call when that has changed. What stands in no line
+is taken over at the next start. Source: docs/formats.md, "Settings at run time".
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from broker.config import DaemonConfig
+from broker.derived_config import (
+    groups_config,
+    live_namesrv,
+    live_remoting,
+    live_store,
+    notices_config,
+    offsets_config,
+    pool_limits_of,
+    pull_config,
+    send_config,
+)
+from broker.live_settings import LiveSettings
+from broker.metadata.consumer_offsets import ConsumerOffsetTable
+from broker.metadata.subscription_groups import SubscriptionGroups
+from broker.metadata.topics import TopicTable
+from broker.namesrv.server import NameServer
+from broker.processors.admin.runtime import RuntimeProcessor
+from broker.processors.client_manage import ClientManageProcessor
+from broker.processors.pull import PullProcessor
+from broker.processors.query import QueryProcessor
+from broker.processors.send_answer import SendAnswers
+from broker.processors.send_checks import SendChecks
+from broker.processors.send_messages import SendMessages
+from broker.remoting.admission import Pool, PoolLimits
+from broker.remoting.selector import Selector
+from broker.store.message_store import MessageStore
+
+
+class Following(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts that can."""
+
+    topics: TopicTable
+    groups: SubscriptionGroups
+    offsets: ConsumerOffsetTable
+    store: MessageStore
+    send_checks: SendChecks
+    send_messages: SendMessages
+    send_answers: SendAnswers
+    pulls: PullProcessor
+    queries: QueryProcessor
+    clients: ClientManageProcessor
+    runtime: RuntimeProcessor
+    pools: Mapping[str, Pool]
+    selector: Selector
+    name_server: NameServer | None
+
+
+def follow_settings(settings: LiveSettings[DaemonConfig], parts: Following) -> None:
+    """Have the parts hear of every change that they can act on."""
+    follow = settings.follow
+    follow(lambda config: config.broker.broker_permission, parts.topics.permit)
+    follow(
+        lambda config: config.broker.auto_create_topic_enable,
+        lambda allowed: parts.topics.allow_auto_creation(allowed=allowed),
+    )
+    follow(groups_config, parts.groups.configure)
+    follow(offsets_config, parts.offsets.configure)
+    follow(live_store(settings.config), parts.store.configure)
+    follow(send_config, parts.send_checks.configure)
+    follow(lambda config: config.store.max_message_size, parts.send_messages.limit)
+    follow(
+        lambda config: (config.broker.region_id, config.broker.trace_on),
+        lambda told: parts.send_answers.configure(told[0], trace_on=told[1]),
+    )
+    follow(pull_config, parts.pulls.configure)
+    follow(lambda config: config.store.default_query_max_num, parts.queries.limit_unique_keys)
+    follow(notices_config, parts.clients.configure)
+    follow(lambda config: config.broker.start_accept_send_request_time_stamp, parts.runtime.accept_sends_from)
+    follow(pool_limits_of, lambda limits: _limit(parts.pools, limits))
+    follow(live_remoting(settings.config), parts.selector.configure)
+    name_server, namesrv = parts.name_server, settings.config.namesrv
+    if name_server is not None and namesrv is not None:
+        follow(live_namesrv(namesrv), name_server.configure)
+
+
+def _limit(pools: Mapping[str, Pool], limits: Mapping[str, tuple[int, PoolLimits]]) -> None:
+    for name, (capacity, limit) in limits.items():
+        pools[name].configure(capacity, limit)

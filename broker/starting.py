@@ -1,0 +1,37 @@
+"""Steps of a start that both daemons take, and that say in an operator's words why they cannot be taken."""
+
+import errno
+import gc
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Final
+
+from broker.errors import StartError
+from broker.ops.health import HealthServer
+
+COLLECTOR_THRESHOLDS: Final = (5_000, 20, 20)
+"""docs/decisions/0008-garbage-collector.md"""
+
+
+async def start_health(health: HealthServer, running: AsyncExitStack) -> None:
+    """Serve the health pages until `running` ends."""
+    await health.start()
+    running.push_async_callback(health.stop)
+
+
+async def listen(start: Callable[[str, int], Awaitable[int]], host: str, port: int, key: str) -> None:
+    """Have a part listen; StartError names the address and the key when it cannot."""
+    try:
+        await start(host, port)
+    except OSError as error:
+        reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror or error}"
+        raise StartError(f"port {port} on {host} {reason} ({key})") from None
+
+
+def hold_off_collector(running: AsyncExitStack) -> None:
+    """Spare the garbage collector what stands after the start, and the loop most of its passes, until the stop."""
+    running.callback(gc.set_threshold, *gc.get_threshold())
+    running.callback(gc.unfreeze)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)

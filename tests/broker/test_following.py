@@ -1,0 +1,148 @@
+"""What an operator changes in a running daemon: it acts so from the answer on, and after a restart."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.codes import RequestCode, ResponseCode
+from tests.harness.daemon import LOOPBACK, MQBROKER, MQNAMESRV, Daemon, running
+from tests.harness.raw import Answer, RawClient
+
+SEND = {
+    "a": "PG", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "TAGS\x01t\x02", "m": False,
+}  # fmt: skip
+PULL = {
+    "consumerGroup": "CG", "topic": "T", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "commitOffset": 0,
+    "suspendTimeoutMillis": 60_000, "subVersion": 1, "subscription": "*", "sysFlag": 6,
+}  # fmt: skip
+OPERATOR = "# by hand\nbrokerPermission=6\n"
+
+
+@contextmanager
+def started(directory: Path) -> Iterator[tuple[Daemon, RawClient]]:
+    """A daemon with a file of its own, and an operator at its port."""
+    path = directory / "broker.conf"
+    if not path.exists():
+        path.write_text(OPERATOR)
+    with running((*MQBROKER, "-c", path), directory) as daemon, RawClient(LOOPBACK, daemon.broker_port) as operator:
+        yield daemon, operator
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[tuple[Daemon, RawClient]]:
+    with started(tmp_path) as daemon_and_operator:
+        yield daemon_and_operator
+
+
+def change(operator: RawClient, text: str, code: int = RequestCode.UPDATE_BROKER_CONFIG) -> None:
+    answer = operator.call(code, body=text.encode())
+    assert answer.code == ResponseCode.SUCCESS, answer
+
+
+def shown(client: RawClient, code: int = RequestCode.GET_BROKER_CONFIG) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in client.call(code).body.decode().splitlines())
+
+
+def send(client: RawClient, body: bytes = b"x", **fields: Any) -> Answer:
+    return client.call(RequestCode.SEND_MESSAGE_V2, SEND | fields, body)
+
+
+def permission(daemon: Daemon, topic: str) -> int:
+    with RawClient(LOOPBACK, daemon.namesrv_port) as client:
+        route = json.loads(
+            client.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).body.replace(b"{0:", b'{"0":')
+        )
+    return int(route["queueDatas"][0]["perm"])
+
+
+def test_a_broker_that_may_not_be_written_is_so_at_once(broker: tuple[Daemon, RawClient]) -> None:
+    """When 25 is answered the routes say so, and ordered topics refuse messages; as before after another change."""
+    daemon, operator = broker
+    ordered = {"topic": "O", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    rest = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": True}
+    operator.call(RequestCode.UPDATE_AND_CREATE_TOPIC, ordered | rest)
+    assert (send(operator, b="O").code, permission(daemon, "O")) == (ResponseCode.SUCCESS, 6)
+    change(operator, "brokerPermission=4")
+    assert (send(operator, b="O").code, permission(daemon, "O")) == (ResponseCode.NO_PERMISSION, 4)
+    change(operator, "brokerPermission=6")
+    assert (send(operator, b="O").code, permission(daemon, "O")) == (ResponseCode.SUCCESS, 6)
+
+
+def test_sends_obey_what_was_changed(broker: tuple[Daemon, RawClient]) -> None:
+    """Auto-creation, size, start time, and what answers say of region and trace; sends of the fast way too."""
+    _, operator = broker
+    unique: dict[str, Any] = {"i": "UNIQ_KEY\x017F0000010001000000000001\x02"}
+    assert send(operator, **unique).ext["MSG_REGION"] == "DefaultRegion"
+    change(operator, "autoCreateTopicEnable=false\nregionId=hier\ntraceOn=false")
+    answer = send(operator, **unique)
+    assert (answer.ext["MSG_REGION"], answer.ext["TRACE_ON"]) == ("hier", "false")
+    assert send(operator, b="Unknown").code == ResponseCode.TOPIC_NOT_EXIST
+    change(operator, "autoCreateTopicEnable=true")
+    assert send(operator, b="Unknown").code == ResponseCode.SUCCESS
+    change(operator, "startAcceptSendRequestTimeStamp=9000000000000")
+    refused = send(operator, **unique)
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "unable to service" in (refused.remark or "")
+
+
+def test_pulls_obey_what_was_changed(broker: tuple[Daemon, RawClient]) -> None:
+    """Long polling, groups that come about, lite pulls."""
+    _, operator = broker
+    send(operator)
+    change(operator, "longPollingEnable=false\nshortPollingTimeMills=1\nautoCreateSubscriptionGroup=false")
+    assert operator.call(RequestCode.PULL_MESSAGE, PULL).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    change(operator, "autoCreateSubscriptionGroup=true")
+    assert operator.call(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": 1}).code == ResponseCode.PULL_NOT_FOUND
+    change(operator, "litePullMessageEnable=false")
+    assert operator.call(RequestCode.LITE_PULL_MESSAGE, PULL).code == ResponseCode.NO_PERMISSION
+
+
+def test_settings_survive_a_restart(tmp_path: Path) -> None:
+    """26 shows the new value at once; the file has it, with its comment; the next start runs with it."""
+    with started(tmp_path) as (_, operator):
+        version = json.loads(operator.call(RequestCode.GET_BROKER_CONFIG).ext["version"])
+        change(operator, "fileReservedTime=48\nnoSuchKey=1\ndeleteWhen=whenever\nsendMessageThreadPoolNums=8")
+        after = operator.call(RequestCode.GET_BROKER_CONFIG)
+        assert json.loads(after.ext["version"])["counter"] == version["counter"] + 1
+        assert shown(operator)["fileReservedTime"] == "48"
+        assert (
+            operator.call(RequestCode.UPDATE_BROKER_CONFIG, body=b"rocketmqHome=/").code == ResponseCode.NO_PERMISSION
+        )
+        assert operator.call(RequestCode.UPDATE_BROKER_CONFIG).code == ResponseCode.SUCCESS
+    text = (tmp_path / "broker.conf").read_text()
+    assert text == OPERATOR + "fileReservedTime=48\nsendMessageThreadPoolNums=8\n"
+    with started(tmp_path) as (_, operator):
+        settings = shown(operator)
+    assert (settings["fileReservedTime"], settings["sendMessageThreadPoolNums"]) == ("48", "8")
+
+
+def test_a_name_server_inside_a_broker_has_a_door_of_its_own(broker: tuple[Daemon, RawClient]) -> None:
+    """319 shows its keys; 318 has routes tell the order of topics from then on."""
+    daemon, _ = broker
+    with RawClient(LOOPBACK, daemon.namesrv_port) as operator:
+        order = {"namespace": "ORDER_TOPIC_CONFIG", "key": "TBW102", "value": "b:4"}
+        operator.call(RequestCode.PUT_KV_CONFIG, order)
+        route = {"topic": "TBW102"}
+        assert b"orderTopicConf" not in operator.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, route).body
+        assert shown(operator, RequestCode.GET_NAMESRV_CONFIG)["orderMessageEnable"] == "false"
+        change(operator, "orderMessageEnable=true", RequestCode.UPDATE_NAMESRV_CONFIG)
+        assert b'"orderTopicConf":"b:4"' in operator.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, route).body
+        refused = operator.call(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"kvConfigPath=/tmp/x")
+        assert refused.code == ResponseCode.NO_PERMISSION
+
+
+def test_a_name_server_by_itself_obeys_too(tmp_path: Path) -> None:
+    """206 is refused once it was turned off, and the file has it."""
+    path = tmp_path / "namesrv.conf"
+    path.write_text("enableTopicList=true\n")
+    command = (*MQNAMESRV, "-c", path)
+    with running(command, tmp_path) as daemon, RawClient(LOOPBACK, daemon.broker_port) as operator:
+        list_all = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        assert operator.call(list_all).code == ResponseCode.SUCCESS
+        change(operator, "enableAllTopicList=false", RequestCode.UPDATE_NAMESRV_CONFIG)
+        assert operator.call(list_all).code == ResponseCode.SYSTEM_ERROR
+    assert path.read_text() == "enableTopicList=true\nenableAllTopicList=false\n"
