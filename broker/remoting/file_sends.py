@@ -57,8 +57,8 @@ class FileRegion(Protocol):
         """Whether it is in memory, so that it may be touched."""
 
     @property
-    def parts(self) -> Sequence[memoryview]:
-        """The bytes, through the mapping; not kept beyond the turn without a hold."""
+    def parts(self) -> Sequence[bytes | memoryview]:
+        """The bytes; views of the mapping are not kept beyond the turn without a hold."""
 
     def hold(self, holder: Holder) -> None:
         """Keep descriptor and mapping until `release`."""

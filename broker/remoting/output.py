@@ -129,7 +129,7 @@ class Output:
                 self._enqueue(gathered)
                 self._send()
         else:
-            write_all(transport.write, gathered, self.gathered_bytes)  # type: ignore[arg-type]  # no regions
+            write_all(transport, gathered, self.gathered_bytes)  # type: ignore[arg-type]  # no regions
             self._files.note_copied(self.gathered_bytes)
             self._forget_gathered()
             self._settle(transport)

@@ -4,19 +4,24 @@ A transport keeps the whole of a write until its last byte is taken. A deaf peer
 all of them, though most have left; in pieces it keeps what it has not taken, and at most one piece more.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 PIECE_BYTES: Final = 256 * 1024
+LONG_BYTES: Final = 8 * 1024
+"""Parts as long as this on average cost less as they are than to be copied into one: 4 us of 40 KiB."""
 
 
-def write_all(write: Callable[[bytes | memoryview], None], gathered: Sequence[bytes | memoryview], size: int) -> None:
+def write_all(transport: asyncio.WriteTransport, gathered: Sequence[bytes | memoryview], size: int) -> None:
     """Write what was gathered, `size` bytes."""
-    if size <= PIECE_BYTES:
-        write(gathered[0] if len(gathered) == 1 else b"".join(gathered))
-    else:
+    if size > PIECE_BYTES:
         for piece in pieces_of(gathered):
-            write(piece)
+            transport.write(piece)
+    elif size >= len(gathered) * LONG_BYTES and all(type(part) is bytes for part in gathered):
+        transport.writelines(gathered)
+    else:
+        transport.write(gathered[0] if len(gathered) == 1 else b"".join(gathered))
 
 
 def pieces_of(gathered: Sequence[bytes | memoryview]) -> Iterator[bytes]:

@@ -19,7 +19,9 @@ from broker.store.commit_log import CommitLog
 from broker.store.mapped_file import Holder, MappedFile
 from broker.store.residency import Residency, ResidencyStatistics
 from broker.store.verified import VerifiedRanges
+from protocol.disk import UNIT
 from protocol.record import LONGEST_HEAD, SMALLEST_RECORD, claimed_size
+from protocol.unit_runs import gather
 
 HOT_TAIL_BYTES: Final = 64 << 20
 """Written so recently that it is in memory, unless it is from before the start."""
@@ -71,7 +73,7 @@ class Region(msgspec.Struct, frozen=True, gc=False):
 class Scatter(msgspec.Struct, frozen=True):
     """Whole records that stand here and there in a file, in memory: `size` bytes. To be gathered within the turn."""
 
-    parts: list[memoryview]
+    parts: Sequence[bytes | memoryview]
     size: int
     position: int = 0
     fd: int = -1
@@ -209,18 +211,16 @@ class LogReads:
             and self._residency.holds(file, position, end - position)
         )
 
-    def scattered(self, offsets: Sequence[int], sizes: Sequence[int], total: int) -> Sequence[Piece]:
-        """As `pieces`, of records that hardly touch, `total` bytes of them: too little to look which ones do."""
-        begin, end = offsets[0], offsets[-1] + sizes[-1]
+    def scattered(self, units: bytes | bytearray, begin: int, end: int, total: int) -> Sequence[Piece]:
+        """As `pieces`, of the records of units, between bytes `begin` and `end` of the log: they hardly touch, and are
+        too little, `total` bytes, to look which ones do."""
         file = self._files.find(begin)
         if file is None or end > file.end or total > _SCATTERED_BYTES:
-            return self.pieces(list(zip(offsets, sizes, strict=True)))
-        start, view = file.start, file.view
+            return self.pieces([unit[:2] for unit in UNIT.iter_unpack(units)])
+        start = file.start
         if begin < self.hot_from and not self._is_at_hand(file, begin - start, end - start):
-            return self.pieces(list(zip(offsets, sizes, strict=True)))
-        return (
-            Scatter([view[at - start : at - start + size] for at, size in zip(offsets, sizes, strict=True)], total),
-        )
+            return self.pieces([unit[:2] for unit in UNIT.iter_unpack(units)])
+        return (Scatter(gather(units, file.view, start, total), total),)
 
     def run(self, begin: int, size: int) -> Sequence[Piece]:
         """As `pieces`, of records without a gap between them."""

@@ -16,7 +16,6 @@ Source: docs/formats.md, "getMessage".
 import os
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
-from struct import Struct
 
 import msgspec
 
@@ -27,13 +26,12 @@ from broker.store.consume_queue import ConsumeQueue
 from broker.store.log_reads import Chosen, Copy, LogReads, Piece
 from broker.store.record_checks import ChosenUnit, RecordChecks
 from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
+from protocol.unit_runs import MOST_UNITS, extent
 
 MAX_PULL_BYTES = 128 << 20
 _READ_AHEAD = 4  # times as many units as are wanted
 _MOST_AHEAD = 256  # queues
 _NONE_AHEAD = (0, b"")
-_MOST_AT_ONCE = 64  # units without a look at each
-_UNPACK_UNITS = [Struct(">" + "qiq" * count).unpack for count in range(_MOST_AT_ONCE + 1)]
 _FALLBACK_RAM_BYTES = 24 << 30
 
 
@@ -138,20 +136,17 @@ class Reader:
         most, most_bytes = self._limits[0]
         units = self._next_units(queue, offset, min(max_count, most))
         count = len(units) // UNIT_SIZE
-        if not 0 < count <= _MOST_AT_ONCE:
+        if not 0 < count <= MOST_UNITS:
             return None
-        fields = _UNPACK_UNITS[count](units)
-        sizes = fields[1::3]
-        total = sum(sizes)  # a unit of nobody has the size of a limit
-        begin, last = fields[0], fields[-3]
-        end, written = last + fields[-2], self._log.written
+        begin, last, end, total = extent(units)  # a unit of nobody has the size of a limit
+        written = self._log.written
         oldest = max(written - self._memory_bytes, self._log.files.min_offset)
         if total > min(most_bytes, max_total_bytes) or begin < oldest or end > written:
             return None
         if end - begin == total:
             pieces = self._places.run(begin, total)
         else:
-            pieces = self._places.scattered(fields[::3], sizes, total)
+            pieces = self._places.scattered(units, begin, end, total)
         next_offset, behind = offset + count, written - last
         return GetResult(_FOUND, next_offset, queue.min_offset, queue.end, pieces, count, total, behind, False)
 

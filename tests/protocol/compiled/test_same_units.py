@@ -1,0 +1,35 @@
+"""The compiled leaf finds in queue units what the interpreted variant finds."""
+
+import random
+
+import pytest
+
+from protocol import compiled
+from protocol.disk import UNIT
+from protocol.unit_runs import MOST_UNITS, plain_extent, plain_gather
+
+leaf = compiled.load("gather")
+
+pytestmark = pytest.mark.skipif(leaf is None, reason="no compiled leaves here")
+
+SEGMENT_BYTES = 1 << 16
+
+
+def test_random_runs() -> None:
+    """Ten thousand runs of records anywhere in a segment: the same extent, the same bytes."""
+    rng = random.Random(20)
+    segment = memoryview(rng.randbytes(SEGMENT_BYTES))
+    for _ in range(10_000):
+        start = rng.choice((0, 1 << 30, (1 << 62) - SEGMENT_BYTES, rng.getrandbits(50)))
+        units = b"".join(random_unit(rng, start) for _ in range(rng.randint(1, MOST_UNITS)))
+        *_, size = extent = plain_extent(units)
+        assert leaf.extent(units) == extent
+        views = plain_gather(units, segment, start, size)
+        assert leaf.gather(bytearray(units), segment, start, size) == (b"".join(views),)
+
+
+def random_unit(rng: random.Random, start: int) -> bytes:
+    """A record within the segment."""
+    at = rng.randrange(SEGMENT_BYTES)
+    size = rng.randint(0, min(300, SEGMENT_BYTES - at))
+    return UNIT.pack(start + at, size, rng.getrandbits(63) - (1 << 62))
