@@ -122,7 +122,8 @@ class CommitLog:
 
     def put_all(self, appends: Sequence[Append]) -> None:
         """Add a batch that stays in one piece: all of it, or none."""
-        refusal = self._refuse_any(appends)
+        size = self._records.total_size(appends)
+        refusal = self._make_room(size) if 0 < size <= self._size - BLANK_SIZE else self._refuse_any(appends)
         if refusal is None:
             self._records.put_run(appends, True)
         else:

@@ -133,6 +133,24 @@ class PlainRecordBatch:
         """Bytes that a message's record will take; `topic_size`: of the topic field."""
         return self._layouts[len(append.born_host)][1] + len(append.body) + topic_size + len(append.properties)
 
+    def total_size(self, appends: Sequence[Append]) -> int:
+        """Bytes of the records of messages that only need room; 0 if something else has to be asked about one."""
+        longest = self.unchecked_size
+        topic, queue_id, around = "", -1, 0
+        total = 0
+        for append in appends:
+            if append.queue_id != queue_id or append.topic != topic:
+                topic, queue_id = append.topic, append.queue_id
+                queue = self._queues.get((topic, queue_id))
+                if queue is None:
+                    return 0
+                around = len(queue.topic_field)
+            size = self._layouts[len(append.born_host)][1] + len(append.body) + around + len(append.properties)
+            if size > longest:
+                return 0
+            total += size
+        return total
+
     def data(self) -> memoryview:
         """The records since the last `open`. To be released before the next call here."""
         return memoryview(b"".join(self._parts))

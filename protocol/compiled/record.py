@@ -268,6 +268,26 @@ class RecordBatch:
         hosts: cython.Py_ssize_t = len(append.born_host) + self.store_host_size
         return AROUND + hosts + len(append.body) + topic_size + len(append.properties)
 
+    def total_size(self, appends):
+        """Bytes of the records of messages that only need room; 0 if something else has to be asked about one."""
+        append: Append
+        queue: QueueTail = None
+        total: cython.longlong = 0
+        size: cython.Py_ssize_t
+        for item in appends:
+            append = item
+            if queue is None or append.queue_id != queue.queue_id or append.topic != queue.topic:
+                found = self.queues.get((append.topic, append.queue_id))
+                if found is None:
+                    return 0
+                queue = found
+            size = AROUND + len(append.born_host) + self.store_host_size + len(append.body)
+            size += len(queue.topic_field) + len(append.properties)
+            if size > self.unchecked_size:
+                return 0
+            total += size
+        return total
+
     def data(self):
         """The records since the last `open`. To be released before the next call here."""
         return memoryview(self.buffer)[: self.used]
