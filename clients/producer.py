@@ -81,6 +81,7 @@ class Producer:
         if self._owns_client:
             await self.client.start()
         self.client.join_as_producer(self.group)
+        self._sends.start()
         self._running = True
 
     async def stop(self) -> None:

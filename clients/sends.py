@@ -118,15 +118,20 @@ class Sends:
         self._under_way: set[Sending] = set()
         self._waiting: Counter[str] = Counter()  # sends before their first attempt, by topic
         self._background = Background(group)
+        self._loop: asyncio.AbstractEventLoop
 
     def __repr__(self) -> str:
         return f"<Sends {len(self._under_way)} under way, {self.sent} sent>"
+
+    def start(self) -> None:
+        """Send in the running loop from now on; asking for it at each send would cost a microsecond."""
+        self._loop = asyncio.get_running_loop()
 
     def begin(
         self, outgoing: Outgoing, message_group: str | None, queue: MessageQueue | None, timeout_s: float
     ) -> asyncio.Future[SendResult]:
         """Send; the future fails with NoRoute, BrokerError, RequestTimeout, ConnectFailed, ConnectionLost."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         attempts = 1 if queue is not None or message_group is not None else 1 + self._settings.retries
         sending = Sending(self, outgoing, message_group, queue, loop.time() + timeout_s, attempts, loop.create_future())
         self._under_way.add(sending)
@@ -226,7 +231,7 @@ class Sends:
 
     async def _ready_connection(self, sending: Sending) -> Connection:
         address = sending.address
-        timeout_s = sending.deadline_s - asyncio.get_running_loop().time()
+        timeout_s = sending.deadline_s - self._loop.time()
         try:
             async with asyncio.timeout(timeout_s):
                 connection = await self._client.brokers.get(address)
@@ -295,7 +300,7 @@ class Sends:
         self._failed_attempt(sending, error)
 
     def _failed_attempt(self, sending: Sending, error: ClientError) -> None:
-        late = asyncio.get_running_loop().time() >= sending.deadline_s
+        late = self._loop.time() >= sending.deadline_s
         if late or sending.attempts <= 0 or sending.result.done() or not _may_repeat(error):
             self._give_up(sending, error)
             return
