@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from protocol.codes import Flag, RequestCode
-from protocol.command import JSON, ROCKETMQ, RemotingCommand
+from protocol.command import ROCKETMQ, RemotingCommand
 from protocol.frame import Frame
 from protocol.headers.fields import Header
 from protocol.headers.send import SendMessageHeader, SendMessageV2Header
@@ -77,22 +77,9 @@ _DECODERS: Final[dict[bytes, Callable[[memoryview], SendCommand]]] = {
     b'{"code":10,"': msgspec.json.Decoder(_Send, strict=False).decode,
 }
 decoder_for: Final = _DECODERS.get
-"""The decoder of JSON headers that begin so; None: it is no send, or not plain."""
-
-
-def decode_send(
-    decode: Callable[[memoryview], SendCommand], header: memoryview, body: memoryview
-) -> RemotingCommand | None:
-    """What `decode_command` gives for such a frame, decoded in one step where that can be."""
-    try:
-        command = decode(header)
-    except (ValueError, RecursionError):
-        return decode_command((JSON, header, body))
-    if command.sent is None or command.flag & _RESPONSE:
-        return decode_command((JSON, header, body))
-    command.raw_header = header
-    command.body = body
-    return command
+"""The decoder of JSON headers that begin so; None: it is no send, or not plain. What it raises ValueError or
+RecursionError for, and what then has no `sent` or is an answer, is for `decode_general`. Whoever decodes sets
+`raw_header` and `body`."""
 
 
 def decode_general(frame: Frame) -> RemotingCommand | None:

@@ -12,13 +12,16 @@ from struct import Struct
 from typing import Final
 
 from protocol import compiled
-from protocol.command import JSON, RemotingCommand
+from protocol.codes import Flag
+from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError
 from protocol.frame import FrameDecoder, illegal_frame
-from protocol.send_command import decode_general, decode_send, decoder_for
+from protocol.send_command import decode_general, decoder_for
 
 _BEGINNING: Final = Struct(">iI12s")
 _PREFIX: Final = Struct(">iI")
+_LARGEST_JSON_WORD: Final = 0xFF_FFFF  # the dialect, which is 0, stands above the header's length
+_RESPONSE: Final = Flag.RESPONSE
 
 Pass = Callable[[memoryview, int, int, list[RemotingCommand]], int]
 """`(data, start, max frame bytes, commands)`: adds the commands of all whole frames from `start` on, and returns where
@@ -50,7 +53,7 @@ class CommandDecoder(FrameDecoder):
 def interpreted_pass(data: memoryview, start: int, max_frame_bytes: int, commands: list[RemotingCommand]) -> int:
     """The pass over whole frames, see `Pass`."""
     end = len(data)
-    beginning, prefix = _BEGINNING.unpack_from, _PREFIX.unpack_from
+    beginning, prefix, add = _BEGINNING.unpack_from, _PREFIX.unpack_from, commands.append
     last = end - _BEGINNING.size
     while end - start >= _PREFIX.size:
         length, word, begin = beginning(data, start) if start <= last else (*prefix(data, start), b"")
@@ -61,14 +64,22 @@ def interpreted_pass(data: memoryview, start: int, max_frame_bytes: int, command
         if frame_end > end:
             break
         header, body = data[start + 8 : body_start], data[body_start:frame_end]
-        decode = decoder_for(begin)
-        if decode is None or word >> 24 != JSON:
-            command = decode_general((word >> 24, header, body))
-        else:
-            command = decode_send(decode, header, body)
-        if command is not None:
-            commands.append(command)
         start = frame_end
+        decode = decoder_for(begin)
+        if decode is not None and word <= _LARGEST_JSON_WORD:
+            try:
+                send = decode(header)
+            except (ValueError, RecursionError):
+                pass  # not the plain case
+            else:
+                if send.sent is not None and not send.flag & _RESPONSE:
+                    send.raw_header = header
+                    send.body = body
+                    add(send)
+                    continue
+        command = decode_general((word >> 24, header, body))
+        if command is not None:
+            add(command)
     return start
 
 
