@@ -1,5 +1,6 @@
-"""Which messages a subscription wants: by tag (tag.py), later by SQL92 over the properties.
+"""Which messages a subscription wants: by tag (tag.py), or by SQL92 over the properties (sql92).
 
-A broker tests hashes, in the queue unit, without looking at the message; a client tests the text, because hashes
-collide. Source: docs/formats.md, "Subscriptions".
+Of tags a broker tests hashes, in the queue unit, without looking at the message; a client tests the text, because
+hashes collide. For SQL92 it looks at the message's properties, and the client relies on it.
+Source: docs/formats.md, "Subscriptions".
 """

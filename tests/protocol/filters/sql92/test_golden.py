@@ -1,0 +1,36 @@
+"""Verdicts of RocketMQ's own filter, from tests/golden/filters."""
+
+import json
+from pathlib import Path
+
+from protocol.filters.sql92.errors import EvaluationError, ExpressionError
+from protocol.filters.sql92.filter import Sql92Filter
+from protocol.message import encode_properties
+
+GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "filters" / "sql92.json"
+LETTERS = {True: "T", False: "F", None: "N"}
+NO_EXPRESSION = "C"
+
+
+def verdict(compiled: Sql92Filter, properties: bytes) -> str:
+    try:
+        return LETTERS[compiled.evaluate(properties)]
+    except EvaluationError:
+        return "E"
+
+
+def verdicts(expression: str, messages: list[bytes]) -> str:
+    try:
+        compiled = Sql92Filter.compile(expression)
+    except ExpressionError:
+        return NO_EXPRESSION
+    return "".join(verdict(compiled, properties) for properties in messages)
+
+
+def test_verdicts() -> None:
+    """Each expression compiles, and is true, false, unknown or an error, as it is with RocketMQ 5.3.3."""
+    golden = json.loads(GOLDEN.read_bytes())
+    messages = [encode_properties(properties).encode() for properties in golden["properties"]]
+    cases: dict[str, str] = golden["cases"]
+    assert len(cases) > 800
+    assert {expression: verdicts(expression, messages) for expression in cases} == cases

@@ -1,0 +1,74 @@
+"""What tokens an expression consists of."""
+
+import pytest
+
+from protocol.filters.sql92.errors import ExpressionError
+from protocol.filters.sql92.lexer import END, FLOAT, NAME, TEXT, WHOLE, Lexer
+
+
+def tokens(text: str) -> list[tuple[str, str]]:
+    lexer = Lexer(text)
+    found = []
+    while (token := lexer.next()).kind is not END:
+        assert text.startswith(token.text, token.at)
+        found.append((token.kind, token.text))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("abc $a_1 _ A9", [(NAME, "abc"), (NAME, "$a_1"), (NAME, "_"), (NAME, "A9")]),
+        ("5 0 12l 3L", [(WHOLE, "5"), (WHOLE, "0"), (WHOLE, "12l"), (WHOLE, "3L")]),
+        ("012", [(WHOLE, "0"), (WHOLE, "12")]),
+        ("0l", [(WHOLE, "0"), (NAME, "l")]),
+        ("5. .5 5.1 5E1 5.e-3 00.5", [(FLOAT, text) for text in ("5.", ".5", "5.1", "5E1", "5.e-3", "00.5")]),
+        ("5a", [(WHOLE, "5"), (NAME, "a")]),
+        ("5E", [(WHOLE, "5"), (NAME, "E")]),
+        ("'a' 'it''s' ''", [(TEXT, "'a'"), (TEXT, "'it''s'"), (TEXT, "''")]),
+        ("'a\nb--c/*'", [(TEXT, "'a\nb--c/*'")]),
+        ("<><=<>=>=", [(mark, mark) for mark in ("<>", "<=", "<>", "=", ">=")]),
+        ("(a,-b+c)", [(mark if mark in "(),-+" else NAME, mark) for mark in "(a,-b+c)"]),
+        ("not And bETWEEN", [("NOT", "not"), ("AND", "And"), ("BETWEEN", "bETWEEN")]),
+        ("a -- b\nc", [(NAME, "a"), (NAME, "c")]),
+        ("a -- b\r\nc", [(NAME, "a"), (NAME, "c")]),
+        ("a -- b", [(NAME, "a"), ("-", "-"), ("-", "-"), (NAME, "b")]),
+        ("a/* b **/c/***/\t\f", [(NAME, "a"), (NAME, "c")]),
+        ("", []),
+    ],
+)
+def test_tokens(text: str, expected: list[tuple[str, str]]) -> None:
+    """The longest token counts, keywords are kinds in capitals, space and comments are passed over."""
+    assert tokens(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("a = #", "line 1, column 5: '#' has no meaning here"),
+        ("a\n = 'b", "line 2, column 4: a text that does not end: a quote is missing"),
+        ("\r\n\r /* *", "line 3, column 2: a comment that does not end: */ is missing"),
+        ("ä", "line 1, column 1: 'ä' has no meaning here"),
+        ("a.b", "line 1, column 2: '.' has no meaning here"),
+    ],
+)
+def test_errors(text: str, what: str) -> None:
+    """Where no token begins, line and column say so."""
+    with pytest.raises(ExpressionError) as caught:
+        tokens(text)
+    assert str(caught.value) == what
+
+
+def test_lazy() -> None:
+    """What stands further on is not looked at before it is asked for."""
+    lexer = Lexer("a b #")
+    assert [str(lexer.next()), str(lexer.next())] == ["'a'", "'b'"]
+    with pytest.raises(ExpressionError):
+        lexer.next()
+
+
+def test_end_stays() -> None:
+    """Behind the end is the end."""
+    lexer = Lexer(" ")
+    assert lexer.next() == lexer.next()
+    assert str(lexer.next()) == "the end"

@@ -1,0 +1,153 @@
+"""Which expressions compile, how they are understood, and what is said of the others."""
+
+import pytest
+
+from protocol.filters.sql92.errors import ExpressionError
+from protocol.filters.sql92.nodes import (
+    All,
+    Any,
+    Equal,
+    Holds,
+    IsTrue,
+    Literal,
+    Negated,
+    Node,
+    Not,
+    OneOf,
+    Ordered,
+    Property,
+)
+from protocol.filters.sql92.parser import MAX_CHARACTERS, MAX_DEPTH, MAX_TOKENS, parse
+
+
+def written(node: Node) -> str:
+    """The node with all its parentheses."""
+    if isinstance(node, All | Any):
+        mark = " & " if isinstance(node, All) else " | "
+        return f"({mark.join(map(written, node.operands))})"
+    if isinstance(node, Equal | Ordered):
+        mark = node.mark if isinstance(node, Ordered) else "="
+        return f"({written(node.left)} {mark} {written(node.right)})"
+    if isinstance(node, OneOf | Holds):
+        test = f"in {' '.join(node.values)}" if isinstance(node, OneOf) else f"{node.how} {node.piece}"
+        return f"{'!' * node.is_negated}({written(node.operand)} {test})"
+    return written_alone(node)
+
+
+def written_alone(node: Property | Literal | Negated | IsTrue | Not) -> str:
+    if isinstance(node, Property):
+        return node.name
+    if isinstance(node, Literal):
+        return repr(node.value)
+    operand = written(node.operand)
+    return f"{operand}?" if isinstance(node, IsTrue) else f"{'!' if isinstance(node, Not) else '-'}{operand}"
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("a = 1 OR b = 2 AND c = 3", "((a = 1) | ((b = 2) & (c = 3)))"),
+        ("(a = 1 OR b = 2) AND c = 3", "(((a = 1) | (b = 2)) & (c = 3))"),
+        ("a OR b OR c AND TRUE", "(a? | b? | (c? & True))"),
+        ("NOT a = 5", "(!a? = 5)"),
+        ("NOT (a = 5)", "!(a = 5)"),
+        ("a <> 5", "!(a = 5)"),
+        ("a < 5 = b > 3", "((a < 5) = (b > 3))"),
+        ("a = 5 = TRUE", "((a = 5) = True)"),
+        ("a IS NULL", "(a = None)"),
+        ("a IS NOT NULL", "!(a = None)"),
+        ("a BETWEEN 1 AND 5 AND b", "(((a >= 1) & (a <= 5)) & b?)"),
+        ("a NOT BETWEEN 5 AND 1", "((a < 5) | (a > 1))"),
+        ("a BETWEEN 5 AND -1", "((a >= 5) & (a <= -1))"),
+        ("a IN ('x', 'it''s')", "(a in x it's)"),
+        ("(+a) not in ('x')", "!(a in x)"),
+        ("a CONTAINS 'x'", "(a CONTAINS x)"),
+        ("a not startswith 'x'", "!(a STARTSWITH x)"),
+        ("'abc' ENDSWITH 'c'", "('abc' ENDSWITH c)"),
+        ("- -5 < +a", "(--5 < a)"),
+        ("-a = 5", "(-a = 5)"),
+        ("a > 5.", "(a > 5.0)"),
+        ("a = 9223372036854775807L", "(a = 9223372036854775807)"),
+        ("NULL", "None"),
+        ("a LIKE 'x' AND (", "a?"),
+        ("a = 5)", "(a = 5)"),
+        ("a = 012", "(a = 0)"),
+    ],
+)
+def test_meaning(text: str, meaning: str) -> None:
+    """Precedence is OR, AND, equality, order, sign and NOT; what follows a complete expression is ignored."""
+    assert written(parse(text)) == meaning
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "1:1: a property, a text, a number or a parenthesis should stand here, and not the end"),
+        ("a = 5 AND", "1:10: a property, a text, a number or a parenthesis should stand here, and not the end"),
+        ("a = \n )", "2:2: a property, a text, a number or a parenthesis should stand here, and not ')'"),
+        ("(a = 5", "1:7: a closing parenthesis should stand here, and not the end"),
+        ("a IS 5", "1:6: NULL or NOT NULL should stand here, and not '5'"),
+        ("a IS NOT 5", "1:10: NULL should stand here, and not '5'"),
+        ("a NOT LIKE 'x'", "1:7: BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH should stand here, and not 'LIKE'"),
+        ("a IN ()", "1:7: a text in quotes should stand here, and not ')'"),
+        ("a IN ('x' 'y')", "1:11: a comma or a closing parenthesis should stand here, and not \"'y'\""),
+        ("a IN 5", "1:6: an opening parenthesis should stand here, and not '5'"),
+        ("-a IN ('5')", "1:4: only a property can be tested by IN"),
+        ("a BETWEEN 1 OR 2", "1:13: AND between the two ends should stand here, and not 'OR'"),
+        ("a BETWEEN 5 AND 3", "1:3: BETWEEN wants the smaller number first"),
+        ("a BETWEEN 5 AND 4.9", "1:3: BETWEEN wants the smaller number first"),
+        ("a CONTAINS b", "1:12: a text in quotes should stand here, and not 'b'"),
+        ("5", "1:1: this is a value, and a condition is wanted"),
+        ("a AND 'x'", "1:7: this is a value, and a condition is wanted"),
+        ("NOT -a", "1:5: this is a value, and a condition is wanted"),
+        ("a > 'x'", "1:5: only properties and numbers can be compared by >"),
+        ("TRUE < a", "1:1: only properties and numbers can be compared by <"),
+        ("a > 5 >= 3", "1:1: only properties and numbers can be compared by >="),
+        ("a <= NULL", "1:6: only properties and numbers can be compared by <="),
+        ("a = NULL", "1:5: nothing is equal to NULL: write IS NULL"),
+        ("TRUE = 5", "1:6: TRUE and FALSE are never equal to a text or a number"),
+        ("a = 9223372036854775808", "1:5: a whole number has at most 64 bits"),
+        ("a = 0.0", "1:5: a number with a point or an exponent has to be finite, and not 0: write 0"),
+        ("a = 1e400", "1:5: a number with a point or an exponent has to be finite, and not 0: write 0"),
+        ("contains = 5", "1:1: a property, a text, a number or a parenthesis should stand here, and not 'contains'"),
+        ("a = 5 #", "1:7: '#' has no meaning here"),
+    ],
+)
+def test_errors(text: str, what: str) -> None:
+    """What can never match does not compile; the error names line, column and what is wrong there."""
+    with pytest.raises(ExpressionError) as caught:
+        parse(text)
+    error = caught.value
+    assert f"{error.line}:{error.column}: {error.reason}" == what
+
+
+@pytest.mark.parametrize("before", ["(", "NOT ", "- ", "+"])
+def test_depth(before: str) -> None:
+    """Nesting ends at MAX_DEPTH, whatever is nested."""
+    assert parse("(" * MAX_DEPTH + "a" + ")" * MAX_DEPTH).height == 2
+    with pytest.raises(ExpressionError, match="nested deeper than 64"):
+        parse(before * (MAX_DEPTH + 1) + "a" + ")" * (MAX_DEPTH + 1))
+    with pytest.raises(ExpressionError, match="nested deeper than 64"):
+        parse(before * 6_000 + "a" + ")" * 6_000)
+
+
+def test_height() -> None:
+    """A row of equalities is as deep as it is long; rows of AND and OR are not."""
+    with pytest.raises(ExpressionError, match="nested deeper than 64"):
+        parse("a" + " = 1" * (MAX_DEPTH + 1))
+    assert parse("a" + " AND a" * 400).height < 5
+
+
+def test_length() -> None:
+    """A megabyte is refused unread, and so are more tokens than anybody writes by hand."""
+    with pytest.raises(ExpressionError, match=f"the limit is {MAX_CHARACTERS}"):
+        parse("a = 1 AND " * 100_000 + "b")
+    assert parse("a = 'x" + "x" * 30_000 + "'").height == 2
+    with pytest.raises(ExpressionError, match=f"more than {MAX_TOKENS} words and marks"):
+        parse("a=1 OR " * (MAX_TOKENS // 4) + "b")
+
+
+def test_long_lines_of_signs() -> None:
+    """Line comments that never end are looked for once."""
+    with pytest.raises(ExpressionError, match="nested deeper"):
+        parse("--" * (MAX_CHARACTERS // 2))
