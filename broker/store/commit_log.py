@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 _RECORD_OVERHEAD: Final = 64 << 10  # what a record may be longer than the longest body
 MAX_RETRY_TOPIC_BYTES: Final = 255
 _PROBE_BYTES: Final = 4_096
+_BLOCK_BYTES: Final = 4_096
 _RETRY_MS: Final = 1_000
 _FULL_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
@@ -68,6 +69,7 @@ class CommitLog:
         self._make_queue = queues.make
         self._now_ms = now_ms
         self._size = config.mapped_file_size_commit_log
+        self._is_padded = config.written_beforehand_bytes > 0
         self.files = files
         self.flags = RunningFlags(self._on_flags)
         self._refusal = self.flags.refusal
@@ -217,7 +219,7 @@ class CommitLog:
             for segment, at, data in self._filled:
                 segment.write(data, at - segment.start)
             if self._segment is not None and batch:
-                with self._records.data() as records:
+                with self._records.data(self._padding(self._segment)) as records:
                     self._segment.write(records, self._batch_start() - self._segment.start)
         except OSError as problem:
             self._take_back(problem)
@@ -232,6 +234,11 @@ class CommitLog:
             self._ahead_at = self._segment_end
             self.files.prepare(self._segment_end)
         return batch
+
+    def _padding(self, segment: MappedFile) -> int:
+        """How many zeros go behind a batch. In a segment that was written beforehand the rest of the last block would
+        have to be read from the disk if its page is no longer in memory, and everybody would wait for that."""
+        return min((segment.start - self.end) % _BLOCK_BYTES, segment.end - self.end) if self._is_padded else 0
 
     def _close_batch(self) -> None:
         self._records.close()

@@ -77,6 +77,7 @@ class Flusher:
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | (os.EFD_NONBLOCK if pace else 0))
         self._stopping = False
         self._is_urgent = False
+        self._is_asleep = pace is not None  # an eager thread tells; then a submit need not wake it when it is not
         self._syncs = 0
         self._thread: threading.Thread | None = None
 
@@ -93,7 +94,7 @@ class Flusher:
     def submit(self, target: Target) -> None:
         """Make this durable; it replaces a target that the thread has not taken yet, so it must cover it."""
         self._submitted = target
-        if self._is_woken:
+        if self._is_woken and self._is_asleep:
             os.eventfd_write(self._wake_fd, 1)
 
     def hurry(self) -> None:
@@ -132,6 +133,29 @@ class Flusher:
     # the thread
 
     def _run(self) -> None:
+        if self._pace is None:
+            self._run_eagerly()
+        else:
+            self._run_paced(self._pace.interval_ms)
+
+    def _run_eagerly(self) -> None:
+        while self.failure is None:
+            stopping = self._stopping
+            target = self._submitted
+            if target is not self.done:
+                self._sync(target)
+            elif stopping:
+                return
+            else:
+                self._sleep(target)
+
+    def _sleep(self, target: Target) -> None:
+        self._is_asleep = True
+        if self._submitted is target and not self._stopping:
+            os.eventfd_read(self._wake_fd)  # one call, and one wait for the interpreter, fewer than a poll
+        self._is_asleep = False
+
+    def _run_paced(self, interval_ms: int) -> None:
         waiter = select.poll()
         waiter.register(self._wake_fd, select.POLLIN)
         synced_at = time.monotonic_ns()
@@ -143,15 +167,10 @@ class Flusher:
             if target is not self.done and (stopping or urgent or self._is_due(target, age_ms)):
                 self._sync(target)
                 synced_at = time.monotonic_ns()
-                if self._pace is None:
-                    continue
             if stopping:
                 return
-            if self._pace is None:
-                os.eventfd_read(self._wake_fd)  # one call, and one wait for the interpreter, fewer
-            else:
-                waiter.poll(self._pace.interval_ms)
-                _drain(self._wake_fd)
+            waiter.poll(interval_ms)
+            _drain(self._wake_fd)
 
     def _is_due(self, target: Target, age_ms: int) -> bool:
         pace = self._pace
@@ -165,11 +184,18 @@ class Flusher:
             for file in target.files:
                 _sync(file)
         except OSError as problem:
-            log.critical("sync failed, nothing is acknowledged any more flusher=%s error=%s", self._name, problem)
-            self.failure = problem
+            self._fail(problem)
         else:
-            self._syncs += 1
-            self.done = target
+            self._publish(target)
+
+    def _publish(self, target: Target) -> None:
+        self._syncs += 1
+        self.done = target
+        os.eventfd_write(self.event_fd, 1)
+
+    def _fail(self, problem: OSError) -> None:
+        log.critical("sync failed, nothing is acknowledged any more flusher=%s error=%s", self._name, problem)
+        self.failure = problem
         os.eventfd_write(self.event_fd, 1)
 
     def __repr__(self) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from broker.store import bare_flush
 from broker.store.append import Append, PutStatus
 from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
@@ -75,8 +76,14 @@ class LogFlush:
             self._pool.start()
             self._committer = committer_of(self._config, self._log.written)
             self._run(self._committer, self._on_committed)
-        self._flusher = Flusher("log-flusher", self._log.written, None if self._is_sync else pace_of(self._config))
+        self._flusher = self._make_flusher("log-flusher", self._log.written)
         self._run(self._flusher, self._on_flushed)
+
+    def _make_flusher(self, name: str, durable: int) -> Flusher:
+        if not self._is_sync:
+            return Flusher(name, durable, pace_of(self._config))
+        is_bare = bare_flush.is_available and self._log.files.is_on_real_disk
+        return bare_flush.BareFlusher(name, durable) if is_bare else Flusher(name, durable)
 
     def _run(self, flusher: Flusher, announced: Callable[[], None]) -> None:
         flusher.start()

@@ -164,6 +164,11 @@ class MappedFileQueue:
         """Whether the segment that begins at `start` is there or ready to be; asks for it again if it failed."""
         return self.find(start) is not None or self._allocator.is_made(self._path(start), self._size)
 
+    @property
+    def is_on_real_disk(self) -> bool:
+        """Whether a sync of a segment is a system call and nothing else; tests have other disks."""
+        return type(self._disk) is Disk
+
     def from_offset(self, offset: int) -> list[MappedFile]:
         """The segments that hold byte `offset` and later ones: what a flush from there must sync."""
         segments = self.segments

@@ -151,9 +151,9 @@ class PlainRecordBatch:
             total += size
         return total
 
-    def data(self) -> memoryview:
-        """The records since the last `open`. To be released before the next call here."""
-        return memoryview(b"".join(self._parts))
+    def data(self, padding: int = 0) -> memoryview:
+        """The records since the last `open`, and so many zeros. To be released before the next call here."""
+        return memoryview(b"".join((*self._parts, bytes(padding))))
 
     def restart(self) -> None:
         """What `data` gave is taken care of; the next record opens a segment, or a batch."""

@@ -13,7 +13,7 @@ from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBUF_WRITAB
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING
 from cython.cimports.libc.stdint import int32_t, int64_t, uint32_t, uint64_t
-from cython.cimports.libc.string import memcpy
+from cython.cimports.libc.string import memcpy, memset
 from isal.isal_zlib import crc32
 
 Byte = cython.typedef(cython.p_uchar)
@@ -288,9 +288,11 @@ class RecordBatch:
             total += size
         return total
 
-    def data(self):
-        """The records since the last `open`. To be released before the next call here."""
-        return memoryview(self.buffer)[: self.used]
+    def data(self, padding: cython.Py_ssize_t = 0):
+        """The records since the last `open`, and so many zeros. To be released before the next call here."""
+        self.make_room(padding)
+        memset(PyByteArray_AS_STRING(self.buffer) + self.used, 0, padding)
+        return memoryview(self.buffer)[: self.used + padding]
 
     def restart(self):
         """What `data` gave is taken care of; the next record opens a segment, or a batch."""
