@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 SWITCH: Final = "SKYLARK_COMPILED"
-LEAVES: Final = ("properties", "header", "decode", "answers", "record", "counts", "batch", "gather")
+LEAVES: Final = ("properties", "header", "decode", "answers", "record", "counts", "batch", "gather", "syncs")
 
 is_switched_off: Final = os.environ.get(SWITCH) == "0"
 
