@@ -1,10 +1,12 @@
 """`mqbench`: loads a broker over the wire, this one or Apache RocketMQ, and measures how fast it answers.
 
     commands      what the shell sees
+    options       what its commands have in common
     workloads     what a load is: sizes, counts, rate; presets by the names that OpenMessaging's benchmark uses
     clusters      where the brokers are, topics made ready
     prepared      requests encoded once, of which only opaque, born time and unique ids are patched
     answers       opaque numbers out of a stream of answers
+    sockets       connections, plain or TLS
     loop          sockets and poll: the one loop in which every load runs
     send_load     many sends in flight, as fast as they are answered or at a fixed rate
     one_send      one send in flight

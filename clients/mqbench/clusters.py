@@ -14,7 +14,8 @@ from clients.connections import Connections
 from clients.errors import BrokerError
 from clients.mqbench.workloads import Workload
 from clients.routes import MASTER, NameServers, Routes
-from clients.settings import ClientSettings
+from clients.settings import ClientSettings, TlsSettings
+from clients.tls import tls_context
 from protocol.codes import Permission, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.fields import Header
@@ -29,10 +30,11 @@ T = TypeVar("T")
 
 
 class Broker(msgspec.Struct, frozen=True):
-    """A broker: its name and `host:port`."""
+    """A broker: its name, `host:port`, and how to talk to it (None: plain)."""
 
     name: str
     address: str
+    tls: TlsSettings | None = None
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -45,7 +47,7 @@ class Bounds(msgspec.Struct, frozen=True):
     end: int
 
 
-def find_brokers(target: str | None, namesrv: str | None) -> list[Broker]:
+def find_brokers(target: str | None, namesrv: str | None, tls: TlsSettings | None = None) -> list[Broker]:
     """The brokers meant by an address or by name servers. ClientError, ValueError."""
     if (target is None) == (namesrv is None):
         raise ValueError("give either the broker's HOST:PORT or name servers with -n")
@@ -53,14 +55,14 @@ def find_brokers(target: str | None, namesrv: str | None) -> list[Broker]:
         host, _, port = target.rpartition(":")
         if not host or not port.isdigit():
             raise ValueError(f"a broker is HOST:PORT, not {target!r}")
-        return [Broker(UNNAMED, target)]
-    return with_connections(lambda connections: masters(namesrv or "", connections))
+        return [Broker(UNNAMED, target, tls)]
+    return with_connections(tls, lambda connections: masters(namesrv or "", connections, tls))
 
 
-async def masters(namesrv: str, connections: Connections) -> list[Broker]:
+async def masters(namesrv: str, connections: Connections, tls: TlsSettings | None = None) -> list[Broker]:
     """Every master behind name servers."""
     route = await Routes(NameServers(namesrv, connections, TIMEOUT_S)).find(TEMPLATE_TOPIC)
-    return [Broker(name, by_id[MASTER]) for name, by_id in sorted(route.brokers.items()) if MASTER in by_id]
+    return [Broker(name, by_id[MASTER], tls) for name, by_id in sorted(route.brokers.items()) if MASTER in by_id]
 
 
 def make_topics(brokers: Sequence[Broker], workload: Workload) -> None:
@@ -87,7 +89,7 @@ def make_topics(brokers: Sequence[Broker], workload: Workload) -> None:
         for broker, header in requests:  # one by one: a broker saves all its topics at each
             await ask(connections, broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
-    with_connections(create)
+    with_connections(brokers[0].tls, create)
 
 
 def bounds_of(brokers: Sequence[Broker], workload: Workload) -> list[Bounds]:
@@ -109,7 +111,7 @@ def bounds_of(brokers: Sequence[Broker], workload: Workload) -> list[Bounds]:
     async def all_bounds(connections: Connections) -> list[Bounds]:
         return list(await asyncio.gather(*(bounds(connections, *queue) for queue in queues)))
 
-    return with_connections(all_bounds)
+    return with_connections(brokers[0].tls, all_bounds)
 
 
 async def ask(connections: Connections, broker: Broker, code: int, header: Header) -> RemotingCommand:
@@ -121,11 +123,11 @@ async def ask(connections: Connections, broker: Broker, code: int, header: Heade
     return answer
 
 
-def with_connections(work: Callable[[Connections], Awaitable[T]]) -> T:
+def with_connections(tls: TlsSettings | None, work: Callable[[Connections], Awaitable[T]]) -> T:
     """Run something that needs connections, on a loop of its own."""
 
     async def run() -> T:
-        connections = Connections(ClientSettings(), {})
+        connections = Connections(ClientSettings(), {}, tls=tls_context(tls))
         try:
             return await work(connections)
         finally:

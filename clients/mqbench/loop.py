@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from clients.mqbench.sockets import TlsSocket
+
 LONGEST_WAIT_S: Final = 0.1
 
 
@@ -47,17 +49,6 @@ class Lane(Protocol):
         ...
 
 
-def connect(address: str, receive_bytes: int | None = None) -> socket.socket:
-    """A socket to `host:port` that does not block; OSError."""
-    host, _, port = address.rpartition(":")
-    connected = socket.create_connection((host.strip("[]"), int(port)), timeout=5.0)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if receive_bytes is not None:
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-    connected.setblocking(False)
-    return connected
-
-
 class Loop:
     """Runs lanes until a time, or until they have nothing left to do."""
 
@@ -65,6 +56,7 @@ class Loop:
         self._lanes = {lane.socket.fileno(): lane for lane in lanes}
         self._poll = select.epoll()
         self._writing: set[int] = set()
+        self._encrypted = [(lane, lane.socket) for lane in lanes if isinstance(lane.socket, TlsSocket)]
         for number in self._lanes:
             self._poll.register(number, select.EPOLLIN)
 
@@ -88,11 +80,19 @@ class Loop:
             if not waiting and not any(lane.outstanding for lane in lanes.values()):
                 return
             select.select((self._poll,), (), (), wait_s)
-            for number, event in self._poll.poll(0):
-                if event & select.EPOLLOUT:
-                    lanes[number].writable()
-                if event & ~select.EPOLLOUT:
-                    lanes[number].readable()
+            self._move()
+
+    def _move(self) -> None:
+        """Have read and written what can be."""
+        lanes = self._lanes
+        for number, event in self._poll.poll(0):
+            if event & select.EPOLLOUT:
+                lanes[number].writable()
+            if event & ~select.EPOLLOUT:
+                lanes[number].readable()
+        for lane, encrypted in self._encrypted:
+            while encrypted.pending():
+                lane.readable()
 
     def close(self) -> None:
         """Close the sockets."""

@@ -4,7 +4,6 @@ Nothing but the broker shall be in the way, so the socket blocks, and the next f
 read. One block of frames, its queues in turn; the answer is the next frame that arrives.
 """
 
-import socket
 import time
 from collections import Counter
 from typing import Final
@@ -16,6 +15,7 @@ from clients.mqbench.clusters import Broker
 from clients.mqbench.prepared import Block
 from clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
 from clients.mqbench.send_load import AtEdge, after, nothing, targets_of
+from clients.mqbench.sockets import connect
 from clients.mqbench.workloads import Workload
 
 FRAMES: Final = 100
@@ -31,9 +31,7 @@ class OneSend:
         self._workload = workload
         self._recorder = Recorder(on_interval)
         self._answers = Answers()
-        host, _, port = broker.address.rpartition(":")
-        self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_LIMIT_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connect(broker, ANSWER_LIMIT_S)
         self._block = Block(1, targets_of(workload, broker, 0), FRAMES, workload.size, workload.batch)
         self._sent = 0
 

@@ -21,10 +21,11 @@ import numpy as np
 
 from clients.mqbench.clusters import Bounds, Broker
 from clients.mqbench.histogram import Histogram
-from clients.mqbench.loop import Loop, connect
+from clients.mqbench.loop import Loop
 from clients.mqbench.prepared import FIRST_OPAQUE, GROUP
 from clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
 from clients.mqbench.send_load import UNBOUNDED, AtEdge, after, nothing
+from clients.mqbench.sockets import connect_nonblocking
 from clients.mqbench.workloads import Workload
 from protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -203,7 +204,7 @@ class PullLoad:
         self._workload = workload
         self.recorder = Recorder(on_interval)
         self.lanes = [
-            PullLane(connect(broker.address, BUFFER_BYTES), share, workload.pull, ending, self.recorder)
+            PullLane(connect_nonblocking(broker, BUFFER_BYTES), share, workload.pull, ending, self.recorder)
             for broker, share in shares(bounds, workload.connections)
         ]
         self._loop = Loop(self.lanes)

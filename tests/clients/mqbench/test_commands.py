@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from clients.mqbench.commands import mqbench
+from tests.harness.certificates import Certificates
 from tests.harness.daemon import Daemon, running
 
 SHORT = ("--seconds", "0.3", "--warmup", "0")
@@ -128,9 +129,28 @@ def test_a_workload_runs_by_its_name(daemon: Daemon) -> None:
     assert figures["drain"]["messages"] == 200
 
 
+def test_loads_over_tls(daemon: Daemon, tmp_path: Path) -> None:
+    """With an authority that is trusted, or without a look; each way of sending and reading, in processes too."""
+    made = Certificates(tmp_path)
+    pair = made.issue("server")
+    served = {"tls.server.mode": "enforcing", "tls.server.certPath": pair.cert, "tls.server.keyPath": pair.key}
+    with running(directory=tmp_path, settings=served | {"mappedFileSizeCommitLog": 16 << 20}) as encrypted:
+        here, trusted = address(encrypted), ("--tls", "--ca", made.authority.cert)
+        expect_shape(told("produce", here, *trusted, *SHORT, *SMALL, "--processes", 2))
+        expect_shape(told("latency", "-n", encrypted.namesrv, *trusted, *SHORT))
+        sizes = ("--size", 3000, "--connections", 1, "--messages", 500)
+        figures = told("backlog", here, "--tls", "--insecure", *sizes, "--topic", "backlog")
+        assert figures["fill"]["messages"] == figures["drain"]["messages"] == 500
+        stranger = CliRunner().invoke(mqbench, ["produce", here, "--tls"])
+        assert (stranger.exit_code, "certificate" in stranger.stderr) == (2, True), stranger.output
+        assert encrypted.stop() == 0, encrypted.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
+        (["latency", "127.0.0.1:1", "--insecure"], "go with --tls"),
+        (["latency", "127.0.0.1:1", "--tls", "--ca", "none.pem"], "No such file"),
         (["produce", "127.0.0.1:1"], "no connection"),
         (["produce", "nowhere"], "HOST:PORT"),
         (["produce"], "HOST:PORT"),

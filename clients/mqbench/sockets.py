@@ -1,0 +1,63 @@
+"""A load's connections: plain or TLS sockets that are used in one way."""
+
+import socket
+import ssl
+from functools import lru_cache
+from typing import Any
+
+from clients.mqbench.clusters import Broker
+from clients.settings import TlsSettings
+from clients.tls import tls_context
+
+
+class TlsSocket(ssl.SSLSocket):
+    """Says BlockingIOError where a plain socket would; `pending` bytes are read already, and no poll tells of them."""
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        """As a plain socket's."""
+        try:
+            return super().recv(buflen, flags)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+
+    def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
+        """As a plain socket's."""
+        try:
+            return super().recv_into(buffer, nbytes, flags)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        """As a plain socket's."""
+        try:
+            return super().send(data, flags)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+
+
+def connect(broker: Broker, timeout_s: float = 5.0) -> socket.socket:
+    """A socket to the broker, with a time limit for whatever it does; OSError."""
+    host, _, port = broker.address.rpartition(":")
+    host = host.strip("[]")
+    connected = socket.create_connection((host, int(port)), timeout=timeout_s)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if broker.tls is None:
+        return connected
+    return _context(broker.tls).wrap_socket(connected, server_hostname=host)
+
+
+def connect_nonblocking(broker: Broker, receive_bytes: int | None = None) -> socket.socket:
+    """A socket to the broker that does not block; OSError."""
+    connected = connect(broker)
+    if receive_bytes is not None:
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    connected.setblocking(False)
+    return connected
+
+
+@lru_cache(maxsize=4)
+def _context(tls: TlsSettings) -> ssl.SSLContext:
+    context = tls_context(tls)
+    assert context is not None
+    context.sslsocket_class = TlsSocket
+    return context
