@@ -62,6 +62,7 @@ class LogFlush:
         self._flusher: Flusher | None = None
         self._committer: Flusher | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._hasty: list[tuple[int, Settled]] = []  # who waits for the disk, up to that byte
         self.is_behind = False
         self.on_behind: Callable[[], None] = lambda: None
         self.on_caught_up: Callable[[], None] = lambda: None
@@ -135,6 +136,15 @@ class LogFlush:
         else:
             callback()
 
+    def when_flushed(self, callback: Settled) -> None:
+        """Call back once all that is written is on disk, or never will be; the threads hurry."""
+        flusher = self._flusher
+        if flusher is None or flusher.failure is not None or not self.lag:
+            callback()
+        else:
+            self._hasty.append((self._log.written, callback))
+            self._hurry(flusher)
+
     def step(self, now_ms: int) -> None:
         """What is due by now: answers of the threads, overdue waiters."""
         self._on_committed()
@@ -184,7 +194,7 @@ class LogFlush:
         pool.give_back(done.end)
         self._refuse_while_deficient(pool)
         self._submit_flush(flusher, done.end, done.timestamp)
-        if self.is_behind:
+        if self.is_behind or self._hasty:
             flusher.hurry()
         if not self._is_sync:
             self._waiting.flushed(done.end)
@@ -207,6 +217,14 @@ class LogFlush:
             self._waiting.flushed(flusher.done.end)
         if self.is_behind:
             self._look_behind(flusher)
+        if self._hasty:
+            self._tell_hasty(flusher.done.end)
+
+    def _tell_hasty(self, flushed: int) -> None:
+        ready = [callback for end, callback in self._hasty if end <= flushed]
+        self._hasty = [waiter for waiter in self._hasty if waiter[0] > flushed]
+        for callback in ready:
+            callback()
 
     def _look_behind(self, flusher: Flusher) -> None:
         """Producers go on once the disk has caught up, or will never: then each is told so."""
@@ -224,6 +242,7 @@ class LogFlush:
     def _give_up(self, problem: OSError) -> None:
         self._log.flags.set(RunningFlag.SYNC_FAILED, problem)
         self._waiting.fail()
+        self._tell_hasty(self._log.written)
         if self.is_behind:
             self.is_behind = False
             self.on_caught_up()

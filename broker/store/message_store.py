@@ -16,23 +16,19 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from broker.store.allocate import Allocator
 from broker.store.append import Append, PutStatus
 from broker.store.checkpoint import CheckpointFile
-from broker.store.cleaner import Cleaner, CleanerStatistics, Follower
+from broker.store.cleaner import Cleaner, Follower
 from broker.store.cold_reads import ColdRead
-from broker.store.commit_log import CommitLog, CommitLogStatistics
+from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig, parse_delay_levels
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.deleted_topics import DeletedTopics
 from broker.store.disk import Disk
 from broker.store.durability import Durability
 from broker.store.errors import refused_by_disk
-from broker.store.flush import FlusherStatistics
 from broker.store.helper import helper_thread
-from broker.store.index import IndexStatistics
 from broker.store.index_feed import IndexFeed
 from broker.store.key_query import Found, KeyQuery
 from broker.store.mapped_file_queue import MappedFileQueue
@@ -48,7 +44,8 @@ from broker.store.retention import DiskUsage, measure
 from broker.store.running_files import RunningFiles
 from broker.store.running_flags import RunningFlag
 from broker.store.sealed_log import SealedCommitLog
-from broker.store.store_reader import StoreReader, StoreReaderStatistics
+from broker.store.store_reader import StoreReader
+from broker.store.store_statistics import MessageStoreStatistics
 from broker.store.sync_queue import Settled
 from broker.store.topic_traffic import TopicTraffic
 from broker.store.transient_pool import TransientPool
@@ -58,24 +55,6 @@ from protocol.disk import COMMIT_LOG_DIRECTORY
 log = logging.getLogger(__name__)
 
 _UNLIMITED = 1 << 62
-
-
-class MessageStoreStatistics(msgspec.Struct, frozen=True):
-    """What an operator asks first. Offsets in bytes of the log."""
-
-    log: CommitLogStatistics
-    flusher: FlusherStatistics
-    queues: int
-    dispatched: int
-    dispatch_lag: int
-    flush_lag: int
-    waiting_for_flush: int
-    commit_lag: int
-    free_buffers: int | None  # of the transient store pool; None: there is none
-    is_writable: bool
-    reader: StoreReaderStatistics
-    cleaner: CleanerStatistics
-    index: IndexStatistics | None  # None: messageIndexEnable is off
 
 
 class MessageStore:
@@ -288,6 +267,17 @@ class MessageStore:
         queue = self._queues.get(topic, queue_id)
         return None if queue is None else queue.end
 
+    def units(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]]:
+        """`(physical offset, size, tags code)` of messages from `offset` on: up to `count` that are there, and in one
+        segment of the queue."""
+        self.commit()
+        queue = self._queue(topic, queue_id)
+        return [] if queue is None or offset < queue.min_offset else self._reader.units(queue, offset, count)
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """The queues of a topic that ever had a message."""
+        return [queue_id for name, queue_id in self._queues.by_key if name == topic]
+
     async def query_by_key(self, topic: str, key: str, max_num: int, begin: int, end: int) -> Found:
         """The newest messages of a topic with that key (or unique key) that were stored in [begin, end] (ms)."""
         self.commit()
@@ -321,6 +311,11 @@ class MessageStore:
         return self._log.written
 
     @property
+    def flushed_offset(self) -> int:
+        """The log is on disk up to that byte."""
+        return self._log.written - self.flush_lag
+
+    @property
     def is_writable(self) -> bool:
         """Whether a put would be accepted."""
         return not self._log.flags.reasons()
@@ -333,12 +328,13 @@ class MessageStore:
         """How full the file systems are that hold the store. OSError."""
         return measure(self._config.store_path_root_dir, self._disk)
 
-    async def delete_topic(self, topic: str) -> int:
+    async def delete_topic(self, topic: str, *, may_have_delayed: bool = False) -> int:
         """Remove a topic's queues and their offsets; the log keeps its records. Returns how many queues there were.
 
-        No recovery brings back what was there when this was called. OSError: that cannot be promised, nothing went.
+        No recovery brings back what was there when this was called, and `is_deleted` tells what waits elsewhere: of a
+        topic without queues, only with `may_have_delayed`. OSError: that cannot be promised, nothing went.
         """
-        if not self._queues.has_topic(topic):
+        if not self._queues.has_topic(topic) and not may_have_delayed:
             return 0
         self.commit()
         await self._deleted.add(topic, self._log.written)
@@ -348,7 +344,16 @@ class MessageStore:
         log.info("topic removed from store topic=%s queues=%d", topic, removed)
         return removed
 
+    def is_deleted(self, topic: str, physical_offset: int) -> bool:
+        """Whether a message for that topic, which lies at that byte of the log, went with the topic."""
+        return self._deleted.covers(topic, physical_offset)
+
     # flushing
+
+    def when_flushed(self, callback: Settled) -> None:
+        """Write the batch, and call back once the log is on disk as far as it goes now, or never will be."""
+        self.commit()
+        self._durability.log.when_flushed(callback)
 
     def step(self, now_ms: int) -> None:
         """What is due by now: answers of the flusher, overdue waiters, queues to flush or to try again."""

@@ -25,6 +25,7 @@ from broker.store.reading import GetResult, Matches, Reader
 from broker.store.record_checks import RecordChecks, RecordChecksStatistics
 from broker.store.residency import ResidencyStatistics
 from broker.store.verified import VerifiedRanges
+from protocol.disk import UNIT
 from protocol.record import BLANK, BLANK_SIZE, Record, parse
 
 Get = Callable[[ConsumeQueue | None, int, int, Matches | None, int], GetResult]
@@ -71,6 +72,10 @@ class StoreReader:
         """The same queue, its smallest offset as the log's start has it now."""
         queue.correct_min_offset(self._log.files.min_offset, self._reads)
         return queue
+
+    def units(self, queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]]:
+        """`(physical offset, size, tags code)` of up to `count` messages from `offset` on, in one segment."""
+        return list(UNIT.iter_unpack(queue.read_nowait(offset, count, self._reads)))
 
     def record_at(self, physical_offset: int) -> memoryview | None:
         """The record that begins at that byte of the log; None when no sound one does."""

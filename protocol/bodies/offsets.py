@@ -13,3 +13,13 @@ class ConsumerOffsets(Body):
     data_version: DataVersion | None = None
     group_topic_map: dict[str, list[str]] | None = None
     offset_table: dict[str, dict[int, int]] = {}
+
+
+class DelayOffsets(Body):
+    """How far delayed messages are delivered: the content of delayOffset.json and of the answer to 45.
+
+    `offset_table`: delay level, from 1 on -> queue offset of the next message to deliver.
+    """
+
+    data_version: DataVersion | None = None
+    offset_table: dict[int, int] = {}

@@ -2,8 +2,14 @@
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from tests.harness.stores import Clock
+
+_ROUNDING_MS = 1e-3
 
 
 class Timer(asyncio.TimerHandle):
@@ -52,3 +58,48 @@ class Timers:
                 self.now = timer.when()
                 timer.callback()
         self.now = end
+
+
+class SteppedLoop(Timers):
+    """The part of an event loop that calls back; `clock` is the wall's, and goes with it.
+
+    What is to be called soon is called one turn after the other, before time passes on.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._soon: deque[Timer] = deque()
+        self._begin = self.now
+        self._passed_ms = 0
+        self.turns = 0
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
+        handle = Timer(self.now, partial(callback, *args))
+        self._soon.append(handle)
+        return handle
+
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
+        return self.call_at(self.now + delay_s, partial(callback, *args))
+
+    def turn(self) -> bool:
+        """One turn: what stood in line when it began. False: nothing did."""
+        for _ in range(len(self._soon)):
+            handle = self._soon.popleft()
+            if not handle.is_cancelled:
+                self.turns += 1
+                handle.callback()
+        return bool(self._soon)
+
+    def pass_ms(self, ms: int) -> None:
+        """Let whole milliseconds pass; what is due on the way happens at its time."""
+        self._settle()
+        for _ in range(ms):
+            self._clock.now_ms += 1
+            self._passed_ms += 1
+            self.advance_ms((self._begin + self._passed_ms / 1000 - self.now) * 1000 + _ROUNDING_MS)
+            self._settle()
+
+    def _settle(self) -> None:
+        while self.turn():
+            pass

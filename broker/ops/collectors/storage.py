@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from broker.ops.steps import Steps, Value
-from broker.store.message_store import MessageStore, MessageStoreStatistics
+from broker.store.message_store import MessageStore
 from broker.store.store_reader import StoreReaderStatistics
+from broker.store.store_statistics import MessageStoreStatistics
 
 OUTCOMES: Final = ("cold", "fetched", "waited")
 

@@ -1,4 +1,5 @@
-"""Topics by hand: UPDATE_AND_CREATE_TOPIC (17), DELETE_TOPIC_IN_BROKER (215), GET_ALL_TOPIC_CONFIG (21).
+"""Topics by hand: UPDATE_AND_CREATE_TOPIC (17), UPDATE_AND_CREATE_TOPIC_LIST (18), DELETE_TOPIC_IN_BROKER (215); what
+there is: GET_ALL_TOPIC_CONFIG (21), GET_TOPIC_CONFIG (351), GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305).
 
 A changed topic is on disk, and known to the name servers that can be reached, before its change is answered: whoever
 made it may use it at once. Deletion takes the topic's configuration, queues and committed offsets; its
@@ -14,11 +15,13 @@ from typing import Final
 
 from broker.buckets import Buckets
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from broker.metadata.topics import TopicTable
+from broker.metadata.topics import RESERVED_TOPICS, TopicTable
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
 from broker.store.message_store import MessageStore
+from protocol.bodies.cluster import TopicList
 from protocol.bodies.enums import TopicFilterType
+from protocol.bodies.stats import TopicConfigList
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import NOT_ANSWERED, RemotingCommand
@@ -30,6 +33,7 @@ from protocol.message import check_topic_name
 MESSAGE_TYPE: Final = "message.type"
 MESSAGE_TYPES: Final = frozenset(("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION"))
 MIXED: Final = "MIXED"
+SIGNS: Final = ("+", "-")
 TIME_BOUNDS_MS: Final = (10, 100, 1_000, 3_000, 5_000)
 
 Settled = Callable[[], Awaitable[None]]
@@ -64,8 +68,11 @@ class TopicProcessor:
         """What this processor serves."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_all,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
             RequestCode.GET_ALL_TOPIC_CONFIG: self.list_all,
+            RequestCode.GET_TOPIC_CONFIG: self.show,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.list_system,
         }
 
     def update(
@@ -76,7 +83,7 @@ class TopicProcessor:
         header = command.header(CreateTopicHeader)
         is_system = self._topics.is_system(header.topic)
         try:
-            is_changed = self._set(connection, header)
+            is_changed = self._set(connection, self._wanted(header))
         except RequestError:
             self._note_time(began_s, is_system=is_system, is_success=False)
             raise
@@ -85,13 +92,23 @@ class TopicProcessor:
         self._note_time(began_s, is_system=is_system, is_success=True)
         return RemotingCommand.response(remark=NOT_ANSWERED)
 
-    def _set(self, connection: Connection, header: CreateTopicHeader) -> bool:
-        """Make or change a topic; whether that is anything new. RequestError."""
+    def update_all(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
+        """Request 18: all of them, or none if one cannot be."""
+        began_s = monotonic()
+        wanted = [self._wanted(_as_header(topic)) for topic in TopicConfigList.decode(command.body).topic_config_list]
+        if any([self._set(connection, topic) for topic in wanted]):
+            return self._answer_when_settled(began_s, is_system=False)
+        return RemotingCommand.response(remark=NOT_ANSWERED)
+
+    def _wanted(self, header: CreateTopicHeader) -> TopicConfig:
+        """The topic as it is to be. RequestError if it cannot be so."""
         filter_type = _filter_type(header.topic_filter_type)
         check_topic_name(header.topic)
         self._check_is_no_system_topic(header.topic)
         known = self._topics.find(header.topic)
-        topic = TopicConfig(
+        return TopicConfig(
             topic_name=header.topic,
             read_queue_nums=header.read_queue_nums,
             write_queue_nums=header.write_queue_nums,
@@ -101,9 +118,12 @@ class TopicProcessor:
             order=is_true(header.order),
             attributes=changed_attributes({} if known is None else known.attributes, header.attributes),
         )
+
+    def _set(self, connection: Connection, topic: TopicConfig) -> bool:
+        """Make or change a topic; whether that is anything new."""
         is_changed = self._topics.update(topic)
         if is_changed:
-            log.info("topic set by request topic=%s peer=%s", header.topic, connection.peer)
+            log.info("topic set by request topic=%s peer=%s", topic.topic_name, connection.peer)
         return is_changed
 
     async def _answer_when_settled(self, began_s: float, *, is_system: bool) -> RemotingCommand:
@@ -132,7 +152,7 @@ class TopicProcessor:
         return self._delete_queues(name, was_there=was_there)
 
     async def _delete_queues(self, name: str, *, was_there: bool) -> RemotingCommand:
-        await self._store.delete_topic(name)
+        await self._store.delete_topic(name, may_have_delayed=was_there)
         if was_there:
             await self._saved()
         return RemotingCommand.response()
@@ -141,10 +161,38 @@ class TopicProcessor:
         """Request 21."""
         return RemotingCommand.response(body=self._topics.encode())
 
+    def show(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 351."""
+        name = command.header(TopicHeader).topic
+        topic = self._topics.find(name)
+        if topic is None:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        return RemotingCommand.response(body=topic.encode())
+
+    def list_system(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+        """Request 305: those that are reserved, and those of this broker's own that are there."""
+        own = (topic.topic_name for topic in self._topics if self._topics.is_system(topic.topic_name))
+        return RemotingCommand.response(body=TopicList(sorted({*RESERVED_TOPICS, *own})).encode())
+
     def _check_is_no_system_topic(self, name: str) -> None:
         if self._topics.is_system(name):
             remark = f"The topic[{name}] is conflict with system topic."
             raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
+
+
+def _as_header(topic: TopicConfig) -> CreateTopicHeader:
+    """A topic of a list as a request for it alone; attributes without a sign are set."""
+    changes = (f"{name if name[:1] in SIGNS else f'+{name}'}={value}" for name, value in topic.attributes.items())
+    return CreateTopicHeader(
+        topic=topic.topic_name,
+        read_queue_nums=topic.read_queue_nums,
+        write_queue_nums=topic.write_queue_nums,
+        perm=topic.perm,
+        topic_filter_type=topic.topic_filter_type.value,
+        topic_sys_flag=topic.topic_sys_flag,
+        order=topic.order,
+        attributes=",".join(changes),
+    )
 
 
 def changed_attributes(current: Mapping[str, str], changes: str | None) -> dict[str, str]:
@@ -152,7 +200,7 @@ def changed_attributes(current: Mapping[str, str], changes: str | None) -> dict[
     attributes = dict(current)
     for change in filter(None, (part.strip() for part in (changes or "").split(","))):
         name, _, value = change[1:].partition("=")
-        if name.strip() != MESSAGE_TYPE or change[0] not in "+-":
+        if name.strip() != MESSAGE_TYPE or change[0] not in SIGNS:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"unsupported key: {change.lstrip('+-').partition('=')[0]}")
         if change[0] == "-":
             attributes.pop(MESSAGE_TYPE, None)

@@ -222,3 +222,16 @@ def test_directories_without_files(tmp_path: Path) -> None:
         assert (delete(it), delete(it, "U")) == (2, 1)
         assert not (tmp_path / "consumequeue" / "T").exists()
         assert os.listdir(tmp_path / "consumequeue" / "U") == ["README"]
+
+
+async def test_what_waits_elsewhere_is_deleted_too(tmp_path: Path) -> None:
+    """A message for the topic that lies in another queue: told by where it lies, even if the topic had no queue."""
+    with opened(tmp_path) as it:
+        (before,) = it.put(message(topic="Elsewhere"))
+        assert await it.store.delete_topic("T") == 0
+        assert not it.store.is_deleted("T", before.physical_offset)
+        assert await it.store.delete_topic("T", may_have_delayed=True) == 0
+        (behind,) = it.put(message(topic="Elsewhere"))
+        assert it.store.is_deleted("T", before.physical_offset)
+        assert not it.store.is_deleted("T", behind.physical_offset)
+        assert not it.store.is_deleted("Elsewhere", before.physical_offset)

@@ -110,3 +110,42 @@ def test_a_put_wakes_an_untimed_flusher(tmp_path: Path) -> None:
         it.put(message())
         wait_flushed(it)
         assert it.store.statistics().flush_lag == 0
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_who_waits_for_the_disk_has_it_hurry(tmp_path: Path, pool: bool) -> None:
+    """All that is written is flushed, open batch included, and then it is said; with nothing to flush at once."""
+    slow: dict[str, Any] = {"flush_interval_commit_log": 600_000, "flush_commit_log_least_pages": 1_000}
+    if pool:
+        slow |= {"transient_store_pool_enable": True, "commit_interval_commit_log": 600_000}
+        slow |= {"wake_commit_when_put_message": False, "commit_commit_log_thorough_interval": 600_000}
+    with opened(tmp_path, **slow) as it:
+        ends: list[int] = []
+        it.store.when_flushed(lambda: ends.append(it.store.flushed_offset))
+        assert ends == [0]
+        it.put(message())
+        it.store.put(message())
+        it.store.when_flushed(lambda: ends.append(it.store.flushed_offset))
+        while len(ends) < 2:
+            it.store.step(it.clock.now_ms)
+        assert ends[1] == it.store.max_physical_offset > 0
+
+
+def test_who_waits_for_a_dead_disk_is_told(tmp_path: Path) -> None:
+    """It will never be flushed; `flushed_offset` says so."""
+    with opened(tmp_path) as it:
+        it.must_be_sound = False
+
+        def refuse(call: str, path: str) -> None:
+            if call == "fdatasync" and "/commitlog/" in path:
+                raise OSError(errno.EIO, "bad")
+
+        it.disk.refuse = refuse
+        it.put(message())
+        told: list[bool] = []
+        it.store.when_flushed(lambda: told.append(True))
+        while not told:
+            it.store.step(it.clock.now_ms)
+        assert it.store.flushed_offset == 0
+        it.store.when_flushed(lambda: told.append(True))
+        assert told == [True, True]

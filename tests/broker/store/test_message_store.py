@@ -140,3 +140,15 @@ def test_config_is_checked() -> None:
     with pytest.raises(ValueError, match="delay level"):
         StoreConfig(store_path_root_dir=Path(), message_delay_level="1s 5x")
     assert parse_delay_levels("1s 2m 3h 4d") == (1_000, 120_000, 10_800_000, 345_600_000)
+
+
+def test_units_can_be_looked_at(tmp_path: Path) -> None:
+    """Place, size and tags code of messages, within a segment of their queue; none outside of the queue."""
+    with opened(tmp_path) as it:
+        appends = it.put(*(message(tag="a", queue_id=1) for _ in range(25)))
+        units = [(append.physical_offset, append.size, append.tags_code) for append in appends]
+        assert it.store.units("T", 1, 0, 100) == units[:20]
+        assert it.store.units("T", 1, 20, 3) == units[20:23]
+        assert it.store.units("T", 1, 25, 3) == it.store.units("T", 1, 99, 3) == it.store.units("T", 0, 0, 3) == []
+        assert it.store.units("T", 1, -1, 3) == []
+        assert it.store.queue_ids("T") == [1]

@@ -1,0 +1,223 @@
+"""One delay level: its queue of the schedule topic, delivered in order, each message when its time has come.
+
+`step` looks at the first messages that are not delivered. Those that are due are put where they belong, one batch and
+one write, as many as fit into about half a millisecond; then it says when to look again. It never waits: a lookup that
+finds something cold raises ColdRead before anything has changed, and the step is run again.
+
+    when due        the tags code of a unit: store time + the level's delay. Should that be further ahead than the delay
+                    itself (the table has a shorter one now, or the clock was set back), all that is there counts as
+                    due a delay from then at the latest: never before a whole delay has passed, never stuck
+    gathering       what comes due just behind a delivery waits for up to PACE_MS, so that a stream of messages costs
+                    a write every PACE_MS and not one each
+    put refused     (disk full, store read-only): the same message again after RETRY_MS; those before it are delivered
+    never stored    too large for today's limits, without a destination, or of a topic that was deleted after it was
+                    sent: dropped, counted, and named in the log
+
+The offset moves behind what is in the log, in one step with it; `DelayOffsetTable` says what of that survives a crash.
+Source: docs/formats.md, "Delayed messages".
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from time import monotonic
+from typing import Final
+
+import msgspec
+
+from broker.buckets import Buckets
+from broker.delivery.delay.offsets import DelayOffsetTable
+from broker.delivery.delay.restoration import NEVER_DELIVERED, NoDestination, restored
+from broker.delivery.internal_puts import STORED
+from broker.delivery.kinds import special_kind
+from broker.store.append import Append, PutStatus
+from broker.store.message_store import MessageStore
+from protocol.codes import SystemTopic
+from protocol.record import Record, iterate
+
+PACE_MS: Final = 10
+RETRY_MS: Final = 100
+SLICE_S: Final = 0.000_5
+SLICE_MESSAGES: Final = 32
+LATENESS_BOUNDS_S: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 10, 60)
+
+_TOPIC: Final = SystemTopic.SCHEDULE
+_UNSTORABLE: Final = frozenset((PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED))
+
+log = logging.getLogger(__name__)
+
+
+class DelayLevelStatistics(msgspec.Struct, frozen=True):
+    """Offsets in the level's queue; the others are totals since the start."""
+
+    next_offset: int
+    max_offset: int
+    delivered: int
+    dropped: int
+    refused: int  # steps that ended because a put was
+
+
+class DelayLevel:
+    """Level `number`, whose messages wait for `delay_ms`; None: the table has no such level any more.
+
+    `lateness`: seconds from when messages were due to their store time as delivered ones.
+    """
+
+    def __init__(
+        self, number: int, delay_ms: int | None, store: MessageStore, offsets: DelayOffsetTable, lateness: Buckets
+    ) -> None:
+        self.number = number
+        self._delay_ms = delay_ms
+        self._queue_id = number - 1
+        self._store = store
+        self._offsets = offsets
+        self._lateness = lateness
+        self._capped_until = 0  # messages before this offset are due at `_cap_ms` at the latest
+        self._cap_ms = 0
+        self._delivered = 0
+        self._dropped = 0
+        self._refused = 0
+
+    def __repr__(self) -> str:
+        return f"<DelayLevel {self.number} next={self._offsets.next_of(self.number)} delivered={self._delivered}>"
+
+    def statistics(self) -> DelayLevelStatistics:
+        """The figures now."""
+        return DelayLevelStatistics(
+            next_offset=self._offsets.next_of(self.number),
+            max_offset=self._store.max_offset(_TOPIC, self._queue_id) or 0,
+            delivered=self._delivered,
+            dropped=self._dropped,
+            refused=self._refused,
+        )
+
+    def step(self, now_ms: int) -> int | None:
+        """Deliver what is due, as far as it fits into a slice. When to look again (ms); None: when something comes.
+
+        ColdRead: something is not in memory, nothing was done.
+        """
+        offset = self._next_offset()
+        units = self._store.units(_TOPIC, self._queue_id, offset, SLICE_MESSAGES)
+        if not units:
+            return None
+        dues = self._dues([tags_code for _, _, tags_code in units], offset, now_ms)
+        count = next((at for at, due_ms in enumerate(dues) if due_ms > now_ms), len(dues))
+        if not count:
+            return dues[0]
+        if self._store.is_flush_behind or not self._store.is_writable:
+            return now_ms + RETRY_MS
+        places = {physical_offset: at for at, (physical_offset, _, _) in enumerate(units[:count])}
+        done, is_refused = self._deliver(offset, places, dues)
+        if done:
+            self._offsets.advance(self.number, offset + done, self._store.max_physical_offset)
+        if is_refused:
+            self._refused += 1
+            return now_ms + RETRY_MS
+        if done == count < len(dues):
+            return max(dues[count], now_ms + PACE_MS)
+        return now_ms if done < count or self._has_more(offset + done) else None
+
+    # when
+
+    def _next_offset(self) -> int:
+        """Where delivery goes on, within what the queue has."""
+        offset = self._offsets.next_of(self.number)
+        low = self._store.min_offset(_TOPIC, self._queue_id) or 0
+        high = self._store.max_offset(_TOPIC, self._queue_id) or 0
+        bounded = min(max(offset, low), high)
+        if bounded != offset:
+            log.warning(
+                "delay offset is outside its queue level=%d offset=%d min=%d max=%d", self.number, offset, low, high
+            )
+            self._offsets.advance(self.number, bounded, self._store.max_physical_offset)
+        return bounded
+
+    def _has_more(self, offset: int) -> bool:
+        return (self._store.max_offset(_TOPIC, self._queue_id) or 0) > offset
+
+    def _dues(self, tags_codes: Sequence[int], offset: int, now_ms: int) -> list[int]:
+        """When the messages from `offset` on are due."""
+        if self._delay_ms is not None and max(tags_codes) > now_ms + self._delay_ms:
+            self._cap(tags_codes, offset, now_ms + self._delay_ms)
+        capped = self._capped_until - offset
+        if capped <= 0:
+            return list(tags_codes)
+        return [min(due_ms, self._cap_ms) if at < capped else due_ms for at, due_ms in enumerate(tags_codes)]
+
+    def _cap(self, tags_codes: Sequence[int], offset: int, latest_ms: int) -> None:
+        """Some are due later than the delay allows: unless they are known, nothing of the queue is from now on."""
+        if any(due_ms > latest_ms and offset + at >= self._capped_until for at, due_ms in enumerate(tags_codes)):
+            self._capped_until = self._store.max_offset(_TOPIC, self._queue_id) or 0
+            self._cap_ms = latest_ms
+            log.warning(
+                "delayed messages are due later than their level says level=%d from=%d to=%d due_by=%d",
+                self.number,
+                offset,
+                self._capped_until,
+                latest_ms,
+            )
+
+    # delivering
+
+    def _deliver(self, offset: int, places: dict[int, int], dues: Sequence[int]) -> tuple[int, bool]:
+        """Put what is due; how many messages are done with, and whether the store refused the next one.
+
+        `places`: physical offset of each due message -> its distance from `offset`.
+        """
+        found = self._store.get(_TOPIC, self._queue_id, offset, len(places))
+        records = [due for region in found.regions for due in _due_records(region.view, places)]
+        end_s = monotonic() + SLICE_S
+        done, is_refused = min(found.next_begin_offset - offset, len(places)), False
+        put: list[tuple[Append, int]] = []
+        dropped: list[str] = []
+        for at, record in records:
+            if put and monotonic() > end_s:
+                done = at
+                break
+            outcome = self._put(record)
+            if isinstance(outcome, Append):
+                put.append((outcome, at))
+            elif outcome is not None:
+                dropped.append(f"{offset + at}: {outcome}")
+            else:
+                done, is_refused = at, True
+                break
+        self._store.commit()
+        if put and put[0][0].status not in STORED:
+            return put[0][1], True
+        self._note(put, dues, dropped)
+        return done, is_refused
+
+    def _put(self, record: Record) -> Append | str | None:
+        """What was put for a record; or why nothing ever will be; None: not now."""
+        try:
+            append = restored(record)
+        except NoDestination as problem:
+            return f"no destination, {problem}"
+        if append.topic in NEVER_DELIVERED:
+            return f"never delivered to {append.topic}"
+        if self._store.is_deleted(append.topic, record.physical_offset):
+            return f"{append.topic} was deleted"
+        self._store.put(append)
+        if append.status in _UNSTORABLE:
+            return f"{append.status.name} in {append.topic}"
+        return append if append.status is PutStatus.PENDING else None
+
+    def _note(self, put: Sequence[tuple[Append, int]], dues: Sequence[int], dropped: Sequence[str]) -> None:
+        """Count what became of messages, and keep nothing of the log's memory."""
+        self._delivered += len(put)
+        for append, at in put:
+            append.body = b""
+            self._lateness.note((append.store_timestamp - dues[at]) / 1000)
+            kind = special_kind(append.properties)
+            if kind is not None:
+                self._store.note_special(append.topic, kind, append.size)
+        if dropped:
+            self._dropped += len(dropped)
+            log.warning("delayed messages dropped level=%d messages=%d first=%s", self.number, len(dropped), dropped[0])
+
+
+def _due_records(view: memoryview, places: dict[int, int]) -> Iterator[tuple[int, Record]]:
+    """The records of a region that are due, with their places."""
+    for record in iterate(view, check_body=False):
+        if isinstance(record, Record) and record.physical_offset in places:
+            yield places[record.physical_offset], record

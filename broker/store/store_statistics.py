@@ -1,0 +1,27 @@
+"""What an operator asks of a store first."""
+
+import msgspec
+
+from broker.store.cleaner import CleanerStatistics
+from broker.store.commit_log import CommitLogStatistics
+from broker.store.flush import FlusherStatistics
+from broker.store.index import IndexStatistics
+from broker.store.store_reader import StoreReaderStatistics
+
+
+class MessageStoreStatistics(msgspec.Struct, frozen=True):
+    """One moment of a store. Offsets in bytes of the log."""
+
+    log: CommitLogStatistics
+    flusher: FlusherStatistics
+    queues: int
+    dispatched: int
+    dispatch_lag: int
+    flush_lag: int
+    waiting_for_flush: int
+    commit_lag: int
+    free_buffers: int | None  # of the transient store pool; None: there is none
+    is_writable: bool
+    reader: StoreReaderStatistics
+    cleaner: CleanerStatistics
+    index: IndexStatistics | None  # None: messageIndexEnable is off

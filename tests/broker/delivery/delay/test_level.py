@@ -1,0 +1,321 @@
+"""One delay level, stepped by hand: when it delivers, what, and what happens when it cannot."""
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.delivery.delay.level import PACE_MS, RETRY_MS, DelayLevel
+from broker.store.append import Append, PutStatus
+from protocol.codes import SystemTopic
+from tests.harness.delayed import delayed, level_of, offsets_of
+from tests.harness.stores import BORN_HOST, Opened, message, opened, records_of
+
+SCHEDULE = SystemTopic.SCHEDULE
+
+
+@pytest.fixture
+def it(tmp_path: Path) -> Iterator[Opened]:
+    with opened(tmp_path) as it:
+        yield it
+
+
+def step_until_idle(it: Opened, level: DelayLevel) -> list[int]:
+    """Step at the times that the level asks for; these times, since the begin."""
+    begin = it.clock.now_ms
+    times = []
+    while (next_ms := level.step(it.clock.now_ms)) is not None:
+        it.clock.now_ms = max(next_ms, it.clock.now_ms)
+        times.append(it.clock.now_ms - begin)
+    return times
+
+
+def test_a_message_is_delivered_when_due_and_not_before(it: Opened) -> None:
+    """To the millisecond; then there is nothing until something comes."""
+    level = level_of(it)
+    assert level.step(it.clock.now_ms) is None
+    it.put(delayed(b"one"))
+    due = it.clock.now_ms + 1_000
+    for early in (1_000, 500, 1):
+        it.clock.now_ms = due - early
+        assert level.step(it.clock.now_ms) == due
+        assert it.store.max_offset("T", 0) is None
+    it.clock.now_ms = due
+    assert level.step(it.clock.now_ms) is None
+    assert it.bodies() == [b"one"]
+    assert it.arrivals[-1] == ("T", 0, 1, (0,))
+    assert level.statistics().delivered == 1
+
+
+def test_what_is_delivered_is_what_was_sent(it: Opened) -> None:
+    """Topic, queue, tag, flags, born fields and reconsume times; the stored properties are the same bytes."""
+    fields: dict[str, Any] = {"flag": 7, "sys_flag": 8 | 1, "born_timestamp": 5, "reconsume_times": 3}
+    (sent,) = it.put(delayed(b"one", queue_id=3, tag="TagA", **fields))
+    it.clock.now_ms += 1_000
+    level_of(it).step(it.clock.now_ms)
+    (record,) = records_of(it.store.get("T", 3, 0, 32))
+    assert (record.topic, record.queue_id, record.queue_offset, bytes(record.body)) == ("T", 3, 0, b"one")
+    assert (record.flag, record.sys_flag, record.born_timestamp, record.reconsume_times) == (7, 9, 5, 3)
+    assert (record.born_host, record.prepared_transaction_offset) == (BORN_HOST, 0)
+    assert record.properties == sent.properties
+    assert record.store_timestamp == it.clock.now_ms
+    assert it.arrivals[-1] == ("T", 3, 1, (2598919,))
+
+
+def test_messages_come_in_their_order_each_at_its_time(it: Opened) -> None:
+    """A hundred messages over a second; those of a moment together, none early, none later than the pace."""
+    begin = it.clock.now_ms
+    for n in range(100):
+        it.clock.now_ms = begin + n * 10
+        it.put(delayed(b"%d" % n))
+    it.clock.now_ms = begin + 999
+    level = level_of(it)
+    step_until_idle(it, level)
+    assert it.bodies() == [b"%d" % n for n in range(100)]
+    for record in all_records(it):
+        due = begin + 1_000 + 10 * int(record.body)
+        assert 0 <= record.store_timestamp - due <= PACE_MS
+    assert level.statistics().next_offset == level.statistics().max_offset == 100
+
+
+def all_records(it: Opened) -> list[Any]:
+    end = it.store.max_offset("T", 0) or 0
+    return [record for offset in range(end) for record in records_of(it.store.get("T", 0, offset, 1))]
+
+
+def test_a_slice_is_bounded_and_the_rest_follows_at_once(it: Opened) -> None:
+    """Whoever has more to deliver says so, instead of holding everybody up."""
+    it.put(*(delayed(b"x" * 100) for _ in range(150)))
+    it.clock.now_ms += 1_000
+    level = level_of(it)
+    steps = 1
+    while level.step(it.clock.now_ms) == it.clock.now_ms:
+        steps += 1
+    assert steps >= 5
+    assert level.statistics().delivered == 150
+
+
+def test_a_slice_is_one_write(it: Opened) -> None:
+    """Of the log; the units of the queue are another."""
+    it.put(*(delayed(b"%d" % n) for n in range(8)))
+    it.clock.now_ms += 1_000
+    before = len(it.disk.writes)
+    level_of(it).step(it.clock.now_ms)
+    assert sum("/commitlog/" in path for path, _, _ in it.disk.writes[before:]) == 1
+    assert len(it.bodies()) == 8
+
+
+def test_what_comes_due_behind_a_delivery_waits_for_the_pace(it: Opened) -> None:
+    """A stream costs a write for each pace and not one for each message."""
+    it.put(delayed(b"first"))
+    it.clock.now_ms += 1
+    it.put(delayed(b"second"))
+    it.clock.now_ms += 999
+    assert level_of(it).step(it.clock.now_ms) == it.clock.now_ms + PACE_MS
+
+
+# ------------------------------------------------------------------------------------------------------- tables, clocks
+
+
+def test_a_shorter_delay_holds_for_what_waits_already(it: Opened) -> None:
+    """A level of 5 s that becomes one of 1 s: everything waits for a second from the start on, not for its rest."""
+    it.put(*(delayed(b"%d" % n, level=3) for n in range(3)))
+    it.clock.now_ms += 10
+    start = it.clock.now_ms
+    level = level_of(it, number=3, delay_ms=1_000)  # its messages wait for 10 s
+    assert level.step(start) == start + 1_000
+    it.clock.now_ms = start + 1_000
+    assert level.step(it.clock.now_ms) is None
+    assert it.bodies() == [b"0", b"1", b"2"]
+
+
+def test_a_clock_that_is_set_back_delivers_nothing_early_and_nothing_late(it: Opened) -> None:
+    """An hour back: what waits is due a delay after that is noticed."""
+    it.put(delayed(b"one"))
+    it.clock.now_ms += 900
+    level = level_of(it)
+    assert level.step(it.clock.now_ms) == it.clock.now_ms + 100
+    it.clock.now_ms -= 3_600_000
+    assert level.step(it.clock.now_ms) == it.clock.now_ms + 1_000
+    it.clock.now_ms += 1_000
+    assert level.step(it.clock.now_ms) is None
+    assert it.bodies() == [b"one"]
+
+
+def test_a_level_that_the_table_lost_is_emptied(it: Opened) -> None:
+    """Its messages keep the times that they were given."""
+    it.put(delayed(b"one", level=2))
+    level = level_of(it, number=2, delay_ms=None)
+    assert level.step(it.clock.now_ms) == it.clock.now_ms + 5_000
+    it.clock.now_ms += 5_000
+    assert level.step(it.clock.now_ms) is None
+    assert it.bodies() == [b"one"]
+
+
+# ------------------------------------------------------------------------------------------------------------- offsets
+
+
+def test_an_offset_behind_the_queue_goes_to_its_end(it: Opened) -> None:
+    """After a power cut, or another store's file: what comes next is delivered."""
+    offsets = offsets_of(it)
+    offsets.load(b'{"offsetTable":{1:7}}')
+    it.put(delayed(b"passed over"))
+    level = level_of(it, offsets)
+    assert level.step(it.clock.now_ms) is None
+    assert offsets.next_of(1) == 1
+    it.put(delayed(b"next"))
+    it.clock.now_ms += 1_000
+    assert level.step(it.clock.now_ms) is None
+    assert it.bodies() == [b"next"]
+
+
+def test_an_offset_before_the_queue_goes_to_its_begin(tmp_path: Path) -> None:
+    """What expired before it was due is gone."""
+    with opened(tmp_path, mapped_file_size_commit_log=4_096, file_reserved_time=0) as it:
+        it.put(*(delayed(b"x" * 500) for _ in range(12)))
+        queue = it.store._queues.by_key[SCHEDULE, 0]
+        queue.min_offset, queue._corrected_for = 5, it.store.min_physical_offset
+        it.clock.now_ms += 1_000
+        level = level_of(it)
+        while level.step(it.clock.now_ms) is not None:
+            pass
+        assert level.statistics().delivered == 7
+
+
+def test_nothing_counts_as_delivered_before_it_is_flushed(tmp_path: Path) -> None:
+    """The file's offsets follow the disk, the process's own do not wait for it."""
+    with opened(tmp_path, sync=True) as it:
+        offsets = offsets_of(it)
+        it.put(delayed(b"one"))
+        flush(it)
+        it.disk.syncs.clear()
+        it.clock.now_ms += 1_000
+        level_of(it, offsets).step(it.clock.now_ms)
+        offsets.settle(it.store.flushed_offset)
+        assert (offsets.next_of(1), offsets.statistics().settled) == (1, {})
+        it.disk.syncs.set()
+        flush(it)
+        offsets.settle(it.store.flushed_offset)
+        assert offsets.statistics().settled == {1: 1}
+        assert it.bodies() == [b"one"]
+
+
+def flush(it: Opened) -> None:
+    """The disk has all that is written, and the store knows."""
+    flusher = it.store._durability.log._flusher
+    assert flusher is not None
+    flusher.wait_idle()
+    it.store.step(it.clock.now_ms)
+
+
+# ------------------------------------------------------------------------------------------- what cannot be delivered
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        b"DELAY\x011\x02",
+        b"DELAY\x011\x02REAL_TOPIC\x01T\x02",
+        b"DELAY\x011\x02REAL_TOPIC\x01T\x02REAL_QID\x01-1\x02",
+        b"DELAY\x011\x02REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010\x02",
+        b"DELAY\x011\x02REAL_TOPIC\x01SCHEDULE_TOPIC_XXXX\x02REAL_QID\x010\x02",
+        b"DELAY\x011\x02REAL_TOPIC\x01" + b"L" * 200 + b"\x02REAL_QID\x010\x02",
+    ],
+)
+def test_what_can_never_be_delivered_is_dropped(
+    it: Opened, properties: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a destination, half messages, topics that the store refuses: told in the log, and the next one comes."""
+    it.put(delayed(b"never", properties=properties), delayed(b"next"))
+    it.clock.now_ms += 1_000
+    level = level_of(it)
+    assert level.step(it.clock.now_ms) is None
+    assert it.bodies() == [b"next"]
+    assert (level.statistics().delivered, level.statistics().dropped) == (1, 1)
+    assert "delayed messages dropped level=1 messages=1 first=0: " in caplog.text
+
+
+async def test_a_message_goes_with_its_topic(it: Opened) -> None:
+    """One that was sent before the deletion is dropped, even if the topic was made again; a later one is delivered."""
+    it.put(delayed(b"before"))
+    await it.store.delete_topic("T", may_have_delayed=True)
+    it.put(delayed(b"behind"))
+    it.clock.now_ms += 1_000
+    level = level_of(it)
+    assert level.step(it.clock.now_ms) is None
+    assert it.bodies() == [b"behind"]
+    assert level.statistics().dropped == 1
+
+
+def test_a_full_disk_delays_and_loses_nothing(it: Opened) -> None:
+    """A write that fails is tried again, from the same message on; meanwhile nothing moves."""
+    it.put(*(delayed(b"%d" % n) for n in range(5)))
+    it.clock.now_ms += 1_000
+    level = level_of(it)
+
+    def refuse(call: str, path: str) -> None:
+        if call == "pwrite" and "/commitlog/" in path:
+            raise OSError(errno.ENOSPC, "full")
+
+    it.disk.refuse = refuse
+    assert level.step(it.clock.now_ms) == it.clock.now_ms + RETRY_MS
+    assert level.step(it.clock.now_ms) == it.clock.now_ms + RETRY_MS  # not even tried: the store says no
+    assert (level.statistics().next_offset, level.statistics().refused) == (0, 1)
+    it.disk.refuse = lambda call, path: None
+    it.clock.now_ms += 1_100
+    it.store.step(it.clock.now_ms)
+    assert level.step(it.clock.now_ms) is None
+    assert it.bodies() == [b"%d" % n for n in range(5)]
+
+
+def test_what_was_put_before_a_refusal_is_delivered_once(it: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next segment cannot be made: those before it are there, and are not put again."""
+    it.put(*(delayed(b"%d" % n) for n in range(5)))
+    it.clock.now_ms += 1_000
+    level = level_of(it)
+    put, left = it.store.put, [3]
+
+    def put_three(append: Append) -> None:
+        if left[0]:
+            left[0] -= 1
+            put(append)
+        else:
+            append.status = PutStatus.CREATE_MAPPED_FILE_FAILED
+
+    monkeypatch.setattr(it.store, "put", put_three)
+    assert level.step(it.clock.now_ms) == it.clock.now_ms + RETRY_MS
+    assert level.statistics().next_offset == 3
+    left[0] = 9
+    assert level.step(it.clock.now_ms) is None
+    assert it.bodies() == [b"%d" % n for n in range(5)]
+
+
+def test_units_of_nobody_are_stepped_over(it: Opened) -> None:
+    """A queue that begins with them, or a record that is damaged: the others come."""
+    queue = it.store._queues.make(SCHEDULE, 0)
+    queue.next_offset = 3
+    it.put(delayed(b"one"))
+    it.clock.now_ms += 1_000
+    level = level_of(it)
+    while level.step(it.clock.now_ms) is not None:
+        pass
+    assert it.bodies() == [b"one"]
+
+
+def test_a_message_without_a_body_is_delivered(it: Opened) -> None:
+    """Nothing is a body too."""
+    it.put(delayed(b""))
+    it.clock.now_ms += 1_000
+    assert level_of(it).step(it.clock.now_ms) is None
+    assert it.bodies() == [b""]
+
+
+def test_delivered_messages_count_as_delayed_ones(it: Opened) -> None:
+    """In the traffic of their topic."""
+    it.put(message(b"normal"), delayed(b"late"))
+    it.clock.now_ms += 1_000
+    level_of(it).step(it.clock.now_ms)
+    kinds = it.store.traffic()["T"].by_kind()
+    assert {kind: sizes.count for kind, sizes in kinds.items()} == {"normal": 1, "delay": 1}
