@@ -1,4 +1,4 @@
-"""The composition root: which parts a broker has, who is handed what, and in which order they start and stop.
+"""The composition root: in which order the parts of a broker (`broker/parts.py`) start, step and stop.
 
 Start: health pages, store, tables, listening address, embedded name server, registration. Stop: nobody new is let in,
 parked pulls are answered, what was admitted is finished, the name servers are told, tables are saved, the log is
@@ -9,77 +9,27 @@ Nothing here decides anything about messages; every rule lives in the part that 
 
 import asyncio
 import logging
-import os
-import random
-import time
 from contextlib import AsyncExitStack
 from typing import Final
 
 from broker.config import DaemonConfig, Loaded, NamesrvDaemonConfig
-from broker.delivery.arrivals import Arrivals
-from broker.delivery.diversion import Diversion
-from broker.delivery.put_times import PutTimes
-from broker.delivery.traffic import Counters, Traffic
-from broker.derived_config import (
-    embedded_address,
-    groups_config,
-    identity_of,
-    live_namesrv,
-    notices_config,
-    offsets_config,
-    pools_of,
-    pull_config,
-    registration_of,
-    send_config,
-    topics_config,
-)
+from broker.derived_config import live_namesrv
 from broker.errors import StartError
-from broker.following import Following, follow_settings
-from broker.keys import BLACK_LIST, BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, NAMESRV_KEYS, SHOWN_TOO
+from broker.keys import BLACK_LIST, NAMESRV_KEYS
 from broker.live_settings import LiveSettings, SettingsDoor
-from broker.metadata.client_sessions import ClientSessions
-from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.metadata.saver import Saver
-from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import TopicTable
 from broker.namesrv.config_requests import ConfigRequests
-from broker.namesrv.registration import Registrar, RegistrationTiming
 from broker.namesrv.server import NameServer
-from broker.ops.health import Check, HealthServer
-from broker.ops.loop_lag import LoopLag
-from broker.ops.metrics import Observed, scrape_of
-from broker.ops.metrics_page import MetricsPage
-from broker.processors.admin.config import ConfigProcessor
-from broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, StoreTimes
-from broker.processors.admin.topic import TopicProcessor
-from broker.processors.client_manage import ClientManageProcessor
-from broker.processors.consumer_offset import ConsumerOffsetProcessor
-from broker.processors.pull import PullProcessor
-from broker.processors.pull_checks import PullChecks
-from broker.processors.query import QueryProcessor
-from broker.processors.send import SendProcessor
-from broker.processors.send_answer import SendAnswers
-from broker.processors.send_checks import SendChecks
-from broker.processors.send_gate import SendGate
-from broker.processors.send_messages import SendMessages
-from broker.processors.stored_properties import PropertyCompletion
-from broker.remoting.admission import PoolStatistics
-from broker.remoting.boss import RemotingServer
-from broker.remoting.outbound import Outbound
-from broker.remoting.tls import ServerTls, client_context
+from broker.ops.health import HealthServer
+from broker.parts import Parts, steady_ms, wall_ms
+from broker.remoting.tls import ServerTls
 from broker.starting import hold_off_collector, listen, start_health
-from broker.store.config import parse_delay_levels
 from broker.store.errors import StoreError
-from broker.store.message_store import MessageStore
 from protocol.bodies.offsets import ConsumerOffsets
 from protocol.bodies.subscription_group import SubscriptionGroupWrapper
 from protocol.bodies.topic import TopicConfigSerializeWrapper
-from protocol.codes import RequestCode
-from protocol.message_id import UniqueIds
 
 STEP_S: Final = 0.1
-OWN_POOLS: Final = {RequestCode.LITE_PULL_MESSAGE: "lite_pull", RequestCode.HEART_BEAT: "heartbeat"}
-"""Requests that are not in the pool of their processor's others."""
 
 log = logging.getLogger(__name__)
 
@@ -109,139 +59,16 @@ async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event
         await stop.wait()
 
 
-class Broker:
-    """One broker, wired. It starts once and stops once. `settings`: what `config` becomes while it runs."""
+class Broker(Parts):
+    """One broker. It starts once and stops once."""
 
     def __init__(self, config: DaemonConfig, settings: LiveSettings[DaemonConfig] | None = None) -> None:
-        self._config = config
-        self.settings = settings or LiveSettings(Loaded(config), wall_ms)
+        super().__init__(config, settings)
         self._running = AsyncExitStack()
-        self._savers: dict[str, Saver] = {}
         self._timer: asyncio.TimerHandle | None = None
-        broker = config.broker
-        self.tls = ServerTls(config.tls)
-        self.server = RemotingServer(config.remoting, self.tls)
-        self.topics = TopicTable(topics_config(config), wall_ms)
-        self.groups = SubscriptionGroups(groups_config(config), wall_ms)
-        self.offsets = ConsumerOffsetTable(offsets_config(config), wall_ms)
-        self.sessions = ClientSessions()
-        self.pools = pools_of(config)
-        self.arrivals = Arrivals(asyncio.get_running_loop(), self.pools["pull"])
-        self.store = MessageStore(config.store, wall_ms, self.arrivals.arrived)
-        self.outbound = Outbound(config.remoting, client_context(config.outbound_tls, config.tls.mode))
-        self.name_server = None
-        if config.namesrv is not None:
-            self.name_server = NameServer(config.namesrv, config.remoting, tls=self.tls)
-        self.registrar = Registrar(
-            self.outbound,
-            broker.namesrv_addresses if config.namesrv is None else (embedded_address(config.namesrv),),
-            registration_of(config),
-            self.topics.registration_body,
-            RegistrationTiming.every(broker.register_name_server_period),
-        )
-        self.traffic = Traffic(self._counters)
-        self.put_times = PutTimes(self.server.dispatcher.latencies)
-        self.loop_lag = LoopLag(asyncio.get_running_loop())
-        self._wire()
 
     def __repr__(self) -> str:
         return f"<Broker {self._config.broker.broker_name} port={self._config.listen.port}>"
-
-    def _wire(self) -> None:
-        """Hand every processor what it uses, and put it into the table with its pool."""
-        self.pulls = self._pull_processor()
-        self.clients = ClientManageProcessor(
-            notices_config(self._config), self.sessions, self.groups, self.topics, steady_ms
-        )
-        self.runtime = self._runtime_processor()
-        sends = self._send_processor()
-        queries = QueryProcessor(self.store, self._config.store.default_query_max_num)
-        offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
-        self.topic_requests = TopicProcessor(
-            self.topics, self.offsets, self.store, self._topics_saved, self.registrar.register_now
-        )
-        for pool, processor in (
-            ("send", sends),
-            ("pull", self.pulls),
-            ("query", queries),
-            ("client_manage", self.clients),
-            ("consumer_manage", offsets),
-            ("admin", self.topic_requests),
-            ("admin", self.runtime),
-            ("admin", self._config_processor()),
-        ):
-            for code, handler in processor.handlers().items():
-                self.server.dispatcher.register([code], handler, self.pools[OWN_POOLS.get(code, pool)])
-        for code, run_handler in sends.run_handlers().items():
-            self.server.dispatcher.register_run([code], run_handler, self.pools["send"])
-        self.server.dispatcher.at_turn_end(sends.finish_turn)
-        self.gate = SendGate(
-            self.store, self.pools["send"], self.server.dispatcher.reopen, self.server.selector.release_held
-        )
-        self.server.selector.on_close(self.arrivals.forget)
-        self.server.selector.on_close(self.clients.connection_closed)
-        self.topics.on_change(self.registrar.changed)
-        self.topics.on_change(lambda: self.pulls.fall_behind.keep_existing(self.topics.find))
-        self.topics.on_delete(self.pulls.deliveries.remove_topic)
-        self._follow_settings(queries)
-
-    def _send_processor(self) -> SendProcessor:
-        config, broker = self._config, self._config.broker
-        unique_ids = UniqueIds(config.listen.advertised_ip, os.getpid(), random.getrandbits(32))
-        completion = PropertyCompletion(broker.broker_cluster_name, lambda: unique_ids.next(wall_ms()))
-        self.send_checks = SendChecks(send_config(config), self.topics, self.groups, wall_ms)
-        diversion = Diversion(parse_delay_levels(config.store.message_delay_level))
-        self.send_messages = SendMessages(completion, config.store.max_message_size, diversion.divert, wall_ms)
-        self.send_answers = SendAnswers(broker.region_id, trace_on=broker.trace_on, store_host=config.store.store_host)
-        return SendProcessor(
-            self.send_checks, self.send_messages, self.store, self.send_answers, self.pools["send"], self.put_times
-        )
-
-    def _pull_processor(self) -> PullProcessor:
-        config = pull_config(self._config)
-        checks = PullChecks(config, self.topics, self.groups, self.sessions)
-        return PullProcessor(config, checks, self.store, self.offsets, self.arrivals, self.server.dispatcher.latencies)
-
-    def _config_processor(self) -> ConfigProcessor:
-        door = SettingsDoor(self.settings, BROKER_KEYS, SHOWN_TOO, self._black_list)
-        if self.name_server is not None:
-            names = SettingsDoor(self.settings, EMBEDDED_NAMESRV_KEYS, {}, self._black_list)
-            self.name_server.serve(ConfigRequests(names).handlers())
-        return ConfigProcessor(door, self.registrar.register_now)
-
-    def _black_list(self) -> tuple[str, ...]:
-        return *BLACK_LIST, *self.settings.config.broker.config_black_list
-
-    def _follow_settings(self, queries: QueryProcessor) -> None:
-        follow_settings(
-            self.settings,
-            Following(
-                topics=self.topics,
-                groups=self.groups,
-                offsets=self.offsets,
-                store=self.store,
-                send_checks=self.send_checks,
-                send_messages=self.send_messages,
-                send_answers=self.send_answers,
-                pulls=self.pulls,
-                queries=queries,
-                clients=self.clients,
-                runtime=self.runtime,
-                pools=self.pools,
-                selector=self.server.selector,
-                name_server=self.name_server,
-            ),
-        )
-
-    def _runtime_processor(self) -> RuntimeProcessor:
-        runtime_config = RuntimeConfig(
-            store_path=self._config.store.store_path_root_dir,
-            boot_ms=wall_ms(),
-            start_accept_ms=self._config.broker.start_accept_send_request_time_stamp,
-        )
-        return RuntimeProcessor(
-            runtime_config, self.store, self.traffic, self._pool_statistics, self._store_times, wall_ms
-        )
 
     # ------------------------------------------------------------------------------------------------ start and stop
 
@@ -259,7 +86,7 @@ class Broker:
         )
         async with AsyncExitStack() as running:
             if config.ops.port:
-                page = self._metrics_page()
+                page = self.metrics_page()
                 await start_health(HealthServer(config.ops.host, config.ops.port, self.checks(), page), running)
             self._open_store(running)
             self._open_tables(running)
@@ -316,9 +143,6 @@ class Broker:
         except StoreError as error:
             raise StartError(str(error)) from None
 
-    async def _topics_saved(self) -> None:
-        await self._savers["topics.json"].saved()
-
     # --------------------------------------------------------------------------------------------------------- clocks
 
     def _step(self) -> None:
@@ -333,67 +157,3 @@ class Broker:
     def _stop_stepping(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-
-    # -------------------------------------------------------------------------------------------------------- figures
-
-    def _counters(self) -> Counters:
-        pulls = self.pulls.statistics()
-        puts = self.store.statistics().log.messages
-        return Counters(puts=puts, found=pulls.found, missed=pulls.missed, delivered=pulls.messages)
-
-    def _store_times(self) -> StoreTimes:
-        return StoreTimes(self.put_times.statistics(), self.pulls.statistics().longest_get_ms)
-
-    def _pool_statistics(self) -> list[PoolStatistics]:
-        now_s = asyncio.get_running_loop().time()
-        return [pool.statistics(now_s) for pool in self.pools.values()]
-
-    def _metrics_page(self) -> MetricsPage | None:
-        """What /metrics answers; None: it is turned off."""
-        config = self._config
-        exporter = config.ops.metrics_exporter_type
-        if exporter == "DISABLE":
-            return None
-        if exporter != "PROM":
-            log.warning("metricsExporterType=%s is not part of this version, /metrics tells them", exporter)
-        observed = Observed(
-            server=self.server,
-            topics=self.topics,
-            groups=self.groups,
-            offsets=self.offsets,
-            sessions=self.sessions,
-            store=self.store,
-            store_path=config.store.store_path_root_dir,
-            deliveries=self.pulls.deliveries,
-            traffic=self.traffic,
-            arrivals=self.arrivals,
-            loop_lag=self.loop_lag,
-            permission=config.broker.broker_permission,
-            topic_times=self.topic_requests.times,
-            pools=self._pool_statistics,
-            checks=self.checks(),
-            runtime=self.runtime.table,
-            heartbeats=lambda: self.clients.statistics().heartbeats,
-            now_ms=wall_ms,
-        )
-        return MetricsPage(scrape_of(config.ops, identity_of(config, self.runtime.boot_ms), observed))
-
-    # --------------------------------------------------------------------------------------------------------- health
-
-    def checks(self) -> dict[str, Check]:
-        """What has to hold for the broker to do its work; each says what is wrong, or nothing."""
-        return {
-            "recovered": lambda: None if self.topics.version.counter else "the store is being opened",
-            "store": lambda: self.store.refusal_reasons() or None,
-            "registered": lambda: None if self.registrar.registered else "no name server has this broker's topics",
-        }
-
-
-def wall_ms() -> int:
-    """Unix time."""
-    return time.time_ns() // 1_000_000
-
-
-def steady_ms() -> int:
-    """A clock that nobody sets."""
-    return time.monotonic_ns() // 1_000_000

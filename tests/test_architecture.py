@@ -59,10 +59,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "broker.following": (*DAEMON, "broker.derived_config", "broker.live_settings"),
     "broker.starting": ("broker.errors", "broker.ops"),
-    "broker.daemon": (
-        *(*DAEMON, "broker.derived_config", "broker.following", "broker.keys", "broker.live_settings"),
-        "broker.starting",
-    ),
+    "broker.parts": (*DAEMON, "broker.derived_config", "broker.following", "broker.keys", "broker.live_settings"),
+    "broker.daemon": (*DAEMON, "broker.derived_config", "broker.keys", "broker.parts", "broker.starting"),
     "broker.cli": (*CONFIG, "broker.config", "broker.daemon"),
     "broker.store_commands": (*STORE, "broker.settings", "broker.keys", "broker.store"),
     "broker.__main__": ("broker.cli",),

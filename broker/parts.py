@@ -1,0 +1,270 @@
+"""The parts of a broker: which there are, and who is handed what.
+
+Nothing here decides anything about messages; every rule lives in the part that it belongs to. What is made here stands
+still until `broker/daemon.py` starts it, which also knows the order in which parts start, step and stop.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import time
+from typing import Final
+
+from broker.config import DaemonConfig, Loaded
+from broker.delivery.arrivals import Arrivals
+from broker.delivery.diversion import Diversion
+from broker.delivery.put_times import PutTimes
+from broker.delivery.traffic import Counters, Traffic
+from broker.derived_config import (
+    embedded_address,
+    groups_config,
+    identity_of,
+    notices_config,
+    offsets_config,
+    pools_of,
+    pull_config,
+    registration_of,
+    send_config,
+    topics_config,
+)
+from broker.following import Following, follow_settings
+from broker.keys import BLACK_LIST, BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
+from broker.live_settings import LiveSettings, SettingsDoor
+from broker.metadata.client_sessions import ClientSessions
+from broker.metadata.consumer_offsets import ConsumerOffsetTable
+from broker.metadata.saver import Saver
+from broker.metadata.subscription_groups import SubscriptionGroups
+from broker.metadata.topics import TopicTable
+from broker.namesrv.config_requests import ConfigRequests
+from broker.namesrv.registration import Registrar, RegistrationTiming
+from broker.namesrv.server import NameServer
+from broker.ops.health import Check
+from broker.ops.loop_lag import LoopLag
+from broker.ops.metrics import Observed, scrape_of
+from broker.ops.metrics_page import MetricsPage
+from broker.processors.admin.config import ConfigProcessor
+from broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, StoreTimes
+from broker.processors.admin.topic import TopicProcessor
+from broker.processors.client_manage import ClientManageProcessor
+from broker.processors.consumer_offset import ConsumerOffsetProcessor
+from broker.processors.pull import PullProcessor
+from broker.processors.pull_checks import PullChecks
+from broker.processors.query import QueryProcessor
+from broker.processors.send import SendProcessor
+from broker.processors.send_answer import SendAnswers
+from broker.processors.send_checks import SendChecks
+from broker.processors.send_gate import SendGate
+from broker.processors.send_messages import SendMessages
+from broker.processors.stored_properties import PropertyCompletion
+from broker.remoting.admission import PoolStatistics
+from broker.remoting.boss import RemotingServer
+from broker.remoting.outbound import Outbound
+from broker.remoting.tls import ServerTls, client_context
+from broker.store.config import parse_delay_levels
+from broker.store.message_store import MessageStore
+from protocol.codes import RequestCode
+from protocol.message_id import UniqueIds
+
+OWN_POOLS: Final = {RequestCode.LITE_PULL_MESSAGE: "lite_pull", RequestCode.HEART_BEAT: "heartbeat"}
+"""Requests that are not in the pool of their processor's others."""
+
+
+log = logging.getLogger(__name__)
+
+
+def wall_ms() -> int:
+    """Unix time."""
+    return time.time_ns() // 1_000_000
+
+
+def steady_ms() -> int:
+    """A clock that nobody sets."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class Parts:
+    """Every part, wired. `settings`: what `config` becomes while the broker runs."""
+
+    def __init__(self, config: DaemonConfig, settings: LiveSettings[DaemonConfig] | None = None) -> None:
+        self._config = config
+        self.settings = settings or LiveSettings(Loaded(config), wall_ms)
+        self._savers: dict[str, Saver] = {}
+        broker = config.broker
+        self.tls = ServerTls(config.tls)
+        self.server = RemotingServer(config.remoting, self.tls)
+        self.topics = TopicTable(topics_config(config), wall_ms)
+        self.groups = SubscriptionGroups(groups_config(config), wall_ms)
+        self.offsets = ConsumerOffsetTable(offsets_config(config), wall_ms)
+        self.sessions = ClientSessions()
+        self.pools = pools_of(config)
+        self.arrivals = Arrivals(asyncio.get_running_loop(), self.pools["pull"])
+        self.store = MessageStore(config.store, wall_ms, self.arrivals.arrived)
+        self.outbound = Outbound(config.remoting, client_context(config.outbound_tls, config.tls.mode))
+        self.name_server = None
+        if config.namesrv is not None:
+            self.name_server = NameServer(config.namesrv, config.remoting, tls=self.tls)
+        self.registrar = Registrar(
+            self.outbound,
+            broker.namesrv_addresses if config.namesrv is None else (embedded_address(config.namesrv),),
+            registration_of(config),
+            self.topics.registration_body,
+            RegistrationTiming.every(broker.register_name_server_period),
+        )
+        self.traffic = Traffic(self._counters)
+        self.put_times = PutTimes(self.server.dispatcher.latencies)
+        self.loop_lag = LoopLag(asyncio.get_running_loop())
+        self._wire()
+
+    def _wire(self) -> None:
+        """Hand every processor what it uses, and put it into the table with its pool."""
+        self.pulls = self._pull_processor()
+        self.clients = ClientManageProcessor(
+            notices_config(self._config), self.sessions, self.groups, self.topics, steady_ms
+        )
+        self.runtime = self._runtime_processor()
+        sends = self._send_processor()
+        queries = QueryProcessor(self.store, self._config.store.default_query_max_num)
+        offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
+        self.topic_requests = TopicProcessor(
+            self.topics, self.offsets, self.store, self._topics_saved, self.registrar.register_now
+        )
+        for pool, processor in (
+            ("send", sends),
+            ("pull", self.pulls),
+            ("query", queries),
+            ("client_manage", self.clients),
+            ("consumer_manage", offsets),
+            ("admin", self.topic_requests),
+            ("admin", self.runtime),
+            ("admin", self._config_processor()),
+        ):
+            for code, handler in processor.handlers().items():
+                self.server.dispatcher.register([code], handler, self.pools[OWN_POOLS.get(code, pool)])
+        for code, run_handler in sends.run_handlers().items():
+            self.server.dispatcher.register_run([code], run_handler, self.pools["send"])
+        self.server.dispatcher.at_turn_end(sends.finish_turn)
+        self.gate = SendGate(
+            self.store, self.pools["send"], self.server.dispatcher.reopen, self.server.selector.release_held
+        )
+        self.server.selector.on_close(self.arrivals.forget)
+        self.server.selector.on_close(self.clients.connection_closed)
+        self.topics.on_change(self.registrar.changed)
+        self.topics.on_change(lambda: self.pulls.fall_behind.keep_existing(self.topics.find))
+        self.topics.on_delete(self.pulls.deliveries.remove_topic)
+        self._follow_settings(queries)
+
+    def _send_processor(self) -> SendProcessor:
+        config, broker = self._config, self._config.broker
+        unique_ids = UniqueIds(config.listen.advertised_ip, os.getpid(), random.getrandbits(32))
+        completion = PropertyCompletion(broker.broker_cluster_name, lambda: unique_ids.next(wall_ms()))
+        self.send_checks = SendChecks(send_config(config), self.topics, self.groups, wall_ms)
+        diversion = Diversion(parse_delay_levels(config.store.message_delay_level))
+        self.send_messages = SendMessages(completion, config.store.max_message_size, diversion.divert, wall_ms)
+        self.send_answers = SendAnswers(broker.region_id, trace_on=broker.trace_on, store_host=config.store.store_host)
+        return SendProcessor(
+            self.send_checks, self.send_messages, self.store, self.send_answers, self.pools["send"], self.put_times
+        )
+
+    def _pull_processor(self) -> PullProcessor:
+        config = pull_config(self._config)
+        checks = PullChecks(config, self.topics, self.groups, self.sessions)
+        return PullProcessor(config, checks, self.store, self.offsets, self.arrivals, self.server.dispatcher.latencies)
+
+    def _config_processor(self) -> ConfigProcessor:
+        door = SettingsDoor(self.settings, BROKER_KEYS, SHOWN_TOO, self._black_list)
+        if self.name_server is not None:
+            names = SettingsDoor(self.settings, EMBEDDED_NAMESRV_KEYS, {}, self._black_list)
+            self.name_server.serve(ConfigRequests(names).handlers())
+        return ConfigProcessor(door, self.registrar.register_now)
+
+    def _black_list(self) -> tuple[str, ...]:
+        return *BLACK_LIST, *self.settings.config.broker.config_black_list
+
+    def _follow_settings(self, queries: QueryProcessor) -> None:
+        follow_settings(
+            self.settings,
+            Following(
+                topics=self.topics,
+                groups=self.groups,
+                offsets=self.offsets,
+                store=self.store,
+                send_checks=self.send_checks,
+                send_messages=self.send_messages,
+                send_answers=self.send_answers,
+                pulls=self.pulls,
+                queries=queries,
+                clients=self.clients,
+                runtime=self.runtime,
+                pools=self.pools,
+                selector=self.server.selector,
+                name_server=self.name_server,
+            ),
+        )
+
+    def _runtime_processor(self) -> RuntimeProcessor:
+        runtime_config = RuntimeConfig(
+            store_path=self._config.store.store_path_root_dir,
+            boot_ms=wall_ms(),
+            start_accept_ms=self._config.broker.start_accept_send_request_time_stamp,
+        )
+        return RuntimeProcessor(
+            runtime_config, self.store, self.traffic, self._pool_statistics, self._store_times, wall_ms
+        )
+
+    async def _topics_saved(self) -> None:
+        await self._savers["topics.json"].saved()
+
+    # -------------------------------------------------------------------------------------------------------- figures
+
+    def _counters(self) -> Counters:
+        pulls = self.pulls.statistics()
+        puts = self.store.statistics().log.messages
+        return Counters(puts=puts, found=pulls.found, missed=pulls.missed, delivered=pulls.messages)
+
+    def _store_times(self) -> StoreTimes:
+        return StoreTimes(self.put_times.statistics(), self.pulls.statistics().longest_get_ms)
+
+    def _pool_statistics(self) -> list[PoolStatistics]:
+        now_s = asyncio.get_running_loop().time()
+        return [pool.statistics(now_s) for pool in self.pools.values()]
+
+    def metrics_page(self) -> MetricsPage | None:
+        """What /metrics answers; None: it is turned off."""
+        config = self._config
+        exporter = config.ops.metrics_exporter_type
+        if exporter == "DISABLE":
+            return None
+        if exporter != "PROM":
+            log.warning("metricsExporterType=%s is not part of this version, /metrics tells them", exporter)
+        observed = Observed(
+            server=self.server,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            sessions=self.sessions,
+            store=self.store,
+            store_path=config.store.store_path_root_dir,
+            deliveries=self.pulls.deliveries,
+            traffic=self.traffic,
+            arrivals=self.arrivals,
+            loop_lag=self.loop_lag,
+            permission=config.broker.broker_permission,
+            topic_times=self.topic_requests.times,
+            pools=self._pool_statistics,
+            checks=self.checks(),
+            runtime=self.runtime.table,
+            heartbeats=lambda: self.clients.statistics().heartbeats,
+            now_ms=wall_ms,
+        )
+        return MetricsPage(scrape_of(config.ops, identity_of(config, self.runtime.boot_ms), observed))
+
+    # --------------------------------------------------------------------------------------------------------- health
+
+    def checks(self) -> dict[str, Check]:
+        """What has to hold for the broker to do its work; each says what is wrong, or nothing."""
+        return {
+            "recovered": lambda: None if self.topics.version.counter else "the store is being opened",
+            "store": lambda: self.store.refusal_reasons() or None,
+            "registered": lambda: None if self.registrar.registered else "no name server has this broker's topics",
+        }
