@@ -50,7 +50,7 @@ class SendAnswers:
 
     def message_ids(self, appends: Sequence[Append]) -> str:
         """The offset ids of records of this broker, joined by commas."""
-        return encode_offset_ids(self._store_host, [append.physical_offset for append in appends])
+        return _offset_ids(self._store_host, appends)
 
     def stored(
         self, request: RemotingCommand, physical_offset: int, queue_id: int, queue_offset: int, unique_key: str
@@ -124,6 +124,14 @@ def _binary_pieces(ext: dict[str, str], store_host: bytes) -> tuple[bytes, bytes
     msg_id = binary_entry("msgId", host + "0" * 16)[:-16]
     queue_id, queue_offset, unique_key = (binary_entry(k, "")[:-4] for k in ("queueId", "queueOffset", "transactionId"))
     return fixed + msg_id, queue_id, queue_offset, unique_key
+
+
+def _plain_offset_ids(host: bytes, appends: Sequence[Append]) -> str:
+    return encode_offset_ids(host, [append.physical_offset for append in appends])
+
+
+_leaf = compiled.load("batch")
+_offset_ids = _plain_offset_ids if _leaf is None else _leaf.offset_ids
 
 
 def _length(text: bytes) -> bytes:

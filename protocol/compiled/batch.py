@@ -1,4 +1,4 @@
-"""From the body of a batch to what is stored of its messages, in C.
+"""From the body of a batch to what is stored of its messages, and from that to its answer's ids, in C.
 
 A batch is plain, here, if every message in it has properties of printable ASCII that are those of a plain send
 (protocol.compiled.properties); those of the batch that it lacks are added. Any other is taken apart by
@@ -22,6 +22,7 @@ from cython.cimports.protocol.compiled.properties import Properties, Text, add_k
 from cython.cimports.protocol.compiled.record import Append
 
 HEAD = cython.declare(cython.Py_ssize_t, 20)
+DIGITS = cython.declare(cython.p_char, b"0123456789ABCDEF")
 
 
 @cython.final
@@ -138,6 +139,26 @@ class Batches:
         append.tags_code = found.tags_code
         append.keys = keys
         return True
+
+
+def offset_ids(host: bytes, appends: list):
+    """As protocol.message_id.encode_offset_ids, of stored messages."""
+    first: bytes = host.hex().upper().encode()
+    host_size: cython.Py_ssize_t = len(first)
+    step: cython.Py_ssize_t = host_size + 17
+    size: cython.Py_ssize_t = step * len(appends)
+    ids: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
+    to: cython.p_char = PyBytes_AS_STRING(ids)
+    append: Append
+    digit: cython.Py_ssize_t
+    for item in appends:
+        append = item
+        memcpy(to, PyBytes_AS_STRING(first), host_size)
+        for digit in range(16):
+            to[host_size + digit] = DIGITS[(append.physical_offset >> (60 - 4 * digit)) & 15]
+        to[host_size + 16] = 44
+        to += step
+    return ids[: size - 1].decode("ascii") if size else ""
 
 
 @cython.cfunc

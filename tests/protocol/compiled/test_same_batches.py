@@ -9,11 +9,12 @@ import pytest
 from broker.delivery.diversion import Diversion
 from broker.processors.send_messages import SendMessages
 from broker.processors.stored_properties import PropertyCompletion
-from broker.store.append import PutStatus
+from broker.store.append import Append, PutStatus
 from protocol import compiled
 from protocol.disk import index_keys
 from protocol.errors import RequestError
 from protocol.message import BatchRecord, decode_batch, decode_properties, encode_batch
+from protocol.message_id import encode_offset_ids
 
 leaf: Any = compiled.load("batch")
 pytestmark = pytest.mark.skipif(leaf is None, reason="the leaf is not built, or switched off")
@@ -73,6 +74,16 @@ def test_batches() -> None:
             assert [bytes(one.body) for one in appends] == [bytes(one.body) for one in expected]
             assert all(one.keys == index_keys(one.properties) for one in appends)
     assert plain > BATCHES // 2
+
+
+@pytest.mark.parametrize("host", [bytes(range(200, 208)), bytes(range(100, 120))])
+def test_offset_ids(host: bytes) -> None:
+    """Digit by digit, for either kind of host."""
+    chance = random.Random(2)
+    for count in (0, 1, 2, 100):
+        offsets = [chance.choice((0, chance.getrandbits(63))) for _ in range(count)]
+        appends = [Append("T", 0, b"", b"", 0, 0, 0, 0, bytes(8), 0, 0, True, physical_offset=at) for at in offsets]
+        assert leaf.offset_ids(host, appends) == encode_offset_ids(host, offsets)
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 19, struct.pack(">iiiii", 0, 0, 0, 0, -1) + bytes(9)])
