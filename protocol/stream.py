@@ -46,7 +46,8 @@ class CommandDecoder(FrameDecoder):
         except ProtocolError as error:
             self.failure = error
             return commands
-        self._pending += data[start:]
+        if start < len(data):
+            self._pending += data[start:]
         return commands
 
 

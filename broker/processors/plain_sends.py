@@ -64,6 +64,8 @@ class PlainSends:
     def serve(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
         """Put the plain sends that stand at `at` and behind it; returns how many."""
         sends = self._messages.plain(commands, at, self._queues, connection.peer_host)
+        if not sends:
+            return 0
         try:
             self._store.put_run([append for _, append, _ in sends])
         except Exception:

@@ -76,8 +76,6 @@ class CommitLog:
         self._records = self._new_records()
         self.put: Callable[[Append], None] = self._records.put
         """Add one message to the batch, or refuse it at once: then its status says why and nothing has changed."""
-        self.put_run: Callable[[Sequence[Append]], None] = self._records.put_run
-        """The same with many, each for itself."""
         self.written = 0
         self.last_store_timestamp = 0
         self.last_record = 0  # where the last record begins
@@ -121,6 +119,16 @@ class CommitLog:
             self._records.put(append, True)
         else:
             append.status = refusal
+
+    def put_run(self, appends: Sequence[Append]) -> None:
+        """Add messages to the batch, or refuse them, each for itself."""
+        if not self.batch and self._refusal is None:
+            self._open_batch()  # so that not even the first of a turn is unusual
+        try:
+            self._records.put_run(appends)
+        finally:
+            if not self.batch:
+                self._records.restart()  # all were refused: the next batch has a time of its own
 
     def put_all(self, appends: Sequence[Append]) -> None:
         """Add a batch that stays in one piece: all of it, or none."""

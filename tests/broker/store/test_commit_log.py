@@ -53,6 +53,41 @@ def test_a_turn_is_one_write(tmp_path: Path) -> None:
         assert len(queue_writes) <= 2 * (1 + 50 // 20)  # 20 units a file here
 
 
+@pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
+def test_a_run_is_its_messages_one_by_one(tmp_path: Path, sealed: bool) -> None:
+    """The same log, over new queues, rolls and refusals, whichever of them comes first."""
+
+    def messages() -> list[Append]:
+        sizes = (40_000, 10, 20_000, 20_000, 30_000, 40_000, 0, 20_000)
+        return [message(bytes((n,)) * size, queue_id=n % 3, properties=b"a\x01b\x02") for n, size in enumerate(sizes)]
+
+    logs, outcomes = [], []
+    for name in ("one", "run"):
+        appends = messages()
+        with opened(tmp_path / name, max_message_size=30_000, enabled_append_prop_crc=sealed) as it:
+            if name == "run":
+                it.store.put_run(appends)
+                it.store.commit()
+            else:
+                it.put(*appends)
+            logs.append(log_bytes(tmp_path / name).rstrip(b"\0"))  # segments are made ahead
+        outcomes.append([(append.status, append.physical_offset, append.queue_offset) for append in appends])
+    assert logs[0] == logs[1]
+    assert outcomes[0] == outcomes[1]
+    assert {status for status, _, _ in outcomes[0]} == {PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL}
+
+
+def test_a_run_that_is_refused_keeps_no_time(tmp_path: Path) -> None:
+    """What is put after it has the time at which that was put."""
+    with opened(tmp_path, max_message_size=100) as it:
+        it.put(message())
+        it.store.put_run([message(b"x" * 101)])
+        it.store.commit()
+        it.clock.now_ms += 1_000
+        (append,) = it.put(message())
+        assert append.store_timestamp == it.clock.now_ms
+
+
 def test_pending_until_written(tmp_path: Path) -> None:
     """Before the commit a message is PENDING, invisible, and has its offsets already."""
     with opened(tmp_path) as it:
