@@ -60,10 +60,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     long_polling_enable: bool = True  # a pull that finds nothing waits as long as its request says
     short_polling_time_mills: int = 1_000  # how long it waits if not
     lite_pull_message_enable: bool = True  # 361 may be asked
+    enable_property_filter: bool = False  # subscriptions by SQL92 expressions over the properties
+    filter_support_retry: bool = False  # such a subscription holds for what its group sent back, too
     slave_read_enable: bool = False  # groups that read from disk are sent to their whichBrokerWhenConsumeSlowly
     real_time_notify_consumer_change: bool = True  # members of a group hear at once who came or left
     register_name_server_period: int = 30_000  # kept between 10 s and 60 s
     flush_consumer_offset_interval: int = 5_000  # committed offsets that a crash may take back
+    flush_delay_offset_interval: int = 10_000  # delayed messages that a crash may have delivered twice
     config_black_list: tuple[str, ...] = ()  # more keys that request 25 may not change
 
 

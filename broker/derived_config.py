@@ -139,8 +139,12 @@ def pull_config(config: DaemonConfig) -> PullConfig:
 
 
 def notices_config(config: DaemonConfig) -> ClientManageConfig:
-    """How groups hear of their members."""
-    return ClientManageConfig(real_time_notify_consumer_change=config.broker.real_time_notify_consumer_change)
+    """How groups hear of their members, and what they may subscribe by."""
+    broker = config.broker
+    return ClientManageConfig(
+        real_time_notify_consumer_change=broker.real_time_notify_consumer_change,
+        enable_property_filter=broker.enable_property_filter,
+    )
 
 
 # What a part takes over while it runs, of a struct that holds more than that: the rest is as it was at the start.

@@ -100,10 +100,13 @@ BROKER: Final = section(
     ("longPollingEnable", "long_polling_enable", FLAG),
     ("shortPollingTimeMills", "short_polling_time_mills", MS),
     ("litePullMessageEnable", "lite_pull_message_enable", FLAG),
+    ("enablePropertyFilter", "enable_property_filter", FLAG),
+    ("filterSupportRetry", "filter_support_retry", FLAG),
     ("slaveReadEnable", "slave_read_enable", FLAG),
     ("realTimeNotifyConsumerChange", "real_time_notify_consumer_change", FLAG),
     ("registerNameServerPeriod", "register_name_server_period", MS),
     ("flushConsumerOffsetInterval", "flush_consumer_offset_interval", MS),
+    ("flushDelayOffsetInterval", "flush_delay_offset_interval", MS),
     ("configBlackList", "config_black_list", several(KEY, ";")),
 )
 

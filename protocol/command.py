@@ -26,6 +26,7 @@ H = TypeVar("H", bound=Header)
 
 JSON: Final = 0
 ROCKETMQ: Final = 1
+MSGPACK: Final = 0x4D
 LANGUAGE: Final = LanguageCode.PYTHON.name
 NOT_ANSWERED: Final = "not set any response code"
 

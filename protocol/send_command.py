@@ -5,7 +5,7 @@ fields are decoded at once; every other request, and every send that this refuse
 is read when somebody asks. A SendCommand is one too: whoever wants the ext fields as text gets them, from the received
 header, which is kept for that.
 
-Sends in the binary dialect are RemotingCommands with a header.
+Sends in the other dialects are RemotingCommands with a header.
 
 `sent` is None in every command that is no such send.
 """
@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from protocol.codes import Flag, RequestCode
-from protocol.command import ROCKETMQ, RemotingCommand
+from protocol.command import JSON, RemotingCommand
 from protocol.frame import Frame
 from protocol.headers.fields import Header
 from protocol.headers.send import SendMessageHeader, SendMessageV2Header
@@ -83,10 +83,10 @@ RecursionError for, and what then has no `sent` or is an answer, is for `decode_
 
 
 def decode_general(frame: Frame) -> RemotingCommand | None:
-    """What `decode_command` gives; sends in the binary dialect have their header read at once too."""
+    """What `decode_command` gives; sends in the other dialects have their header read at once too."""
     command = decode_command(frame)
-    if command is not None and command.dialect == ROCKETMQ and not command.flag & _RESPONSE:
-        header_type = _BINARY_HEADERS.get(command.code)
+    if command is not None and command.dialect != JSON and not command.flag & _RESPONSE:
+        header_type = _HEADERS.get(command.code)
         if header_type is not None:
             try:
                 command.sent = msgspec.convert(command.ext, header_type, strict=False)
@@ -95,7 +95,7 @@ def decode_general(frame: Frame) -> RemotingCommand | None:
     return command
 
 
-_BINARY_HEADERS: Final[dict[int, type[Header]]] = {
+_HEADERS: Final[dict[int, type[Header]]] = {
     RequestCode.SEND_MESSAGE: SendMessageHeader,
     RequestCode.SEND_MESSAGE_V2: SendMessageV2Header,
 }

@@ -3,6 +3,7 @@
     0  JSON      a JSON object; members in alphabetical order, null members left out
     1  ROCKETMQ  binary: code i16, language u8, version i16, opaque i32, flag i32, remark (i32 length, UTF-8),
                  ext block (i32 length; entries: key i16 length, UTF-8; value i32 length, UTF-8)
+    4D MSGPACK   ours: a MessagePack array, see protocol.msgpack_header
 
 The dialect is a byte of the frame, so each request may choose its own, and is answered in it. A header in plain JSON
 is decoded in one step by msgspec; what that refuses (unquoted keys, single quotes, numbers as text ...) is read once
@@ -19,9 +20,10 @@ import msgspec
 
 from protocol import javajson
 from protocol.codes import LanguageCode
-from protocol.command import JSON, ROCKETMQ, RemotingCommand, ext_from_json
+from protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand, ext_from_json
 from protocol.errors import ProtocolError
 from protocol.frame import Frame, encode_frame, encode_prefix
+from protocol.msgpack_header import decode_msgpack, encode_msgpack
 
 BINARY_FIXED: Final = Struct(">hBhiii")  # code, language, version, opaque, flag, length of the remark
 _I16: Final = Struct(">h")
@@ -47,6 +49,8 @@ def decode_command(frame: Frame) -> RemotingCommand | None:
             command = tolerant
     elif dialect == ROCKETMQ:
         command = _decode_binary(header)
+    elif dialect == MSGPACK:
+        command = decode_msgpack(header)
     else:
         raise ProtocolError(f"unknown header dialect {dialect}")
     command.dialect = dialect
@@ -201,4 +205,5 @@ def _as_i16(value: int) -> int:
 _ENCODERS: Final[dict[int, Callable[[RemotingCommand], bytes]]] = {
     JSON: _encode_json_header,
     ROCKETMQ: _encode_binary_header,
+    MSGPACK: encode_msgpack,
 }

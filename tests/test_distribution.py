@@ -18,9 +18,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = ("protocol", "broker", "clients")
 
-# The wire's third header dialect is built on this; declared from the first version so that adding it changes no
-# installation (docs/decisions/0002-dependencies.md).
-NOT_IMPORTED_YET = {"msgpack"}
 COMPILE_TIME = {"cython"}  # what the sources of compiled leaves import is gone once they are compiled
 
 
@@ -94,7 +91,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     distributions = importlib.metadata.packages_distributions()
     used = {normal(distributions[module][0]) for module in foreign}
     declared = {normal(re.split(r"[<>=\[; ]", requirement)[0]) for requirement in PROJECT["dependencies"]}
-    assert used == declared - NOT_IMPORTED_YET
+    assert used == declared
 
 
 def imported_modules(node: ast.AST) -> list[str]:

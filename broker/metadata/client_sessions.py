@@ -19,10 +19,12 @@ from typing import Final
 
 import msgspec
 
+from broker.metadata.expressions import compiled
 from broker.remoting.connection import Connection
 from protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
 from protocol.bodies.heartbeat import ConsumerData, SubscriptionData
-from protocol.filters.tag import TagFilter
+from protocol.filters.sql92.filter import Sql92Filter
+from protocol.filters.tag import TagFilter, is_tag_type
 
 EXPIRY_MS: Final = 120_000
 
@@ -49,14 +51,19 @@ class ClientMember(msgspec.Struct, eq=False):
 
 
 class Subscription(msgspec.Struct, frozen=True, eq=False):
-    """One topic of a group, and the test of tags codes that it stands for (None: every message)."""
+    """One topic of a group, and the test that it stands for: `matches` of tags codes (None: every message), `sql` of
+    properties. `fault`: why there is none of the latter where there should be one."""
 
     data: SubscriptionData
     matches: Callable[[int], bool] | None
+    sql: Sql92Filter | None = None
+    fault: str | None = None
 
     @classmethod
     def of(cls, data: SubscriptionData) -> "Subscription":
         """The subscription with its test, made once and used by every pull."""
+        if not is_tag_type(data.expression_type):
+            return cls(data, None, *compiled(data.expression_type, data.sub_string))
         tags = TagFilter.of(data)
         return cls(data, None if tags.everything else tags.matches_hash)
 
@@ -224,7 +231,9 @@ def _merge(table: dict[str, Subscription], subscriptions: Iterable[SubscriptionD
     for topic, subscription in named.items():
         known = table.get(topic)
         if known is None or known.data.sub_version < subscription.sub_version:
-            table[topic] = Subscription.of(subscription)
+            table[topic] = made = Subscription.of(subscription)
+            if made.fault is not None:
+                log.warning("expression does not compile topic=%s error=%s", topic, made.fault)
     for topic in before - named.keys():
         del table[topic]
     return before != named.keys()

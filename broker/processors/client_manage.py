@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from broker.metadata.client_sessions import ClientMember, ClientSessions, ConsumerGroup
+from broker.metadata.expressions import compiled
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import UNIT_SUB, TopicTable
 from broker.remoting.connection import Connection
@@ -29,6 +30,7 @@ from protocol.command import RemotingCommand
 from protocol.errors import RequestError
 from protocol.filters.tag import is_tag_type
 from protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeader
+from protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
 
 SCAN_INTERVAL_MS: Final = 10_000
 NOTICE_INTERVAL_MS: Final = 15_000
@@ -37,9 +39,10 @@ log = logging.getLogger(__name__)
 
 
 class ClientManageConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How groups hear of their members."""
+    """How groups hear of their members, and what they may subscribe by."""
 
     real_time_notify_consumer_change: bool = True  # at once
+    enable_property_filter: bool = False  # by SQL92 expressions too
 
 
 class ClientManageStatistics(msgspec.Struct, frozen=True):
@@ -104,6 +107,7 @@ class ClientManageProcessor:
             self._sessions.join_producers(producers.group_name, self._member(connection, command, heartbeat))
         is_changed = any(changes) if heartbeat.heartbeat_fingerprint else True
         ext = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if is_changed else "false"}
+        ext[ANNOUNCED_BY] = ANNOUNCED_AS
         return RemotingCommand.response(ext=ext)
 
     def _hear_consumers(
@@ -206,6 +210,13 @@ class ClientManageProcessor:
         if command.body:
             subscription = CheckClientRequestBody.decode(command.body).subscription_data
             if subscription is not None and not is_tag_type(subscription.expression_type):
-                remark = f"The broker does not support consumer to filter message by {subscription.expression_type}"
-                raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+                self._check_expression(subscription.expression_type, subscription.sub_string)
         return RemotingCommand.response()
+
+    def _check_expression(self, kind: str, expression: str) -> None:
+        if not self._config.enable_property_filter:
+            remark = f"The broker does not support consumer to filter message by {kind}"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        _, fault = compiled(kind, expression)
+        if fault is not None:
+            raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, fault)

@@ -19,10 +19,10 @@ JSON_BITS = b"""{"code": 310 , "extFields": { } "a": null 'x' [ ] 1e999 " \\u tr
 
 
 def seeds() -> list[bytes]:
-    """Frames as clients send them, in both dialects."""
+    """Frames as clients send them, in all dialects."""
     header = SendMessageV2Header("g", "T", "TBW102", 4, 0, 0, 1, 0, "KEYS\x01k\x02", batch=False)
     frames = []
-    for dialect in (0, 1):
+    for dialect in (0, 1, 0x4D):
         command = RemotingCommand.request(310, header, b"body")
         command.dialect = dialect
         frames.append(encode_command(command))

@@ -12,9 +12,10 @@ from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, Su
 from protocol.bodies.subscription_group import SubscriptionGroupConfig
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import VERSION, Flag, RequestCode
-from protocol.command import ROCKETMQ, RemotingCommand
+from protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
 from protocol.filters.tag import subscribe
 from protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeader
+from protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, consumer, heartbeat
 from tests.harness.golden import bodies
 from tests.harness.peer import Peer
@@ -53,7 +54,11 @@ async def test_a_heartbeat_makes_the_group_its_retry_topic_and_its_member(parts:
     peer = parts.peer()
     answer = peer.ask(heartbeat(consumer(), client_id="ip@1", producers=("P",)))
     assert (answer.code, answer.version, answer.remark) == (0, VERSION, None)
-    assert answer.ext_fields() == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+    assert answer.ext_fields() == {
+        "IS_SUPPORT_HEART_BEAT_V2": "true",
+        "IS_SUB_CHANGE": "true",
+        "SKYLARK_SERIALIZE": "MSGPACK",
+    }
     assert parts.groups.find(GROUP) == SubscriptionGroupConfig(GROUP)
     assert parts.topics.find("%RETRY%G") == TopicConfig("%RETRY%G", 1, 1, perm=6)
     assert ConsumerIdList.decode(peer.ask(consumer_list()).body).consumer_id_list == ["ip@1"]
@@ -284,3 +289,43 @@ async def test_tags_are_understood_and_sql_is_not(
     answer = parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
     assert (answer.code, answer.remark) == (code, remark)
     assert parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "code", "remark"),
+    [
+        ("SQL92", "a > 5", 0, None),
+        ("TAG", "a > 5", 0, None),
+        (
+            "SQL92",
+            "a >\n)",
+            23,
+            "line 2, column 1: a property, a text, a number or a parenthesis should stand here, and not ')'",
+        ),
+        (
+            "SQL92",
+            "",
+            23,
+            "line 1, column 1: a property, a text, a number or a parenthesis should stand here, and not the end",
+        ),
+        ("CLASS", "a.B", 23, "there are no expressions of type CLASS"),
+    ],
+)
+async def test_expressions_with_property_filters(
+    tmp_path: Path, kind: str, expression: str, code: int, remark: str | None
+) -> None:
+    """With enablePropertyFilter, 46 says whether an expression compiles, and else what is wrong with it, and where."""
+    with broker_parts(tmp_path, enable_property_filter=True) as parts:
+        subscription = SubscriptionData(TOPIC, expression, expression_type=kind)
+        body = CheckClientRequestBody("c1", GROUP, subscription_data=subscription).encode()
+        answer = parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
+        assert (answer.code, answer.remark) == (code, remark)
+
+
+async def test_a_dialect_of_our_own(parts: BrokerParts) -> None:
+    """A heartbeat in MessagePack is answered in it, and names it."""
+    request = heartbeat(consumer())
+    request.dialect = MSGPACK
+    answer = parts.peer().ask(request)
+    assert (answer.dialect, answer.code) == (MSGPACK, 0)
+    assert answer.ext_fields()[ANNOUNCED_BY] == ANNOUNCED_AS

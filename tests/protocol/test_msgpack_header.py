@@ -1,0 +1,131 @@
+"""The MSGPACK header dialect: what is written is read back, and what is no header closes the connection."""
+
+import random
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.codes import LanguageCode, RequestCode, ResponseCode
+from protocol.command import MSGPACK, RemotingCommand
+from protocol.errors import ProtocolError
+from protocol.frame import FrameDecoder
+from protocol.headers.pull import PullMessageHeader
+from protocol.headers.send import SendMessageV2Header
+from protocol.serialize import decode_command, encode_command
+from protocol.stream import CommandDecoder
+
+PULL = PullMessageHeader("g", "T", 3, 7, 32, 2, -1, 15_000, 1_700_000_000_000_000_000)
+SEND = SendMessageV2Header("g", "T", "TBW102", 4, 0, 0, 1, 0, "KEYS\x01ü\x02UNIQ_KEY\x0100AA\x02", batch="false")
+GOOD: list[Any] = [11, 3, 479, 5, 0, None, {"topic": "T"}]
+
+
+def decoded(header: bytes) -> RemotingCommand:
+    command = decode_command((MSGPACK, memoryview(header), memoryview(b"")))
+    assert command is not None
+    return command
+
+
+def packed(*members: object) -> bytes:
+    data: bytes = msgpack.packb(members)
+    return data
+
+
+@given(
+    st.integers(-(2**31), 2**31 - 1),
+    st.integers(-(2**31), 2**31 - 1),
+    st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"]))),
+    st.dictionaries(*(st.text(st.characters(exclude_categories=["Cs"])),) * 2),
+    st.binary(max_size=50),
+)
+def test_what_is_written_is_read(opaque: int, flag: int, remark: str | None, ext: dict[str, str], body: bytes) -> None:
+    """All members, any text and the body come back."""
+    command = RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark, ext, body)
+    command.opaque, command.flag, command.dialect = opaque, flag, MSGPACK
+    (frame,) = FrameDecoder().feed(memoryview(encode_command(command)))
+    again = decode_command(frame)
+    assert again is not None
+    assert (again.code, again.opaque, again.flag, again.version) == (command.code, opaque, flag, command.version)
+    assert (again.remark, again.ext_fields(), bytes(again.body)) == (remark, ext, body)
+    assert (again.language_code, again.dialect) == (LanguageCode.PYTHON, MSGPACK)
+
+
+@pytest.mark.parametrize(("code", "header"), [(RequestCode.PULL_MESSAGE, PULL), (RequestCode.SEND_MESSAGE_V2, SEND)])
+def test_typed_headers(code: RequestCode, header: PullMessageHeader | SendMessageV2Header) -> None:
+    """A typed header goes through, in the stream as on its own; a send's has been read already."""
+    request = RemotingCommand.request(code, header, b"body")
+    request.dialect = MSGPACK
+    (command,) = CommandDecoder().feed_commands(memoryview(encode_command(request)))
+    assert command.header(type(header)) == header
+    assert (command.sent == header) is (code is RequestCode.SEND_MESSAGE_V2)
+    assert command.detached().header(type(header)) == header
+
+
+def test_more_members() -> None:
+    """What a later version may add is ignored; no map is no fields."""
+    assert decoded(packed(*GOOD, "more", {"a": [2]})).ext_fields() == {"topic": "T"}
+    assert decoded(packed(*GOOD[:6], None)).ext_fields() == {}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b"\xc1",
+        packed(),
+        packed(*GOOD[:6]),
+        packed(*GOOD)[:-1],
+        packed(*GOOD) + b"\0",
+        msgpack.packb({"code": 11}),
+        msgpack.packb("text"),
+        packed("11", *GOOD[1:]),
+        packed(True, *GOOD[1:]),
+        packed(11.0, *GOOD[1:]),
+        packed(2**31, *GOOD[1:]),
+        packed(*GOOD[:5], 5, {}),
+        packed(*GOOD[:6], []),
+        packed(*GOOD[:6], {"topic": 5}),
+        packed(*GOOD[:6], {"topic": None}),
+        packed(*GOOD[:6], {b"topic": "T"}),
+        msgpack.packb([*GOOD[:6], {5: "T"}], use_bin_type=True),
+        packed(*GOOD[:6], {"topic": b"\xff"}),
+        packed(*GOOD[:6], msgpack.ExtType(5, b"x")),
+        packed(*GOOD[:6], msgpack.Timestamp(1, 1)),
+        b"\x97" + b"\xdd\xff\xff\xff\xff" + b"\x00" * 20,
+        b"\xdc\xff\xff" + b"\x91" * 10_000,
+        b"\x91" * 100_000,
+        b"\x81\xa1a" * 50_000,
+        b"\x97\x0b\x03\x00\x00\x00\xdb\xff\xff\xff\xff" + b"x" * 100,
+        b"\x97\x0b\x03\x00\x00\x00\xc0\xdf\xff\xff\xff\xff" + b"\xa1a\xa1b" * 100,
+        b"\x97\x0b\x03\x00\x00\x00\xc0\x81\xa1a\xa2\xff\xfe",
+        b"\x97\x0b\x03\x00\x00\x00\xc0\x81\x91\x01\xa1a",
+        b"\xc7\x0c\xff" + b"\xff" * 12,
+    ],
+    ids=lambda header: header[:12].hex(),
+)
+def test_hostile(header: bytes) -> None:
+    """Wrong types, lengths beyond the header, deep nesting, no UTF-8: one error, the one that closes the connection."""
+    with pytest.raises(ProtocolError):
+        decoded(header)
+
+
+@pytest.mark.fuzz
+def test_random_headers(fuzz_rounds: int) -> None:
+    """Random bytes, and good headers with some of their bytes changed, are headers or raise ProtocolError."""
+    choice = random.Random(20_261_123)
+    good = packed(*GOOD[:5], "remark", {"topic": "T", "consumerGroup": "g", "ü": "ü" * 50})
+    readable = 0
+    for _ in range(fuzz_rounds):
+        header = bytearray(good if choice.random() < 0.8 else choice.randbytes(choice.randrange(60)))
+        for _ in range(choice.randrange(4)):
+            at = choice.randrange(len(header) + 1)
+            header[at : at + choice.randrange(3)] = choice.randbytes(choice.randrange(3))
+        try:
+            command = decoded(bytes(header))
+        except ProtocolError:
+            continue
+        readable += 1
+        assert decoded(encode_command(command)[8:]).ext_fields() == command.ext_fields()
+    assert 0 < readable < fuzz_rounds
