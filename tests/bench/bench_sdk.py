@@ -25,9 +25,11 @@ from typing import Any, Final
 import uvloop
 
 from clients import ConsumeFrom, Message, MessageExt, Producer, PushConsumer
+from tests.bench.peers.ticks import strike
 
 BODY: Final = b"x" * 1024
-TICK_S: Final = 0.001
+NS: Final = 1_000_000_000
+TICK_NS: Final = 1_000_000
 SLICE_S: Final = 0.05
 LEAST_COUNT: Final = 100  # messages of a slice
 
@@ -99,13 +101,15 @@ async def produce(pipe: Connection, namesrv: str, topic: str, rate: int, count: 
         await producer.send(Message(topic, BODY, tags="Warm"))
         pipe.send("ready")
         slices = Slices(lambda: producer.statistics().sent)
-        sent, start_s = 0, time.monotonic()
-        while sent < count:
-            await asyncio.sleep(TICK_S)
-            due = min(count, round((time.monotonic() - start_s) * rate))
-            for n in range(sent, due):
-                producer.send_nowait(Message(topic, BODY, tags="TagA", keys=[f"k{n}"]))
-            sent = max(sent, due)
+        sent = 0
+
+        def send_due(tick: int) -> None:
+            nonlocal sent
+            while sent < count and sent * NS < (tick + 1) * rate * TICK_NS:
+                producer.send_nowait(Message(topic, BODY, tags="TagA", keys=[f"k{sent}"]))
+                sent += 1
+
+        await strike(time.monotonic_ns() + TICK_NS, TICK_NS, round(count * NS / rate / TICK_NS), send_due)
         pipe.send(slices.end())
 
 

@@ -23,15 +23,16 @@ import uvloop
 
 from clients import ConsumeFrom, Message, MessageExt, Producer, PushConsumer
 from clients.mqbench.histogram import Histogram
+from tests.bench.peers.ticks import strike
 from tests.clients.peer import until
 
 DUE: Final = Struct(">q")
 BODY_BYTES: Final = 1024
-TICK_S: Final = 0.001
 QUEUES: Final = 4  # of a topic that its first message creates
 WARMUP_S: Final = 2.0
 SETTLE_S: Final = 1.0
 NS: Final = 1_000_000_000
+TICK_NS: Final = 1_000_000
 
 
 def main() -> None:
@@ -80,17 +81,19 @@ async def produce(namesrv: str, topic: str, rate: int, seconds: float) -> None:
     async with Producer("end-to-end", namesrv=namesrv) as producer:
         await producer.publish_queues(topic)
         gc.freeze()
-        start_ns = time.monotonic_ns()
-        ticks, sent = round((seconds + WARMUP_S) / TICK_S), 0
+        start_ns, sent = time.monotonic_ns() + TICK_NS, 0
         failed: list[BaseException] = []
-        for tick in range(ticks):
-            due_ns = start_ns + int(tick * TICK_S * NS)
-            await asyncio.sleep(max(0.0, (due_ns - time.monotonic_ns()) / NS))
-            while sent < (tick + 1) * rate * TICK_S:
+
+        def send_due(tick: int) -> None:
+            nonlocal sent
+            due_ns = start_ns + tick * TICK_NS
+            while sent * NS < (tick + 1) * rate * TICK_NS:
                 body = DUE.pack(due_ns) + filling
                 future = producer.send_nowait(Message(topic, body, tags="TagA", keys=[f"k{sent}"]))
                 future.add_done_callback(lambda done: failed.append(error) if (error := done.exception()) else None)
                 sent += 1
+
+        await strike(start_ns, TICK_NS, round((seconds + WARMUP_S) * NS / TICK_NS), send_due)
         await asyncio.sleep(SETTLE_S)
         if failed:
             print(f"{len(failed)} sends failed: {failed[0]}")
