@@ -83,7 +83,7 @@ def quote_numeric_keys(data: bytes | bytearray | memoryview) -> bytes:
     It does not look for string boundaries. Where it hits inside a string it closes that string before a digit, which no
     decoder accepts: the result is either what was meant or no JSON at all.
     """
-    return _NUMERIC_KEY.sub(rb'\1"\2"\3', data)
+    return _NUMERIC_KEY.sub(rb'\1"\2"\3', bytes(data))
 
 
 _NUMERIC_KEY: Final = re.compile(rb"([{,]\s*)(-?\d+)(\s*:)")

@@ -1,6 +1,6 @@
 """What each group was given of each topic: messages and bytes in answers to its pulls.
 
-Two additions per pull that found something. Figures go with their topic. Source: docs/formats.md, "Pull".
+Three additions per pull that found something. Figures go with their topic. Source: docs/formats.md, "Pull".
 """
 
 from collections.abc import Mapping
@@ -9,10 +9,11 @@ import msgspec
 
 
 class Delivered(msgspec.Struct, gc=False):
-    """Totals since the start; bytes are those of the records."""
+    """Totals since the start; bytes are those of the records, `pulls` those that found something."""
 
     messages: int = 0
     bytes: int = 0
+    pulls: int = 0
 
 
 class DeliveriesStatistics(msgspec.Struct, frozen=True):
@@ -40,6 +41,7 @@ class Deliveries:
             row = groups[group] = Delivered()
         row.messages += messages
         row.bytes += size
+        row.pulls += 1
 
     def table(self) -> Mapping[str, Mapping[str, Delivered]]:
         """The totals, to look at."""

@@ -48,6 +48,8 @@ class ConsumerOffsetTable:
         self._clock = clock
         self._committed: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
+        self._topics_of: dict[str, dict[str, None]] = {}  # by group, those with a row
+        self._groups_of: dict[str, dict[str, None]] = {}  # by topic
         self._texts: dict[str, bytes] = {}  # rows as they stand in the file
         self._moved: set[str] = set()  # rows whose text is out of date
         self._listeners: list[Callable[[], None]] = []
@@ -72,6 +74,8 @@ class ConsumerOffsetTable:
         if data is not None:
             body = ConsumerOffsets.decode(data)
             self._committed = body.offset_table
+            for key in self._committed:
+                self._enter(key)
             self.version = body.data_version or DataVersion()
             self._moved.update(self._committed)
         log.info("consumer offsets loaded rows=%d", len(self._committed))
@@ -90,6 +94,7 @@ class ConsumerOffsetTable:
         row = self._committed.get(key)
         if row is None:
             row = self._committed[key] = {}
+            self._enter(key)
         if row.get(queue_id) != offset:
             row[queue_id] = offset
             self._moved.add(key)
@@ -112,16 +117,46 @@ class ConsumerOffsetTable:
         """Committed offsets by `topic@group` and queue id, to look at."""
         return self._committed
 
+    def topics_of(self, group: str) -> list[str]:
+        """The topics that the group has committed offsets of."""
+        return list(self._topics_of.get(group, ()))
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have committed offsets of the topic."""
+        return list(self._groups_of.get(topic, ()))
+
     def remove_topic(self, topic: str) -> None:
         """Forget what every group had committed and pulled of a deleted topic."""
         prefix = topic + SEPARATOR
         for key in [key for key in self._pulled if key.startswith(prefix)]:
             del self._pulled[key]
-        for key in [key for key in self._committed if key.startswith(prefix)]:
-            del self._committed[key]
-            self._texts.pop(key, None)
-            self._moved.discard(key)
-            self._unsaved = True
+        for group in self.groups_of(topic):
+            self._remove(topic, group)
+
+    def remove_group(self, group: str) -> None:
+        """Forget what a deleted group had committed and pulled, of every topic."""
+        suffix = SEPARATOR + group
+        for key in [key for key in self._pulled if key.endswith(suffix)]:
+            del self._pulled[key]
+        for topic in self.topics_of(group):
+            self._remove(topic, group)
+
+    def _enter(self, key: str) -> None:
+        """A row is new."""
+        topic, _, group = key.rpartition(SEPARATOR)
+        self._topics_of.setdefault(group, {})[topic] = None
+        self._groups_of.setdefault(topic, {})[group] = None
+
+    def _remove(self, topic: str, group: str) -> None:
+        key = topic + SEPARATOR + group
+        self._committed.pop(key, None)
+        self._texts.pop(key, None)
+        self._moved.discard(key)
+        self._unsaved = True
+        for table, name, other in ((self._topics_of, group, topic), (self._groups_of, topic, group)):
+            del table[name][other]
+            if not table[name]:
+                del table[name]
 
     def step(self, now_ms: int) -> None:
         """Have moved offsets saved, once per interval."""
@@ -130,6 +165,11 @@ class ConsumerOffsetTable:
             self._unsaved = False
             for listener in self._listeners:
                 listener()
+
+    def encode_with_groups(self) -> bytes:
+        """The same with `groupTopicMap`, the topics of each group: the answer to 43."""
+        topics = {group: list(topics) for group, topics in self._topics_of.items()}
+        return b'{"groupTopicMap":%b,%b' % (_encode(topics), self.encode()[1:])
 
     def encode(self) -> bytes:
         """The table as consumerOffset.json, under a new version if it has changed."""

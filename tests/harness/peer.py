@@ -17,6 +17,8 @@ from protocol.command import RemotingCommand
 from protocol.frame import FrameDecoder
 from protocol.serialize import decode_command, encode_command
 
+TURNS = 1_000
+
 
 class MemoryTransport(asyncio.Transport):
     """Takes everything at once, until `stuck` is set: then it keeps it as a slow peer's kernel would."""
@@ -95,6 +97,17 @@ class Peer:
         answers = [answer for answer in self.received if answer.is_response and answer.opaque == command.opaque]
         assert len(answers) == 1, f"{len(answers)} answers to {command}"
         return answers[0]
+
+    async def ask_slowly(self, command: RemotingCommand) -> RemotingCommand:
+        """The same, but the answer may come some turns later."""
+        self.send(command)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+            self.take()
+            for answer in self.received:
+                if answer.is_response and answer.opaque == command.opaque:
+                    return answer
+        raise AssertionError(f"no answer to {command}")
 
     def lose(self) -> None:
         """The connection breaks."""

@@ -98,7 +98,8 @@ class TopicProcessor:
         """Request 18: all of them, or none if one cannot be."""
         began_s = monotonic()
         wanted = [self._wanted(_as_header(topic)) for topic in TopicConfigList.decode(command.body).topic_config_list]
-        if any([self._set(connection, topic) for topic in wanted]):
+        changed = [topic for topic in wanted if self._set(connection, topic)]
+        if changed:
             return self._answer_when_settled(began_s, is_system=False)
         return RemotingCommand.response(remark=NOT_ANSWERED)
 

@@ -98,3 +98,30 @@ def test_the_file_of_4_9_8_is_read_and_written_back(tmp_path: Path) -> None:
     rows = golden_manifest("4.9.8")["config"]["consumerOffset.json"]["offsetTable"]
     expected = {key: {int(queue_id): offset for queue_id, offset in row.items()} for key, row in rows.items()}
     assert table(data).table() == table(table(data).encode()).table() == expected
+
+
+def test_rows_are_found_by_group_and_by_topic() -> None:
+    """Those of a file and those that came later, until topic or group is deleted."""
+    it = table()
+    it.load(b'{"offsetTable":{"A@g":{0:1},"B@x@g":{0:2}}}')
+    it.commit("g", "C", 1, 5)
+    it.commit("h", "A", 0, 1)
+    assert it.topics_of("g") == ["A", "B@x", "C"]
+    assert it.groups_of("A") == ["g", "h"]
+    it.remove_topic("A")
+    assert (it.topics_of("g"), it.topics_of("h"), it.groups_of("A")) == (["B@x", "C"], [], [])
+    it.note_pull("g", "C", 0, 9)
+    it.remove_group("g")
+    assert (it.groups_of("C"), it.pulled("g", "C", 0), it.committed("g", "C", 1)) == ([], None, None)
+    assert ConsumerOffsets.decode(it.encode()).offset_table == {}
+
+
+def test_the_table_for_slaves_tells_the_topics_of_each_group() -> None:
+    """What 43 answers, which readers of the file pass over."""
+    it = table()
+    it.commit("g", "A", 0, 1)
+    it.commit("g", "B", 0, 2)
+    body = ConsumerOffsets.decode(it.encode_with_groups())
+    assert body.group_topic_map == {"g": ["A", "B"]}
+    assert body.offset_table == {"A@g": {0: 1}, "B@g": {0: 2}}
+    assert ConsumerOffsets.decode(table().encode_with_groups()).offset_table == {}

@@ -35,3 +35,9 @@ def test_a_large_table_is_no_matter_for_the_tolerant_reader() -> None:
     """Tables beyond the tolerant reader's limit decode, because only their keys are unusual."""
     table = {f"Topic{n}@group": dict.fromkeys(range(8), n) for n in range(20_000)}
     assert ConsumerOffsets.decode(ConsumerOffsets(offset_table=table).encode()).offset_table == table
+
+
+def test_a_body_may_be_a_view_of_what_was_received() -> None:
+    """Bare numeric keys are found there too."""
+    body = ConsumerOffsets.decode(memoryview(b'{"offsetTable":{"T@g":{0:5,1:6}}}'))
+    assert body.offset_table == {"T@g": {0: 5, 1: 6}}

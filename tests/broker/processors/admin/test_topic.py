@@ -166,3 +166,46 @@ async def test_all_topics_are_listed(admin: Admin) -> None:
     wrapper = TopicConfigSerializeWrapper.decode(answer.body)
     assert wrapper.data_version == admin.topics.version
     assert wrapper.topic_config_table == {topic.topic_name: topic for topic in admin.topics}
+
+
+def update_all(*topics: dict[str, Any]) -> RemotingCommand:
+    body = msgspec.json.encode({"topicConfigList": topics})
+    return RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
+
+
+async def test_a_list_of_topics_is_made_in_one_request(admin: Admin) -> None:
+    """Each as if it had been asked for alone; all are saved and announced once."""
+    first = {"topicName": "A", "readQueueNums": 2, "writeQueueNums": 3, "attributes": {"+message.type": "FIFO"}}
+    second = {"topicName": "B", "perm": 4, "order": True, "attributes": {"message.type": "DELAY"}}
+    answer = await ask_slowly(admin, admin.peer(), update_all(first, second))
+    assert (answer.code, answer.remark) == (0, NOT_ANSWERED)
+    made = [admin.topics.find(name) for name in "AB"]
+    assert made == [
+        TopicConfig("A", 2, 3, attributes={"message.type": "FIFO"}),
+        TopicConfig("B", perm=4, order=True, attributes={"message.type": "DELAY"}),
+    ]
+    assert admin.waits == ["saved", "announced"]
+    assert admin.peer().ask(update_all(second)).code == 0
+
+
+async def test_a_list_with_a_bad_topic_makes_none(admin: Admin) -> None:
+    """RocketMQ makes those before it."""
+    answer = admin.peer().ask(update_all({"topicName": "A"}, {"topicName": "no name"}))
+    assert answer.code != 0
+    assert admin.topics.find("A") is None
+
+
+async def test_one_topic_is_shown(admin: Admin) -> None:
+    """351: its configuration; 17 if there is none."""
+    answer = admin.peer().ask(RemotingCommand.request(RequestCode.GET_TOPIC_CONFIG, TopicHeader(TOPIC)))
+    assert TopicConfig.decode(answer.body) == admin.topics.find(TOPIC)
+    missing = admin.peer().ask(RemotingCommand.request(RequestCode.GET_TOPIC_CONFIG, TopicHeader("none")))
+    assert (missing.code, missing.remark) == (17, "No topic in this broker. topic: none")
+
+
+async def test_system_topics_are_listed(admin: Admin) -> None:
+    """305: reserved names whether they are there or not, and the broker's own; no others."""
+    answer = admin.peer().ask(RemotingCommand.request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
+    names = set(msgspec.json.decode(answer.body)["topicList"])
+    assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRACE_TOPIC", "C", "b", "C_REPLY_TOPIC"} <= names
+    assert TOPIC not in names

@@ -1,0 +1,76 @@
+"""Counters by topic and group as the statistics of the parts have them, and the names that RocketMQ gives them.
+
+A source walks over what a part has counted; windows over all of them: `broker/delivery/stats_windows.py`. A new counter
+is a source in `sources_of` and its names in `COUNTERS`. Source: docs/formats.md, "Statistics of topics and groups".
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from broker.delivery.deliveries import Deliveries
+from broker.delivery.stats_windows import SEPARATOR, Sums
+from broker.delivery.traffic import Traffic
+from broker.store.message_store import MessageStore
+
+Source = Callable[[], Iterable[tuple[str, Sums]]]
+
+TOPIC_PUT: Final = "topic put"
+GROUP_GET: Final = "group get"
+BROKER_PUT: Final = "broker put"
+BROKER_GET: Final = "broker get"
+
+
+class Counter(NamedTuple):
+    """Where a counter of RocketMQ's stands: its source, and which of the sums it is."""
+
+    source: str
+    is_size: bool = False
+
+    def of(self, sums: Sums) -> int:
+        """What of the sums it counts."""
+        return sums.bytes if self.is_size else sums.messages
+
+
+COUNTERS: Final = {
+    "TOPIC_PUT_NUMS": Counter(TOPIC_PUT),
+    "TOPIC_PUT_SIZE": Counter(TOPIC_PUT, is_size=True),
+    "GROUP_GET_NUMS": Counter(GROUP_GET),
+    "GROUP_GET_SIZE": Counter(GROUP_GET, is_size=True),
+    "BROKER_PUT_NUMS": Counter(BROKER_PUT),
+    "BROKER_GET_NUMS": Counter(BROKER_GET),
+}
+"""By name."""
+
+
+def sources_of(cluster: str, store: MessageStore, deliveries: Deliveries, traffic: Traffic) -> Mapping[str, Source]:
+    """Every source; those of the broker as a whole go by its cluster's name."""
+
+    def put() -> list[tuple[str, Sums]]:
+        total = traffic.statistics()
+        return [(cluster, Sums(total.puts, 0, total.puts))]
+
+    def got() -> list[tuple[str, Sums]]:
+        total = traffic.statistics()
+        return [(cluster, Sums(total.delivered, 0, total.found))]
+
+    return {
+        TOPIC_PUT: lambda: _came_in(store),
+        GROUP_GET: lambda: _delivered(deliveries),
+        BROKER_PUT: put,
+        BROKER_GET: got,
+    }
+
+
+def _came_in(store: MessageStore) -> Iterator[tuple[str, Sums]]:
+    """What came into topics; each message counts as a call."""
+    for topic, traffic in list(store.traffic().items()):
+        sizes = traffic.sizes
+        count = sizes.count
+        yield topic, Sums(count, int(sizes.total), count)
+
+
+def _delivered(deliveries: Deliveries) -> Iterator[tuple[str, Sums]]:
+    """What groups were given of topics; each pull that found something is a call."""
+    for topic, groups in list(deliveries.table().items()):
+        for group, row in list(groups.items()):
+            yield topic + SEPARATOR + group, Sums(row.messages, row.bytes, row.pulls)

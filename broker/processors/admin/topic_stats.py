@@ -1,0 +1,152 @@
+"""What is in a topic's queues, and what came and went: GET_TOPIC_STATS_INFO (202), VIEW_BROKER_STATS_DATA (315),
+QUERY_CONSUME_QUEUE (321).
+
+Source: docs/formats.md, "Statistics of topics and groups".
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from broker.delivery.stats_windows import LEVELS, NO_GROWTH, Growth, StatsWindows
+from broker.metadata.client_sessions import ClientSessions
+from broker.metadata.topics import TopicTable
+from broker.processors.admin.counters import COUNTERS, TOPIC_PUT, Counter
+from broker.processors.admin.walk import Walk
+from broker.processors.patience import patient
+from broker.remoting.connection import Connection
+from broker.remoting.dispatch import Processor
+from broker.store.message_store import MessageStore
+from protocol.bodies.message_queue import MessageQueue
+from protocol.bodies.stats import (
+    BrokerStatsData,
+    ConsumeQueueData,
+    ConsumeQueueUnits,
+    StatsItem,
+    TopicOffset,
+    TopicStatsTable,
+    queues_of,
+)
+from protocol.bodies.topic import TopicConfig
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import NOT_ANSWERED, RemotingCommand
+from protocol.errors import RequestError
+from protocol.headers.stats import BrokerStatsHeader, ConsumeQueueHeader
+from protocol.headers.topic import TopicHeader
+
+UNKNOWN_TIME: Final = -1
+NO_FILTER: Final = "null"
+"""What RocketMQ says of a group without a filter besides its tags."""
+MOST_UNITS: Final = 200
+"""Of one answer to 321: more would hold up the loop for more than a millisecond."""
+
+Matches = Callable[[int], bool]
+
+
+class TopicStatsProcessor:
+    """Tells what is in topics."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        topics: TopicTable,
+        sessions: ClientSessions,
+        store: MessageStore,
+        windows: StatsWindows,
+    ) -> None:
+        self._broker_name = broker_name
+        self._topics = topics
+        self._sessions = sessions
+        self._store = store
+        self._windows = windows
+
+    def __repr__(self) -> str:
+        return f"<TopicStatsProcessor {self._windows!r}>"
+
+    def handlers(self) -> dict[RequestCode, Processor]:
+        """What this processor serves."""
+        return {
+            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
+            RequestCode.VIEW_BROKER_STATS_DATA: self.stats_data,
+            RequestCode.QUERY_CONSUME_QUEUE: patient(self._store, self.queue_units),
+        }
+
+    def topic_stats(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+        """Request 202."""
+        name = command.header(TopicHeader).topic
+        topic = self._topics.find(name)
+        if topic is None:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        return self._topic_stats(topic)
+
+    async def _topic_stats(self, topic: TopicConfig) -> RemotingCommand:
+        name, walk = topic.topic_name, Walk(self._store)
+        answer = TopicStatsTable(offset_table={})
+        for queue in queues_of(name, self._broker_name, max(topic.read_queue_nums, topic.write_queue_nums)):
+            answer.offset_table[queue] = await walk.read(partial(self._offsets_of, queue))
+        growth = self._windows.growth(TOPIC_PUT, name)
+        if growth is not None:
+            answer.topic_put_tps = growth.per_second(growth.sums.messages)
+        return RemotingCommand.response(body=answer.encode())
+
+    def _offsets_of(self, queue: MessageQueue) -> TopicOffset:
+        topic, queue_id = queue.topic, queue.queue_id
+        end = self._store.max_offset(topic, queue_id) or 0
+        time = self._store.store_time_at(topic, queue_id, end - 1) if end else 0
+        return TopicOffset(
+            min_offset=self._store.min_offset(topic, queue_id) or 0,
+            max_offset=end,
+            last_update_timestamp=UNKNOWN_TIME if time is None else time,
+        )
+
+    def stats_data(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 315."""
+        header = command.header(BrokerStatsHeader)
+        name, key = header.stats_name, header.stats_key
+        counter = COUNTERS.get(name)
+        if counter is None or self._windows.growth(counter.source, key) is None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+        growths = [self._windows.growth(counter.source, key, level) or NO_GROWTH for level in LEVELS]
+        body = BrokerStatsData(*[stats_item(counter, growth) for growth in growths])
+        return RemotingCommand.response(body=body.encode())
+
+    def queue_units(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 321. ColdRead: to be run again."""
+        header = command.header(ConsumeQueueHeader)
+        topic, queue_id, index = header.topic, header.queue_id, header.index
+        end = self._store.max_offset(topic, queue_id)
+        if end is None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        first = self._store.min_offset(topic, queue_id) or 0
+        units = self._store.units(topic, queue_id, index, min(max(header.count, 0), MOST_UNITS))
+        if not units:
+            return RemotingCommand.response(remark=f"Index {index} of {queue_id}@{topic} is not exist!")
+        answer = ConsumeQueueUnits(min_queue_index=first, max_queue_index=end)
+        matches = self._describe_group(answer, topic, header.consumer_group)
+        answer.queue_data = [ConsumeQueueData(*unit, matches is None or matches(unit[2])) for unit in units]
+        return RemotingCommand.response(remark=NOT_ANSWERED, body=answer.encode())
+
+    def _describe_group(self, answer: ConsumeQueueUnits, topic: str, name: str | None) -> Matches | None:
+        """Tell what the group wants of the topic; what it would get is what this test of tags codes takes (None: all).
+        Nobody gets anything of what is not told."""
+        if not name:
+            return nothing
+        group = self._sessions.consumer_group(name)
+        subscription = None if group is None else group.subscriptions.get(topic)
+        if subscription is None:
+            answer.filter_data = f"{name}@{topic} is not online!"
+            return nothing
+        answer.subscription_data = subscription.data
+        answer.filter_data = NO_FILTER
+        return subscription.matches
+
+
+def nothing(_tags_code: int) -> bool:
+    """A group that gets nothing."""
+    return False
+
+
+def stats_item(counter: Counter, growth: Growth) -> StatsItem:
+    """One window, as it is told."""
+    amount = counter.of(growth.sums)
+    return StatsItem(sum=amount, tps=growth.per_second(amount), avgpt=growth.per_call(amount))

@@ -1,0 +1,171 @@
+"""Answers about topics, groups and queues to operators: 18, 202, 208, 300, 303, 315, 317, 321.
+
+Maps by queue have objects as keys, which no JSON library writes; and there may be a thousand queues, so they are put
+together from pieces that msgspec has encoded. Source: docs/formats.md, "JSON bodies".
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from protocol.bodies.body import Body
+from protocol.bodies.heartbeat import SubscriptionData
+from protocol.bodies.message_queue import MessageQueue
+from protocol.bodies.topic import TopicConfig
+
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+def encode_by_queue(table: Mapping[MessageQueue, object]) -> bytes:
+    """A map with queues as its keys, each written as the object that it is."""
+    return b"{%b}" % b",".join([b"%b:%b" % (_encode(queue), _encode(value)) for queue, value in table.items()])
+
+
+class TopicConfigList(Body):
+    """Request 18."""
+
+    topic_config_list: list[TopicConfig] = []
+
+
+class TopicOffset(Body):
+    """One queue: its offsets, and the store time (ms) of its last message."""
+
+    min_offset: int = 0
+    max_offset: int = 0
+    last_update_timestamp: int = 0
+
+
+class TopicStatsTable(Body):
+    """Answer to 202."""
+
+    offset_table: dict[MessageQueue, TopicOffset] = {}
+    topic_put_tps: float = 0.0
+
+    def encode(self) -> bytes:
+        return b'{"offsetTable":%b,"topicPutTps":%b}' % (
+            encode_by_queue(self.offset_table),
+            _encode(float(self.topic_put_tps)),
+        )
+
+
+class OffsetWrapper(Body):
+    """Where a group stands in one queue; `last_timestamp`: store time (ms) of the last message that it consumed."""
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    pull_offset: int = 0
+    last_timestamp: int = 0
+
+
+class ConsumeStats(Body):
+    """Answer to 208."""
+
+    offset_table: dict[MessageQueue, OffsetWrapper] = {}
+    consume_tps: float = 0.0
+
+    def encode(self) -> bytes:
+        return b'{"consumeTps":%b,"offsetTable":%b}' % (
+            _encode(float(self.consume_tps)),
+            encode_by_queue(self.offset_table),
+        )
+
+    @property
+    def diff(self) -> int:
+        """Messages that are not consumed, over all queues."""
+        return sum(row.broker_offset - row.consumer_offset for row in self.offset_table.values())
+
+    @property
+    def inflight_diff(self) -> int:
+        """Messages that were pulled and are not consumed, over all queues."""
+        return sum(row.pull_offset - row.consumer_offset for row in self.offset_table.values())
+
+
+class ConsumeStatsList(Body):
+    """Answer to 317: of each group a map with one entry, a ConsumeStats for each of its topics."""
+
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = []
+    broker_addr: str = ""
+
+    def encode(self) -> bytes:
+        groups = [
+            b"{%b:[%b]}" % (_encode(group), b",".join(each.encode() for each in topics))
+            for entry in self.consume_stats_list
+            for group, topics in entry.items()
+        ]
+        stats = [each for entry in self.consume_stats_list for topics in entry.values() for each in topics]
+        return b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":%d}' % (
+            _encode(self.broker_addr),
+            b",".join(groups),
+            sum(each.diff for each in stats),
+            sum(each.inflight_diff for each in stats),
+        )
+
+
+class GroupList(Body):
+    """Answer to 300."""
+
+    group_list: list[str] = []
+
+
+class QueueTimeSpan(Body):
+    """Store times (ms, -1: unknown) of a queue's first and last message and of the last that a group consumed there;
+    `delay_time`: the age of the first that it did not."""
+
+    message_queue: MessageQueue = msgspec.field(default_factory=MessageQueue)
+    min_time_stamp: int = -1
+    max_time_stamp: int = -1
+    consume_time_stamp: int = -1
+    delay_time: int = 0
+
+
+class ConsumeTimeSpans(Body):
+    """Answer to 303."""
+
+    consume_time_span_set: list[QueueTimeSpan] = []
+
+    def encode(self) -> bytes:
+        return _encode(self)
+
+
+class StatsItem(Body):
+    """One window of a counter: how much came, how much per second, how much per call."""
+
+    sum: int = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+class BrokerStatsData(Body):
+    """Answer to 315."""
+
+    stats_minute: StatsItem
+    stats_hour: StatsItem
+    stats_day: StatsItem
+
+
+class ConsumeQueueData(Body):
+    """One unit of a queue; `eval`: whether the group asked for would get it."""
+
+    physic_offset: int
+    physic_size: int
+    tags_code: int
+    eval: bool = False
+    msg: str | None = None
+    bit_map: str | None = None
+    extend_data_json: str | None = None
+
+
+class ConsumeQueueUnits(Body):
+    """Answer to 321."""
+
+    queue_data: list[ConsumeQueueData] | None = None
+    min_queue_index: int = 0
+    max_queue_index: int = 0
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
+
+
+def queues_of(topic: str, broker_name: str, count: int) -> Sequence[MessageQueue]:
+    """The queues of a topic on one broker."""
+    return [MessageQueue(topic, broker_name, queue_id) for queue_id in range(count)]

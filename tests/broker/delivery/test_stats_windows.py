@@ -1,0 +1,131 @@
+"""Windows over counters: what they say after ten seconds, an hour, a day, and of counters that come and go."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from broker.delivery import stats_windows
+from broker.delivery.stats_windows import DAY, HOUR, MINUTE, Growth, Level, StatsWindows, Sums
+
+
+class Counters:
+    """A source that tests count in, and windows over it that are stepped ten times a second."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Sums] = {}
+        self.windows = StatsWindows({"in": self.walk, "out": lambda: [("T@g", Sums(1))]})
+        self.now_ms = 1_000_000
+        self.windows.step(self.now_ms)
+
+    def walk(self) -> Iterable[tuple[str, Sums]]:
+        return list(self.rows.items())
+
+    def add(self, name: str, messages: int, size: int = 0) -> None:
+        before = self.rows.get(name, Sums(0))
+        self.rows[name] = Sums(before.messages + messages, before.bytes + size, before.calls + 1)
+
+    def passes(self, seconds: int) -> None:
+        """Time passes, as far as walks are concerned."""
+        for _ in range(seconds // 10):
+            self.now_ms += 10_000
+            self.windows.step(self.now_ms)
+
+    def growth(self, name: str = "T", level: Level = MINUTE) -> Growth | None:
+        return self.windows.growth("in", name, level)
+
+
+@pytest.fixture
+def counters() -> Counters:
+    return Counters()
+
+
+def test_the_first_minute_is_told_after_one_sample(counters: Counters) -> None:
+    """A counter that was not there before was 0: sum, rate per second and average per call follow."""
+    counters.add("T", 50, 5_000)
+    counters.add("T", 30, 3_000)
+    assert counters.growth() is None
+    counters.passes(10)
+    growth = counters.growth()
+    assert growth == Growth(Sums(80, 8_000, 2), 10_000)
+    assert (growth.per_second(80), growth.per_call(8_000)) == (8.0, 4_000.0)
+
+
+def test_a_minute_is_forgotten_behind_a_minute(counters: Counters) -> None:
+    """Seven samples, ten seconds apart: what came before the oldest no longer counts."""
+    counters.add("T", 100)
+    counters.passes(10)
+    counters.add("T", 7)
+    counters.passes(50)
+    assert counters.growth() == Growth(Sums(107, 0, 2), 60_000)
+    counters.passes(10)
+    assert counters.growth() == Growth(Sums(7, 0, 1), 60_000)
+    counters.passes(10)
+    assert counters.growth() == Growth(Sums(0, 0, 0), 60_000)
+    assert counters.growth().per_call(0) == 0.0  # type: ignore[union-attr]
+
+
+def test_hours_and_days_have_coarser_samples(counters: Counters) -> None:
+    """Seven ten minutes apart, twenty-five an hour apart; both say nothing before their second sample."""
+    counters.passes(100)
+    counters.add("T", 1)
+    counters.passes(400)
+    assert counters.growth(level=HOUR) == Growth(Sums(0), 0)
+    counters.passes(100)
+    assert counters.growth(level=HOUR) == Growth(Sums(1, 0, 1), 600_000)
+    assert counters.growth(level=DAY) == Growth(Sums(0), 0)
+    counters.passes(3_000)
+    assert counters.growth(level=HOUR) == Growth(Sums(1, 0, 1), 3_600_000)
+    assert counters.growth(level=DAY) == Growth(Sums(1, 0, 1), 3_600_000)
+    counters.passes(600)
+    assert counters.growth(level=HOUR) == Growth(Sums(0), 3_600_000)
+    counters.passes(24 * 3_600)
+    assert counters.growth(level=DAY) == Growth(Sums(0), 24 * 3_600_000)
+
+
+def test_what_is_no_longer_there_is_forgotten(counters: Counters) -> None:
+    """At the next walk, or at once when a topic is deleted, with the groups in it."""
+    counters.add("T", 1)
+    counters.add("U", 1)
+    counters.passes(10)
+    del counters.rows["U"]
+    counters.passes(10)
+    assert counters.growth("U") is None
+    assert counters.windows.growth("out", "T@g") is not None
+    counters.windows.remove_topic("T")
+    assert counters.growth("T") is None
+    assert counters.windows.growth("out", "T@g") is None
+    assert counters.windows.statistics().series == 0
+
+
+def test_a_counter_that_became_smaller_has_begun_again(counters: Counters) -> None:
+    """A topic that was deleted and made again tells its new life only."""
+    counters.add("T", 100)
+    counters.passes(20)
+    counters.rows["T"] = Sums(3, 0, 1)
+    counters.passes(10)
+    assert counters.growth() == Growth(Sums(3, 0, 1), 10_000)
+
+
+def test_a_walk_is_shared_out_over_steps(counters: Counters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step takes so many counters and no more."""
+    monkeypatch.setattr(stats_windows, "ROWS_PER_STEP", 4)
+    for number in range(9):
+        counters.add(f"T{number}", 1)
+    counters.passes(10)
+    assert counters.windows.statistics().series == 1 + 4
+    counters.windows.step(counters.now_ms)
+    counters.windows.step(counters.now_ms)
+    assert counters.windows.statistics().series == 1 + 9
+
+
+def test_there_is_a_most_of_series(
+    counters: Counters, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those beyond it are not kept, which the log says once."""
+    monkeypatch.setattr(stats_windows, "MOST_SERIES", 3)
+    for number in range(5):
+        counters.add(f"T{number}", 1)
+    counters.passes(30)
+    assert counters.windows.statistics().series == 3
+    assert counters.windows.statistics().left_out == 3
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

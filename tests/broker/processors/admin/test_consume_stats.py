@@ -1,0 +1,167 @@
+"""Where groups stand: lag, who consumes a topic, time spans, all offsets; also when the disk has to be asked."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker.delivery.stats_windows import StatsWindows
+from broker.delivery.traffic import Counters, Traffic
+from broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
+from broker.processors.admin.counters import sources_of
+from protocol import javajson
+from protocol.bodies.message_queue import MessageQueue
+from protocol.bodies.offsets import ConsumerOffsets
+from protocol.bodies.stats import ConsumeStats, ConsumeTimeSpans, GroupList, OffsetWrapper, QueueTimeSpan
+from protocol.bodies.topic import TopicConfig
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.filters.tag import subscribe
+from protocol.headers.stats import BrokerConsumeStatsHeader, ConsumeStatsHeader, ConsumeTimeSpanHeader
+from protocol.headers.topic import TopicHeader
+from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, consumer, heartbeat, pull
+
+
+class Stats(BrokerParts):
+    """Parts with a processor of statistics; topic `T` has two queues, `Other` one, which is ordered."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.topics.update(TopicConfig(TOPIC, 2, 2))
+        self.topics.update(TopicConfig("Other", 1, 1, order=True))
+        traffic = Traffic(Counters)
+        self.windows = StatsWindows(sources_of("C", self.store, self.pulls.deliveries, traffic))
+        self.windows.step(0)
+        processor = ConsumeStatsProcessor(
+            Identity("b", "h:1"),
+            self.topics,
+            self.groups,
+            self.sessions,
+            self.offsets,
+            self.store,
+            self.windows,
+            self.clock,
+        )
+        self.serve(processor.handlers())
+
+    def join(self, *topics: str) -> None:
+        """A member of the group subscribes to these."""
+        peer = self.peer()
+        peer.send(heartbeat(consumer(*[subscribe(topic, "*", 1) for topic in topics])))
+        peer.take()
+
+    async def stats(self, **fields: str) -> ConsumeStats:
+        request = RemotingCommand.request(RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(GROUP, **fields))
+        return ConsumeStats.decode((await self.peer().ask_slowly(request)).body)
+
+    async def topics_told(self, **fields: str) -> set[str]:
+        return {queue.topic for queue in (await self.stats(**fields)).offset_table}
+
+
+@pytest.fixture
+async def stats(tmp_path: Path) -> AsyncIterator[Stats]:
+    it = Stats(tmp_path)
+    yield it
+    it.store.close()
+
+
+def queue(queue_id: int, topic: str = TOPIC) -> MessageQueue:
+    return MessageQueue(topic, "b", queue_id)
+
+
+async def test_a_group_stands_somewhere_in_each_queue(stats: Stats) -> None:
+    """The queue's end, what is committed, what was pulled, when the last consumed message came; and the rate."""
+    stats.put(b"x", b"y")
+    stats.clock.now_ms += 7
+    stats.put(b"z")
+    stats.offsets.commit(GROUP, TOPIC, 0, 2)
+    stats.peer().ask(pull())
+    stats.windows.step(10_000)
+    answer = await stats.stats(topic=TOPIC)
+    assert answer.offset_table == {
+        queue(0): OffsetWrapper(3, 2, 3, stats.clock.now_ms - 7),
+        queue(1): OffsetWrapper(0, 0, 0, 0),
+    }
+    assert (answer.consume_tps, answer.diff, answer.inflight_diff) == (0.3, 1, 1)
+
+
+async def test_without_a_topic_all_that_have_offsets_are_told(stats: Stats) -> None:
+    """Those that do not exist any more are passed over; a group that never committed has an empty table."""
+    assert await stats.topics_told() == set()
+    for topic in (TOPIC, "Other", "Gone"):
+        stats.offsets.commit(GROUP, topic, 0, 0)
+    assert await stats.topics_told() == {TOPIC, "Other"}
+    assert await stats.topics_told(topic=" ") == {TOPIC, "Other"}
+
+
+async def test_what_members_do_not_subscribe_to_is_history(stats: Stats) -> None:
+    """Unless topics are asked for by a list, which is 5.x's way."""
+    stats.offsets.commit(GROUP, "Other", 0, 0)
+    stats.join(TOPIC)
+    assert await stats.topics_told() == set()
+    assert await stats.topics_told(topic="Other") == set()
+    assert await stats.topics_told(topic=TOPIC) == {TOPIC}
+    assert await stats.topics_told(topic_list=f"Other;{TOPIC};Gone;") == {TOPIC, "Other"}
+
+
+async def test_all_groups_are_told_in_one_answer(stats: Stats) -> None:
+    """317: by group, of ordered topics or of all, with totals over everything."""
+    stats.put(b"x", b"y")
+    stats.offsets.commit(GROUP, TOPIC, 0, 1)
+    stats.offsets.commit(GROUP, "Other", 0, 0)
+    stats.offsets.note_pull(GROUP, TOPIC, 0, 2)
+    stats.groups.find_or_create(GROUP)
+
+    async def ask(is_order: str) -> dict[str, object]:
+        request = RemotingCommand.request(
+            RequestCode.GET_BROKER_CONSUME_STATS, BrokerConsumeStatsHeader(is_order=is_order)
+        )
+        answer = await stats.peer().ask_slowly(request)
+        body: dict[str, object] = javajson.loads(answer.body, object_key=MessageQueue.of)
+        return body
+
+    body = await ask("false")
+    assert (body["brokerAddr"], body["totalDiff"], body["totalInflightDiff"]) == ("h:1", 1, 1)
+    groups = {group: topics for entry in body["consumeStatsList"] for group, topics in entry.items()}  # type: ignore[attr-defined]
+    assert [sorted({key.topic for key in each["offsetTable"]}) for each in groups[GROUP]] == [[TOPIC], ["Other"]]
+    assert groups["TOOLS_CONSUMER"] == []
+    [only] = [topics for entry in (await ask("true"))["consumeStatsList"] for topics in entry.values() if topics]  # type: ignore[attr-defined]
+    assert [list(each["offsetTable"]) for each in only] == [[queue(0, "Other")]]
+
+
+async def test_who_consumes_a_topic(stats: Stats) -> None:
+    """Groups with members that subscribe to it, and groups with offsets of it."""
+    stats.offsets.commit("away", TOPIC, 0, 1)
+    stats.offsets.commit("elsewhere", "Other", 0, 1)
+    stats.join(TOPIC)
+    answer = stats.peer().ask(RemotingCommand.request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader(TOPIC)))
+    assert GroupList.decode(answer.body).group_list == [GROUP, "away"]
+
+
+async def test_time_spans_tell_how_old_the_backlog_is(stats: Stats) -> None:
+    """First, last and last consumed time of each queue, and the age of what is next; -1 where nothing is."""
+    came_ms = []
+    for _ in range(3):
+        came_ms.append(stats.clock.now_ms)
+        stats.put(b"x")
+        stats.clock.now_ms += 100
+    stats.offsets.commit(GROUP, TOPIC, 0, 2)
+    request = RemotingCommand.request(RequestCode.QUERY_CONSUME_TIME_SPAN, ConsumeTimeSpanHeader(TOPIC, GROUP))
+    spans = ConsumeTimeSpans.decode((await stats.peer().ask_slowly(request)).body).consume_time_span_set
+    assert spans == [
+        QueueTimeSpan(queue(0), came_ms[0], came_ms[2], came_ms[1], 100),
+        QueueTimeSpan(queue(1), -1, -1, -1, stats.clock.now_ms + 1),
+    ]
+    unknown = RemotingCommand.request(RequestCode.QUERY_CONSUME_TIME_SPAN, ConsumeTimeSpanHeader("none", GROUP))
+    assert stats.peer().ask(unknown).code == 17
+
+
+async def test_all_offsets_are_told_to_who_keeps_a_copy(stats: Stats) -> None:
+    """43: the file's content and the topics of each group; 1 if there are none."""
+    request = RemotingCommand.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    empty = stats.peer().ask(request)
+    assert (empty.code, empty.remark) == (1, "No consumer offset in this broker")
+    stats.offsets.commit(GROUP, TOPIC, 0, 2)
+    body = ConsumerOffsets.decode(stats.peer().ask(request).body)
+    assert (body.offset_table, body.group_topic_map) == ({f"{TOPIC}@{GROUP}": {0: 2}}, {GROUP: [TOPIC]})
+    assert body.data_version is not None

@@ -1,0 +1,142 @@
+"""Queues and counters as operators ask for them: offsets, rates, windows, units."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from broker.delivery.stats_windows import StatsWindows
+from broker.delivery.traffic import Counters, Traffic
+from broker.processors.admin.counters import sources_of
+from broker.processors.admin.topic_stats import TopicStatsProcessor
+from protocol.bodies.message_queue import MessageQueue
+from protocol.bodies.stats import BrokerStatsData, ConsumeQueueUnits, StatsItem, TopicOffset, TopicStatsTable
+from protocol.bodies.topic import TopicConfig
+from protocol.codes import RequestCode
+from protocol.command import NOT_ANSWERED, RemotingCommand
+from protocol.filters.tag import subscribe
+from protocol.headers.stats import BrokerStatsHeader, ConsumeQueueHeader
+from protocol.headers.topic import TopicHeader
+from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, consumer, heartbeat, pull
+
+
+class Stats(BrokerParts):
+    """Parts with a processor of statistics; ten seconds pass when told to."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        traffic = Traffic(lambda: Counters(puts=self.store.statistics().log.messages))
+        self.windows = StatsWindows(sources_of("C", self.store, self.pulls.deliveries, traffic))
+        self.steady_ms = 0
+        self.windows.step(0)
+        self.serve(TopicStatsProcessor("b", self.topics, self.sessions, self.store, self.windows).handlers())
+
+    def ten_seconds_pass(self) -> None:
+        self.steady_ms += 10_000
+        self.windows.step(self.steady_ms)
+
+
+@pytest.fixture
+async def stats(tmp_path: Path) -> AsyncIterator[Stats]:
+    it = Stats(tmp_path)
+    yield it
+    it.store.close()
+
+
+def about(topic: str) -> RemotingCommand:
+    return RemotingCommand.request(RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic))
+
+
+def windows_of(name: str, key: str) -> RemotingCommand:
+    return RemotingCommand.request(RequestCode.VIEW_BROKER_STATS_DATA, BrokerStatsHeader(name, key))
+
+
+def units(index: int, count: int, group: str | None = None, queue_id: int = 0) -> RemotingCommand:
+    return RemotingCommand.request(
+        RequestCode.QUERY_CONSUME_QUEUE, ConsumeQueueHeader(TOPIC, queue_id, index, count, group)
+    )
+
+
+async def test_a_topic_is_told_queue_by_queue(stats: Stats) -> None:
+    """All queues that may be read or written, with bounds and the time of the last message; and the put rate."""
+    stats.topics.update(TopicConfig(TOPIC, 2, 3))
+    stats.put(b"x", b"y")
+    stats.clock.now_ms += 5
+    stats.put(b"z", queue_id=1)
+    stats.ten_seconds_pass()
+    answer = TopicStatsTable.decode((await stats.peer().ask_slowly(about(TOPIC))).body)
+    assert answer.offset_table == {
+        MessageQueue(TOPIC, "b", 0): TopicOffset(0, 2, stats.clock.now_ms - 5),
+        MessageQueue(TOPIC, "b", 1): TopicOffset(0, 1, stats.clock.now_ms),
+        MessageQueue(TOPIC, "b", 2): TopicOffset(0, 0, 0),
+    }
+    assert answer.topic_put_tps == 0.3
+
+
+async def test_an_unknown_topic_is_none(stats: Stats) -> None:
+    """17."""
+    answer = stats.peer().ask(about("none"))
+    assert (answer.code, answer.remark) == (17, "topic[none] not exist")
+
+
+async def test_counters_have_rocketmqs_names_and_keys(stats: Stats) -> None:
+    """What came in by topic, what was given by topic and group, the whole by cluster; sum, rate, average."""
+    appends = stats.put(*[b"0123456789"] * 20)
+    stats.peer().ask(pull())
+    stats.ten_seconds_pass()
+    size = sum(append.size for append in appends)
+    expected = {
+        ("TOPIC_PUT_NUMS", TOPIC): StatsItem(20, 2.0, 1.0),
+        ("TOPIC_PUT_SIZE", TOPIC): StatsItem(size, size / 10, size / 20),
+        ("GROUP_GET_NUMS", f"{TOPIC}@{GROUP}"): StatsItem(20, 2.0, 20.0),
+        ("GROUP_GET_SIZE", f"{TOPIC}@{GROUP}"): StatsItem(size, size / 10, size),
+        ("BROKER_PUT_NUMS", "C"): StatsItem(20, 2.0, 1.0),
+    }
+    for (name, key), item in expected.items():
+        answer = stats.peer().ask(windows_of(name, key))
+        data = BrokerStatsData.decode(answer.body)
+        assert (data.stats_minute, data.stats_hour, data.stats_day) == (item, StatsItem(), StatsItem()), name
+
+
+@pytest.mark.parametrize(("name", "key"), [("TOPIC_PUT_NUMS", "none"), ("NO_SUCH_NUMS", TOPIC)])
+async def test_a_counter_that_is_not_there_is_1(stats: Stats, name: str, key: str) -> None:
+    """Readers take it for: nothing came yet."""
+    answer = stats.peer().ask(windows_of(name, key))
+    assert (answer.code, answer.remark) == (1, f"The stats <{name}> <{key}> not exist")
+
+
+async def test_units_are_told_with_what_they_are_to_a_group(stats: Stats) -> None:
+    """Offset, size and tags code of each, whether the group would get it, and what it subscribes to."""
+    appends = stats.put(b"x", tag="a") + stats.put(b"yy", tag="b") + stats.put(b"z", tag="a")
+    peer = stats.peer()
+    peer.send(heartbeat(consumer(subscribe(TOPIC, "a", 7))))
+    peer.take()
+    answer = peer.ask(units(0, 2, GROUP))
+    body = ConsumeQueueUnits.decode(answer.body)
+    assert (answer.code, answer.remark) == (0, NOT_ANSWERED)
+    assert (body.min_queue_index, body.max_queue_index, body.filter_data) == (0, 3, "null")
+    assert body.subscription_data is not None
+    assert (body.subscription_data.topic, body.subscription_data.sub_string) == (TOPIC, "a")
+    told = [(unit.physic_offset, unit.physic_size, unit.tags_code, unit.eval) for unit in body.queue_data or ()]
+    assert told == [(it.physical_offset, it.size, it.tags_code, it is appends[0]) for it in appends[:2]]
+
+
+async def test_a_group_that_is_not_there_gets_nothing(stats: Stats) -> None:
+    """And the answer says so."""
+    stats.put(b"x")
+    body = ConsumeQueueUnits.decode(stats.peer().ask(units(0, 10, "nobody")).body)
+    assert body.filter_data == f"nobody@{TOPIC} is not online!"
+    assert [unit.eval for unit in body.queue_data or ()] == [False]
+    alone = msgspec.json.decode(stats.peer().ask(units(0, 10)).body)
+    assert "filterData" not in alone
+
+
+async def test_units_that_are_not_there(stats: Stats) -> None:
+    """A queue without messages is 1; an index beyond its end is a success that says so, without a body."""
+    stats.put(b"x")
+    missing = stats.peer().ask(units(0, 1, queue_id=3))
+    assert (missing.code, missing.remark) == (1, f"3@{TOPIC} is not exist!")
+    beyond = stats.peer().ask(units(5, 1))
+    assert (beyond.code, beyond.remark, bytes(beyond.body)) == (0, f"Index 5 of 0@{TOPIC} is not exist!", b"")
+    assert stats.peer().ask(units(-1, 1)).code == 0

@@ -1,0 +1,43 @@
+"""Bodies of statistics: maps with queues as keys, as Java's tools read them."""
+
+from protocol.bodies.message_queue import MessageQueue
+from protocol.bodies.stats import (
+    ConsumeStats,
+    ConsumeStatsList,
+    ConsumeTimeSpans,
+    OffsetWrapper,
+    QueueTimeSpan,
+    TopicOffset,
+    TopicStatsTable,
+)
+
+QUEUE = MessageQueue("T", "b", 1)
+KEY = b'{"brokerName":"b","queueId":1,"topic":"T"}'
+
+
+def test_a_map_by_queue_has_objects_as_its_keys() -> None:
+    """Members in alphabetical order, rates with a fraction; and it is read back."""
+    table = TopicStatsTable({QUEUE: TopicOffset(1, 2, 3)})
+    text = b'{"offsetTable":{%b:{"lastUpdateTimestamp":3,"maxOffset":2,"minOffset":1}},"topicPutTps":0.0}' % KEY
+    assert table.encode() == text
+    assert TopicStatsTable.decode(text) == table
+    stats = ConsumeStats({QUEUE: OffsetWrapper(9, 5, 7, 3)}, 1.5)
+    row = b'{"brokerOffset":9,"consumerOffset":5,"lastTimestamp":3,"pullOffset":7}'
+    assert stats.encode() == b'{"consumeTps":1.5,"offsetTable":{%b:%b}}' % (KEY, row)
+    assert ConsumeStats.decode(stats.encode()) == stats
+    assert ConsumeStats.decode(b"{}").encode() == b'{"consumeTps":0.0,"offsetTable":{}}'
+
+
+def test_the_list_of_all_groups_has_their_totals() -> None:
+    """What is not consumed, and what of that was pulled."""
+    stats = ConsumeStats({QUEUE: OffsetWrapper(9, 5, 7, 3)})
+    body = ConsumeStatsList([{"g": [stats, stats]}, {"h": []}], "1.2.3.4:5").encode()
+    assert body.startswith(b'{"brokerAddr":"1.2.3.4:5","consumeStatsList":[{"g":[{"consumeTps":0.0,')
+    assert body.endswith(b'{"h":[]}],"totalDiff":8,"totalInflightDiff":4}')
+
+
+def test_time_spans_name_their_queue() -> None:
+    """As an ordinary member."""
+    body = ConsumeTimeSpans([QueueTimeSpan(QUEUE, 1, 2, 3, 4)])
+    assert b'"messageQueue":' + KEY in body.encode()
+    assert ConsumeTimeSpans.decode(body.encode()) == body
