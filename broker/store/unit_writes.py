@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 FULL_UNITS: Final = 256
 """A page and a quarter: more units than that are not worth waiting for."""
 
-_FULL_BYTES: Final = FULL_UNITS * UNIT_SIZE
+FULL_BYTES: Final = FULL_UNITS * UNIT_SIZE
 _WRITTEN_PER_STEP: Final = 64  # queues of a round, at least; a hundredth of all, if that is more
 
 
@@ -44,15 +44,16 @@ class UnitWrites:
         if not self.limit:
             return self.write(queue)
         queue.end = queue.pending_next
-        if len(queue.pending) >= _FULL_BYTES:
+        if len(queue.pending) >= FULL_BYTES:
             self.write(queue)
         else:
             self.waiting[queue] = None
             if self.units > self.limit:
-                self._write_oldest()
+                self.write_oldest()
         return True
 
-    def _write_oldest(self) -> None:
+    def write_oldest(self) -> None:
+        """Write queues until no more than `limit` units wait, or one fails."""
         while self.units > self.limit and self.write(next(iter(self.waiting))):
             pass
 
