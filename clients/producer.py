@@ -16,13 +16,13 @@ import os
 import ssl
 import time
 from collections.abc import Sequence
-from typing import Self
 
 import msgspec
 
-from clients.client import Client, client_of
+from clients.client import Client
 from clients.errors import ClientClosed
 from clients.outgoing import Outgoing, prepare, prepare_batch
+from clients.participant import Participant
 from clients.sends import SendResult, Sends
 from clients.settings import ProducerSettings, TlsSettings
 from protocol.bodies.message_queue import MessageQueue
@@ -39,7 +39,7 @@ class ProducerStatistics(msgspec.Struct, frozen=True):
     failed: int
 
 
-class Producer:
+class Producer(Participant):
     """Sends messages in the name of a group. `async with Producer("group", namesrv="host:9876") as producer: ...`
 
     Give either `namesrv` (`host:port;host:port`), and `tls` if it is not to be plain, or a started `client` to share.
@@ -56,7 +56,7 @@ class Producer:
     ) -> None:
         check_group_name(group)
         self.group = group
-        self.client, self._owns_client = client_of(namesrv, client, tls)
+        super().__init__(namesrv, client, tls)
         self._settings = settings or ProducerSettings()
         self._ids = UniqueIds(self.client.ip, os.getpid(), time.time_ns() & 0xFFFF_FFFF)
         self._sends = Sends(group, self.client, self._settings)
@@ -69,28 +69,15 @@ class Producer:
         """The producer's figures now."""
         return ProducerStatistics(self.group, self._sends.sent, self._sends.retried, self._sends.failed)
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        """Join the group; connections open with the first send."""
-        if self._owns_client:
-            await self.client.start()
+    async def _join(self) -> None:
         self.client.join_as_producer(self.group)
         self._sends.start()
         self._running = True
 
-    async def stop(self) -> None:
-        """Wait for what is being sent, leave the group; close the client if it is this producer's own."""
+    async def _leave(self) -> None:
         self._running = False
         await self._sends.finish()
         await self.client.leave_as_producer(self.group)
-        if self._owns_client:
-            await self.client.close()
 
     # --------------------------------------------------------------------------------------------------------- sends
 

@@ -15,12 +15,12 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import Self
 
-from clients.client import Client, client_of
+from clients.client import Client
 from clients.errors import ClientClosed
 from clients.group_member import ConsumeFrom, GroupMember, Role
 from clients.inbox import Delivery, Inbox
+from clients.participant import Participant
 from clients.push_consumer import ConsumerStatistics
 from clients.settings import ConsumerSettings, TlsSettings
 from protocol.bodies.enums import ConsumeType
@@ -28,9 +28,12 @@ from protocol.bodies.message_queue import MessageQueue
 from protocol.message import MessageExt
 
 
-class PullConsumer:
+class PullConsumer(Participant):
     """A reader in the name of `group`. Give `namesrv` (`host:port;host:port`), and `tls` if it is not to be plain, or a
     started `client` of its own.
+
+    Reading begins with the first subscription or assignment. `stop` commits what is finished, unless that is left to
+    `commit`; loops over messages end.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class PullConsumer:
         auto_commit: bool = True,
         settings: ConsumerSettings | None = None,
     ) -> None:
-        self.client, self._owns_client = client_of(namesrv, client, tls)
+        super().__init__(namesrv, client, tls)
         self._auto_commit = auto_commit
         self._inbox = Inbox()
         role = Role(ConsumeType.CONSUME_ACTIVELY, consume_from, retries=False)
@@ -67,26 +70,13 @@ class PullConsumer:
             failed=0,
         )
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        """Join the group; reading begins with the first subscription or assignment."""
-        if self._owns_client:
-            await self.client.start()
+    async def _join(self) -> None:
         await self._member.start(auto_commit=self._auto_commit)
 
-    async def stop(self) -> None:
-        """Commit what is finished, unless that is left to `commit`, and leave the group; loops over messages end."""
+    async def _leave(self) -> None:
         self._inbox.close()
         await self._member.stop_reading()
         await self._member.leave(commit=self._auto_commit)
-        if self._owns_client:
-            await self.client.close()
 
     # -------------------------------------------------------------------------------------------------------- queues
 

@@ -15,14 +15,14 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
-from typing import Self
 
 import msgspec
 
 from clients.background import Background
-from clients.client import Client, client_of
+from clients.client import Client
 from clients.group_member import ConsumeFrom, GroupMember, Role
 from clients.inbox import Delivery, Inbox
+from clients.participant import Participant
 from clients.settings import ConsumerSettings, TlsSettings
 from protocol.bodies.enums import ConsumeType
 from protocol.bodies.message_queue import MessageQueue
@@ -44,9 +44,12 @@ class ConsumerStatistics(msgspec.Struct, frozen=True):
     failed: int
 
 
-class PushConsumer:
+class PushConsumer(Participant):
     """A member of `group`. Give either `namesrv` (`host:port;host:port`), and `tls` if it is not to be plain, or a
     started `client` of its own.
+
+    Reading begins with the first subscription. `stop` lets running handlers finish (at most `stop_timeout_s`), and
+    commits; loops over messages end.
 
     `consume_from` counts for queues of which the group has no committed offset; a time means what was stored since.
     """
@@ -62,7 +65,7 @@ class PushConsumer:
         consume_from: ConsumeFrom | datetime = ConsumeFrom.LAST,
         settings: ConsumerSettings | None = None,
     ) -> None:
-        self.client, self._owns_client = client_of(namesrv, client, tls)
+        super().__init__(namesrv, client, tls)
         self._settings = settings or ConsumerSettings()
         self._handler = handler
         self._inbox = Inbox()
@@ -87,24 +90,13 @@ class PushConsumer:
             failed=self._failed,
         )
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        """Join the group; reading begins with the first subscription."""
-        if self._owns_client:
-            await self.client.start()
+    async def _join(self) -> None:
         await self._member.start()
         if self._handler is not None:
             for n in range(self._settings.concurrency):
                 self._working.append(self._workers.spawn(f"work/{n}", self._work(self._handler)))
 
-    async def stop(self) -> None:
-        """Let running handlers finish (at most `stop_timeout_s`), commit, leave the group; loops over messages end."""
+    async def _leave(self) -> None:
         self._inbox.close()
         await self._member.stop_reading()
         if self._working:
@@ -113,8 +105,6 @@ class PushConsumer:
                 log.warning("handlers cancelled, they did not finish in time handlers=%d", len(running))
         await self._workers.stop()
         await self._member.leave()
-        if self._owns_client:
-            await self.client.close()
 
     async def subscribe(self, topic: str, expression: str = "*") -> None:
         """Read `topic` from now on: every message, or those with one of the tags in `expression` (`a || b`)."""

@@ -1,0 +1,48 @@
+"""What producers and consumers have in common: a client, and when they take part.
+
+    start      the client, if it is their own -> join
+    stop       leave -> the client, if it is their own
+
+A participant either makes a client of its own, from the addresses of name servers, or is given one that is started and
+closed by its owner.
+"""
+
+import ssl
+from typing import Self
+
+from clients.client import Client, client_of
+from clients.settings import TlsSettings
+
+
+class Participant:
+    """A member of a group as applications see it: `async with`, or `start` and `stop`."""
+
+    def __init__(self, namesrv: str | None, client: Client | None, tls: TlsSettings | ssl.SSLContext | None) -> None:
+        self.client, self._owns_client = client_of(namesrv, client, tls)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Join the group; connections open when they are needed."""
+        if self._owns_client:
+            await self.client.start()
+        await self._join()
+
+    async def stop(self) -> None:
+        """Finish what is under way, leave the group, and close the client if it is this participant's own."""
+        try:
+            await self._leave()
+        finally:
+            if self._owns_client:
+                await self.client.close()
+
+    async def _join(self) -> None:
+        raise NotImplementedError
+
+    async def _leave(self) -> None:
+        raise NotImplementedError
