@@ -3,6 +3,8 @@
     103 104 322 904          brokers: register, unregister, compare versions, give a sign of life
     105                      clients: who serves this topic
     106 206 224 216          operators: the cluster, topics, topics of a cluster, delete a topic
+    304 311 312 313          operators: names of clusters and brokers, topics of units
+    205 327                  operators: take a broker's topics out of the writable ones, and back
     100 101 102 219          operators: texts by namespace and key
 
 Reads of routes have a pool of their own, as in RocketMQ. A route that is missing is answered 17 with RocketMQ's remark,
@@ -13,6 +15,7 @@ Source: docs/formats.md, "Name server".
 import logging
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from broker.namesrv.config import NamesrvConfig
@@ -36,6 +39,7 @@ from protocol.headers.namesrv import (
     RegisterBrokerHeader,
     RegisterBrokerResponseHeader,
 )
+from protocol.headers.stats import AddedTopicsHeader, BrokerNameHeader, WipedTopicsHeader
 from protocol.headers.topic import TopicHeader
 
 ROUTE_POOL_CAPACITY: Final = 50_000
@@ -46,6 +50,9 @@ FILTER_SERVERS_VERSION: Final = 37
 STANDARD_JSON_VERSION: Final = 401
 """From this version ordinal (V4_9_4) on a client reads routes with a strict JSON parser."""
 
+UNIT: Final = 1
+UNIT_SUB: Final = 2
+"""Bits of a topic's system flag."""
 CRC_MASK: Final = 0x7FFF_FFFF
 MISSES_FORGOTTEN_AFTER_MS: Final = 60_000
 MISSES_LOGGED: Final = 100
@@ -88,6 +95,12 @@ class NamesrvProcessors:
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topics,
             RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: partial(self.flagged_topics, UNIT, 0),
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: partial(self.flagged_topics, UNIT_SUB, 0),
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: partial(self.flagged_topics, UNIT_SUB, UNIT),
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_permission,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_permission,
             RequestCode.PUT_KV_CONFIG: self.put_kv,
             RequestCode.GET_KV_CONFIG: self.get_kv,
             RequestCode.DELETE_KV_CONFIG: self.delete_kv,
@@ -210,6 +223,32 @@ class NamesrvProcessors:
         self._routes.delete_topic(header.topic, header.cluster_name or None)
         log.info("topic deleted topic=%r cluster=%s peer=%s", header.topic, header.cluster_name, connection.peer)
         return RemotingCommand.response()
+
+    def system_topics(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+        """304: clusters and brokers by name, and where one of the brokers is, to be asked for its own."""
+        return RemotingCommand.response(body=TopicList(self._routes.names(), self._routes.any_address()).encode())
+
+    def flagged_topics(
+        self, wanted: int, unwanted: int, _connection: Connection, _command: RemotingCommand
+    ) -> RemotingCommand:
+        """311, 312, 313: topics with these bits of their system flag, and without those."""
+        if not self._config.enable_topic_list:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, "disable")
+        return RemotingCommand.response(body=TopicList(self._routes.topics_flagged(wanted, unwanted)).encode())
+
+    def wipe_write_permission(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """205: producers go elsewhere, consumers stay."""
+        return RemotingCommand.response(ext=WipedTopicsHeader(self._permit(connection, command, allowed=False)))
+
+    def add_write_permission(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """327: and they come back."""
+        return RemotingCommand.response(ext=AddedTopicsHeader(self._permit(connection, command, allowed=True)))
+
+    def _permit(self, connection: Connection, command: RemotingCommand, *, allowed: bool) -> int:
+        name = command.header(BrokerNameHeader).broker_name
+        topics = self._routes.permit_writing(name, allowed=allowed)
+        log.info("routes changed broker=%r writable=%s topics=%d peer=%s", name, allowed, topics, connection.peer)
+        return topics
 
     async def put_kv(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """100: set a text."""

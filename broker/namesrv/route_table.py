@@ -29,7 +29,7 @@ import msgspec
 from protocol.bodies.cluster import ClusterInfo
 from protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from protocol.bodies.topic import DataVersion, TopicConfig
-from protocol.codes import ResponseCode
+from protocol.codes import Permission, ResponseCode
 from protocol.errors import RequestError
 
 MASTER_ID: Final = 0
@@ -238,6 +238,14 @@ class RouteTable(Generic[Owner]):
             if cluster is None or self._brokers[name].cluster == cluster:
                 self._forget(topic, name)
 
+    def permit_writing(self, broker_name: str, *, allowed: bool) -> int:
+        """Have the routes of a broker's topics say that they may be written (and read), or not; returns how many there
+        are. It holds until the broker registers with another version of its topics."""
+        rows = [queues[broker_name] for queues in self._topics.values() if broker_name in queues]
+        for row in rows:
+            row.perm = Permission.READ_WRITE if allowed else row.perm & ~Permission.WRITE
+        return len(rows)
+
     def _forget(self, topic: str, broker_name: str) -> None:
         queues = self._topics[topic]
         del queues[broker_name]
@@ -281,6 +289,19 @@ class RouteTable(Generic[Owner]):
         """The topics that some broker of a cluster serves; none for an unknown cluster."""
         names = {name for name, broker in self._brokers.items() if broker.cluster == cluster}
         return [topic for topic, queues in self._topics.items() if not names.isdisjoint(queues)]
+
+    def topics_flagged(self, wanted: int, unwanted: int = 0) -> list[str]:
+        """The topics whose system flag has these bits, and not those."""
+        flags = {topic: next(iter(queues.values())).topic_sys_flag for topic, queues in self._topics.items()}
+        return [topic for topic, flag in flags.items() if flag & wanted and not flag & unwanted]
+
+    def names(self) -> list[str]:
+        """Clusters and brokers, which are names of topics too."""
+        return [*dict.fromkeys(broker.cluster for broker in self._brokers.values()), *self._brokers]
+
+    def any_address(self) -> str | None:
+        """Where one of the brokers is."""
+        return next((address for broker in self._brokers.values() for address in broker.addresses.values()), None)
 
     def _broker_data(self, name: str) -> BrokerData:
         broker = self._brokers[name]

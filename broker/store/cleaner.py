@@ -28,6 +28,7 @@ from broker.store.running_flags import RunningFlag, RunningFlags
 log = logging.getLogger(__name__)
 
 FIRST_ROUND_MS: Final = 60_000
+HURRIED_LOOKS: Final = 20
 _NOTHING: Final = Round(segments=0, is_forced=False, is_disk_full=False, reason="")
 
 
@@ -66,9 +67,15 @@ class Cleaner:
         self._round = _NOTHING
         self._left = 0  # how many the round may still take
         self._first_round_ms = -1
+        self._hurried_looks = 0
         self._next_look_ms = 0
         self._next_delete_ms = 0
         self._deleted = 0
+
+    def hurry(self) -> None:
+        """An operator wants what is due to go: so it does at any hour, for some looks."""
+        self._hurried_looks = HURRIED_LOOKS
+        self._next_look_ms = 0
 
     def configure(self, config: StoreConfig) -> None:
         """Go by these settings from now on."""
@@ -94,7 +101,7 @@ class Cleaner:
 
     def _look(self, now_ms: int, usage: DiskUsage) -> None:
         self._usage = usage
-        decided = self._rules.look(local_hour(now_ms), usage)
+        decided = self._rules.look(local_hour(now_ms), usage, is_hurried=self._hurried_looks > 0)
         if decided.is_disk_full:
             self._flags.set(
                 RunningFlag.DISK_FULL, f"{usage.fullest} percent used, {self._rules.warning_at} are allowed"
@@ -102,6 +109,7 @@ class Cleaner:
         else:
             self._flags.clear(RunningFlag.DISK_FULL)
         if now_ms >= self._first_round_ms:
+            self._hurried_looks = max(self._hurried_looks - 1, 0)
             self._round = decided
             self._left = decided.segments
 

@@ -47,6 +47,7 @@ from broker.store.sealed_log import SealedCommitLog
 from broker.store.store_reader import StoreReader
 from broker.store.store_statistics import MessageStoreStatistics
 from broker.store.sync_queue import Settled
+from broker.store.tidying import Tidying
 from broker.store.topic_traffic import TopicTraffic
 from broker.store.transient_pool import TransientPool
 from broker.store.warm_up import WarmUp
@@ -104,6 +105,7 @@ class MessageStore:
         if self._index is not None:
             followers.append(self._index)
         self._cleaner = Cleaner(config, segments, self._log.flags, self._removal, followers)
+        self.tidying = Tidying(self._cleaner, self._queue_cleaner, self._queues)
         self._is_started = False
         checkpoint = CheckpointFile(root, disk)
         self._durability = Durability(config, self._log, self._reput, self._queue_files, checkpoint, pool)
@@ -243,7 +245,7 @@ class MessageStore:
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if it ever had a message, with its smallest offset as the log's start has it now."""
-        queue = self._queues.get(topic, queue_id)
+        queue = self._queues.by_key.get((topic, queue_id))
         return None if queue is None else self._reader.corrected(queue)
 
     def record_at(self, physical_offset: int) -> bytes | None:

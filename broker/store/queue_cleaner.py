@@ -59,6 +59,10 @@ class QueueCleaner:
         self._interval_ms = config.delete_consume_queue_files_interval
         self._retry_ms = config.redelete_hanged_file_interval
 
+    def start_over(self) -> None:
+        """Begin another walk at the next step, as if the log's start had moved."""
+        self._log_start = -1
+
     def follow(self, log_start: int, now_ms: int) -> None:
         """Go on with the walk; start over when the log has moved."""
         if log_start != self._log_start:

@@ -68,11 +68,11 @@ class RetentionRules:
         self._may_force = config.clean_file_forcibly_enable
         self._most_segments = config.delete_file_batch_max
 
-    def look(self, hour: int, usage: DiskUsage) -> Round:
-        """What goes in this round. `hour`: 0 to 23, local."""
+    def look(self, hour: int, usage: DiskUsage, *, is_hurried: bool = False) -> Round:
+        """What goes in this round. `hour`: 0 to 23, local; `is_hurried`: it does not matter."""
         used = usage.fullest
         is_crowded = used > min(self._forced_at, self.warning_at)
-        reason = "time" if hour in self._hours else ""
+        reason = "time" if hour in self._hours else "request" if is_hurried else ""
         if used > self._most_used or is_crowded:
             reason = "space"
         return Round(

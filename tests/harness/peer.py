@@ -17,8 +17,6 @@ from protocol.command import RemotingCommand
 from protocol.frame import FrameDecoder
 from protocol.serialize import decode_command, encode_command
 
-TURNS = 1_000
-
 
 class MemoryTransport(asyncio.Transport):
     """Takes everything at once, until `stuck` is set: then it keeps it as a slow peer's kernel would."""
@@ -61,6 +59,7 @@ class Peer:
     def __init__(
         self, dispatcher: Dispatcher, selector: Selector | None = None, address: tuple[str, int] = ("127.0.0.9", 4321)
     ) -> None:
+        self._dispatcher = dispatcher
         self.selector = selector or Selector(dispatcher, RemotingConfig())
         self.transport = MemoryTransport(address)
         self.connection = Connection(self.selector)
@@ -101,13 +100,10 @@ class Peer:
     async def ask_slowly(self, command: RemotingCommand) -> RemotingCommand:
         """The same, but the answer may come some turns later."""
         self.send(command)
-        for _ in range(TURNS):
-            await asyncio.sleep(0)
-            self.take()
-            for answer in self.received:
-                if answer.is_response and answer.opaque == command.opaque:
-                    return answer
-        raise AssertionError(f"no answer to {command}")
+        await asyncio.gather(*self._dispatcher._tasks)
+        self.take()
+        [answer] = [answer for answer in self.received if answer.is_response and answer.opaque == command.opaque]
+        return answer
 
     def lose(self) -> None:
         """The connection breaks."""

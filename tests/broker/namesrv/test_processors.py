@@ -418,3 +418,52 @@ async def test_two_requests_in_one_write_are_answered_in_order(peer: RawPeer) ->
     """A name server reads as a broker does."""
     peer.send(frame({"code": 206, "opaque": 1}) + frame({"code": 106, "opaque": 2}))
     assert [(await peer.receive()).header["opaque"] for _ in range(2)] == [1, 2]
+
+
+async def permissions(peer: RawPeer, topic: str) -> list[int]:
+    answer = await route(peer, topic)
+    return [row["perm"] for row in javajson.loads(answer.body)["queueDatas"]]
+
+
+async def test_a_brokers_topics_are_taken_out_of_the_writable_ones_and_back(peer: RawPeer) -> None:
+    """205 and 327 change its routes only, say how many, and a registration with another version undoes them."""
+    await register(peer, "T", "U")
+    wiped = await peer.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+    assert (wiped.header["code"], wiped.header["extFields"]) == (0, {"wipeTopicCount": "2"})
+    assert await permissions(peer, "T") == [4]
+    await register(peer, "T", "U")
+    assert await permissions(peer, "T") == [4]
+    added = await peer.call(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+    assert added.header["extFields"] == {"addTopicCount": "2"}
+    assert await permissions(peer, "U") == [6]
+    await peer.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+    await register(peer, "T", "U", counter=1)
+    assert await permissions(peer, "T") == [6]
+    unknown = await peer.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "z"})
+    assert unknown.header["extFields"] == {"wipeTopicCount": "0"}
+
+
+async def test_clusters_and_brokers_are_names_of_system_topics(peer: RawPeer) -> None:
+    """304, with the address of a broker, whose own 305 tells."""
+    empty = await peer.call(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+    assert json.loads(empty.body) == {"topicList": []}
+    await register(peer, "T", "U")
+    answer = await peer.call(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+    assert json.loads(answer.body) == {"brokerAddr": "127.0.0.1:10911", "topicList": ["C", "a"]}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (RequestCode.GET_UNIT_TOPIC_LIST, ["U", "Both"]),
+        (RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, ["Sub", "Both"]),
+        (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, ["Sub"]),
+    ],
+)
+async def test_topics_of_units_are_listed_by_their_flag(peer: RawPeer, code: int, expected: list[str]) -> None:
+    """311: of units; 312: with subscriptions of units; 313: those that are of none."""
+    flags = {"T": 0, "U": 1, "Sub": 2, "Both": 3}
+    table = {name: TopicConfig(name, topic_sys_flag=flag) for name, flag in flags.items()}
+    data = RegisterBrokerBody(TopicConfigSerializeWrapper(DataVersion(0, 5, 1), table)).encode()
+    await peer.call(RequestCode.REGISTER_BROKER, REGISTRATION, data)
+    assert json.loads((await peer.call(code)).body)["topicList"] == expected

@@ -331,3 +331,16 @@ def test_what_the_parts_say(old: Opened) -> None:
     for part in (store._cleaner, store._removal, *store._cleaner._followers, store._log.flags):
         assert repr(part).startswith(f"<{type(part).__name__}")
         assert "\n" not in repr(part)
+
+
+def test_an_operator_may_have_due_segments_go_at_any_hour(tmp_path: Path) -> None:
+    """For some looks, and only what is due."""
+    it = filled(tmp_path, delete_when=(), file_reserved_time=1)
+    step(it, 61_000)
+    step(it, HOUR_MS)
+    assert served(it) == list(range(SEGMENTS))
+    it.store.tidying.delete_due_segments()
+    for _ in range(2 * SEGMENTS):
+        step(it, 10_000)
+    assert served(it) == [SEGMENTS - 1]
+    it.store.close()
