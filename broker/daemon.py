@@ -1,8 +1,8 @@
 """The composition root: in which order the parts of a broker (`broker/parts.py`) start, step and stop.
 
-Start: health pages, store, tables, listening address, embedded name server, registration. Stop: nobody new is let in,
-parked pulls are answered, what was admitted is finished, the name servers are told, tables are saved, the log is
-flushed. Whatever fails on the way up takes down what already stands.
+Start: health pages, store, tables, deliveries, listening address, embedded name server, registration. Stop: nobody new
+is let in, parked pulls are answered, what was admitted is finished, the name servers are told, deliveries end, tables
+are saved, the log is flushed. Whatever fails on the way up takes down what already stands.
 
 Nothing here decides anything about messages; every rule lives in the part that it belongs to.
 """
@@ -12,6 +12,7 @@ import logging
 from contextlib import AsyncExitStack
 from typing import Final
 
+from broker.background import Kept
 from broker.config import DaemonConfig, Loaded, NamesrvDaemonConfig
 from broker.derived_config import live_namesrv
 from broker.errors import StartError
@@ -90,6 +91,8 @@ class Broker(Parts):
                 await start_health(HealthServer(config.ops.host, config.ops.port, self.checks(), page), running)
             self._open_store(running)
             self._open_tables(running)
+            self.background.start(asyncio.get_running_loop())
+            running.push_async_callback(self.background.stop)
             await listen(self.server.start, listen_config.bind_host, listen_config.port, "listenPort")
             running.push_async_callback(self._finish_requests)
             if self.name_server is not None and config.namesrv is not None:
@@ -132,13 +135,15 @@ class Broker(Parts):
 
     def _open_tables(self, running: AsyncExitStack) -> None:
         directory = self._config.store.store_path_root_dir / "config"
+        kept: list[Kept] = [
+            (self.topics, "topics.json", TopicConfigSerializeWrapper.decode),
+            (self.groups, "subscriptionGroup.json", SubscriptionGroupWrapper.decode),
+            (self.offsets, "consumerOffset.json", ConsumerOffsets.decode),
+            *self.background.kept(),
+        ]
         try:
-            for table, name, body in (
-                (self.topics, "topics.json", TopicConfigSerializeWrapper),
-                (self.groups, "subscriptionGroup.json", SubscriptionGroupWrapper),
-                (self.offsets, "consumerOffset.json", ConsumerOffsets),
-            ):
-                self._savers[name] = Saver.open(table, directory / name, body.decode)
+            for table, name, decode in kept:
+                self._savers[name] = Saver.open(table, directory / name, decode)
                 running.push_async_callback(self._savers[name].close)
         except StoreError as error:
             raise StartError(str(error)) from None
@@ -152,7 +157,9 @@ class Broker(Parts):
         self.traffic.step(wall_ms())
         self.put_times.step(wall_ms())
         self.offsets.step(wall_ms())
+        self.background.step(wall_ms())
         self.clients.step(steady_ms())
+        self.windows.step(steady_ms())
 
     def _stop_stepping(self) -> None:
         if self._timer is not None:

@@ -11,10 +11,11 @@ import random
 import time
 from typing import Final
 
+from broker.background import Background
 from broker.config import DaemonConfig, Loaded
 from broker.delivery.arrivals import Arrivals
-from broker.delivery.diversion import Diversion
 from broker.delivery.put_times import PutTimes
+from broker.delivery.stats_windows import StatsWindows
 from broker.delivery.traffic import Counters, Traffic
 from broker.derived_config import (
     embedded_address,
@@ -44,8 +45,13 @@ from broker.ops.loop_lag import LoopLag
 from broker.ops.metrics import Observed, scrape_of
 from broker.ops.metrics_page import MetricsPage
 from broker.processors.admin.config import ConfigProcessor
+from broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
+from broker.processors.admin.counters import sources_of
+from broker.processors.admin.delay_offset import DelayOffsetProcessor
 from broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, StoreTimes
+from broker.processors.admin.tidying import TidyingProcessor
 from broker.processors.admin.topic import TopicProcessor
+from broker.processors.admin.topic_stats import TopicStatsProcessor
 from broker.processors.client_manage import ClientManageProcessor
 from broker.processors.consumer_offset import ConsumerOffsetProcessor
 from broker.processors.pull import PullProcessor
@@ -61,7 +67,6 @@ from broker.remoting.admission import PoolStatistics
 from broker.remoting.boss import RemotingServer
 from broker.remoting.outbound import Outbound
 from broker.remoting.tls import ServerTls, client_context
-from broker.store.config import parse_delay_levels
 from broker.store.message_store import MessageStore
 from protocol.codes import RequestCode
 from protocol.message_id import UniqueIds
@@ -100,6 +105,7 @@ class Parts:
         self.pools = pools_of(config)
         self.arrivals = Arrivals(asyncio.get_running_loop(), self.pools["pull"])
         self.store = MessageStore(config.store, wall_ms, self.arrivals.arrived)
+        self.background = Background(config, self.store, self.arrivals, wall_ms)
         self.outbound = Outbound(config.remoting, client_context(config.outbound_tls, config.tls.mode))
         self.name_server = None
         if config.namesrv is not None:
@@ -119,6 +125,8 @@ class Parts:
     def _wire(self) -> None:
         """Hand every processor what it uses, and put it into the table with its pool."""
         self.pulls = self._pull_processor()
+        cluster = self._config.broker.broker_cluster_name
+        self.windows = StatsWindows(sources_of(cluster, self.store, self.pulls.deliveries, self.traffic))
         self.clients = ClientManageProcessor(
             notices_config(self._config), self.sessions, self.groups, self.topics, steady_ms
         )
@@ -136,8 +144,12 @@ class Parts:
             ("client_manage", self.clients),
             ("consumer_manage", offsets),
             ("admin", self.topic_requests),
+            ("admin", DelayOffsetProcessor(self.background.delay_offsets)),
             ("admin", self.runtime),
             ("admin", self._config_processor()),
+            ("admin", self._topic_stats_processor()),
+            ("admin", self._consume_stats_processor()),
+            ("admin", TidyingProcessor(self.topics, self.store)),
         ):
             for code, handler in processor.handlers().items():
                 self.server.dispatcher.register([code], handler, self.pools[OWN_POOLS.get(code, pool)])
@@ -152,6 +164,8 @@ class Parts:
         self.topics.on_change(self.registrar.changed)
         self.topics.on_change(lambda: self.pulls.fall_behind.keep_existing(self.topics.find))
         self.topics.on_delete(self.pulls.deliveries.remove_topic)
+        self.topics.on_delete(self.background.forget_topic)
+        self.topics.on_delete(self.windows.remove_topic)
         self._follow_settings(queries)
 
     def _send_processor(self) -> SendProcessor:
@@ -159,8 +173,8 @@ class Parts:
         unique_ids = UniqueIds(config.listen.advertised_ip, os.getpid(), random.getrandbits(32))
         completion = PropertyCompletion(broker.broker_cluster_name, lambda: unique_ids.next(wall_ms()))
         self.send_checks = SendChecks(send_config(config), self.topics, self.groups, wall_ms)
-        diversion = Diversion(parse_delay_levels(config.store.message_delay_level))
-        self.send_messages = SendMessages(completion, config.store.max_message_size, diversion.divert, wall_ms)
+        divert = self.background.diversion.divert
+        self.send_messages = SendMessages(completion, config.store.max_message_size, divert, wall_ms)
         self.send_answers = SendAnswers(broker.region_id, trace_on=broker.trace_on, store_host=config.store.store_host)
         return SendProcessor(
             self.send_checks, self.send_messages, self.store, self.send_answers, self.pools["send"], self.put_times
@@ -170,6 +184,23 @@ class Parts:
         config = pull_config(self._config)
         checks = PullChecks(config, self.topics, self.groups, self.sessions)
         return PullProcessor(config, checks, self.store, self.offsets, self.arrivals, self.server.dispatcher.latencies)
+
+    def _topic_stats_processor(self) -> TopicStatsProcessor:
+        name = self._config.broker.broker_name
+        return TopicStatsProcessor(name, self.topics, self.sessions, self.store, self.windows)
+
+    def _consume_stats_processor(self) -> ConsumeStatsProcessor:
+        identity = identity_of(self._config, self.runtime.boot_ms)
+        return ConsumeStatsProcessor(
+            Identity(identity.name, identity.address),
+            self.topics,
+            self.groups,
+            self.sessions,
+            self.offsets,
+            self.store,
+            self.windows,
+            wall_ms,
+        )
 
     def _config_processor(self) -> ConfigProcessor:
         door = SettingsDoor(self.settings, BROKER_KEYS, SHOWN_TOO, self._black_list)
@@ -209,7 +240,13 @@ class Parts:
             start_accept_ms=self._config.broker.start_accept_send_request_time_stamp,
         )
         return RuntimeProcessor(
-            runtime_config, self.store, self.traffic, self._pool_statistics, self._store_times, wall_ms
+            runtime_config,
+            self.store,
+            self.traffic,
+            self._pool_statistics,
+            self._store_times,
+            wall_ms,
+            [self.background.runtime],
         )
 
     async def _topics_saved(self) -> None:
@@ -255,6 +292,8 @@ class Parts:
             checks=self.checks(),
             runtime=self.runtime.table,
             heartbeats=lambda: self.clients.statistics().heartbeats,
+            delay=self.background.delay,
+            delays_requested=self.background.diversion.requested,
             now_ms=wall_ms,
         )
         return MetricsPage(scrape_of(config.ops, identity_of(config, self.runtime.boot_ms), observed))

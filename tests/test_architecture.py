@@ -59,8 +59,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "broker.following": (*DAEMON, "broker.derived_config", "broker.live_settings"),
     "broker.starting": ("broker.errors", "broker.ops"),
-    "broker.parts": (*DAEMON, "broker.derived_config", "broker.following", "broker.keys", "broker.live_settings"),
-    "broker.daemon": (*DAEMON, "broker.derived_config", "broker.keys", "broker.parts", "broker.starting"),
+    "broker.background": (*DELIVERY, "broker.delivery"),
+    "broker.parts": (
+        *(*DAEMON, "broker.background", "broker.derived_config", "broker.following", "broker.keys"),
+        "broker.live_settings",
+    ),
+    "broker.daemon": (
+        *(*DAEMON, "broker.background", "broker.derived_config", "broker.keys", "broker.parts", "broker.starting"),
+        "broker.live_settings",
+    ),
     "broker.cli": (*CONFIG, "broker.config", "broker.daemon"),
     "broker.store_commands": (*STORE, "broker.settings", "broker.keys", "broker.store"),
     "broker.__main__": ("broker.cli",),

@@ -8,7 +8,9 @@ deadline. Either way it is taken out first and then resumed: it runs once more a
     _connections   connection -> its parked pulls: what goes when a client goes
     _deadlines     heap of (deadline, number, pull): one timer stands at the earliest, however many are parked
 
-A queue on which nobody waits costs an arrival one lookup. Pulls that were woken stay in the heap until their deadline
+    _watchers      topic -> who of the broker's own parts hears of all that arrives there
+
+A queue on which nobody waits costs an arrival two lookups. Pulls that were woken stay in the heap until their deadline
 comes up, or until they are more than half of it. A parked pull holds a place in its pool, and memory.
 
 Source: docs/formats.md, "Long polling".
@@ -29,6 +31,9 @@ MAX_WAIT_MS: Final = 24 * 3600 * 1000
 SWEEP_THRESHOLD: Final = 256
 
 K = TypeVar("K")
+
+Watcher = Callable[[int, int, Sequence[int]], None]
+"""`(queue id, the queue's new max offset, tags codes of the new units)`"""
 
 
 class Timers(Protocol):
@@ -72,6 +77,7 @@ class Arrivals:
         self._pool = pool
         self._queues: dict[tuple[str, int], dict[ParkedPull, None]] = {}
         self._connections: dict[Connection, dict[ParkedPull, None]] = {}
+        self._watchers: dict[str, Watcher] = {}
         self._deadlines: list[tuple[float, int, ParkedPull]] = []
         self._number = 0
         self._parked = 0
@@ -108,8 +114,15 @@ class Arrivals:
         if self._timer is None or deadline < self._timer_at:
             self._set_timer()
 
+    def watch(self, topic: str, watcher: Watcher) -> None:
+        """Tell `watcher` of every arrival in a topic, within its turn; it puts nothing before that has ended."""
+        self._watchers[topic] = watcher
+
     def arrived(self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]) -> None:
         """Messages with these tags codes are new in a queue, which now ends before `max_offset`: wake who wants one."""
+        watcher = self._watchers.get(topic)
+        if watcher is not None:
+            watcher(queue_id, max_offset, tags_codes)
         waiting = self._queues.get((topic, queue_id))
         if waiting is None:
             return

@@ -158,6 +158,7 @@ STORAGE: Final = rows(
     ("rocketmq_storage_flush_behind_bytes", GAUGE, "", "Bytes of the log that are written and not on the disk yet."),
     ("rocketmq_storage_dispatch_behind_bytes", GAUGE, "", "Bytes of the log that consumers may not see yet."),
     ("rocketmq_storage_message_reserve_time_milliseconds", GAUGE, "", "Age of the oldest message in the log."),
+    ("rocketmq_delay_message_latency_seconds", HISTOGRAM, "topic", "Delays that messages were sent with."),
 )
 
 EXPORTER: Final = (
@@ -270,6 +271,10 @@ OURS: Final = rows(
     ("skylark_store_records_checked_total", COUNTER, "", "Records from before the start that were checked."),
     ("skylark_store_records_damaged_total", COUNTER, "", "Records that were damaged, and not delivered."),
     ("skylark_store_index_keys_total", COUNTER, "", "Keys put into the index."),
+    ("skylark_delay_waiting", GAUGE, "level", "Messages that wait in the queue of a delay level."),
+    ("skylark_delay_delivered_total", COUNTER, "level", "Delayed messages that were delivered."),
+    ("skylark_delay_dropped_total", COUNTER, "level", "Delayed messages that were not, and never will be."),
+    ("skylark_delay_lateness_seconds", HISTOGRAM, "", "How late delayed messages came to their topics."),
     ("skylark_memory_anonymous_bytes", GAUGE, "", "Memory of the process's own, without the mapped store."),
     ("skylark_loop_lag_seconds", HISTOGRAM, "", "How late the event loop came to what was due."),
     ("skylark_scrape_samples", GAUGE, "", "Samples of the scrape before this one."),

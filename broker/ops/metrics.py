@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector
 from broker.buckets import Buckets
 from broker.config import OpsConfig
 from broker.delivery.arrivals import Arrivals
+from broker.delivery.delay.delivery import DelayDelivery
 from broker.delivery.deliveries import Deliveries
 from broker.delivery.traffic import Traffic
 from broker.metadata.client_sessions import ClientSessions
@@ -18,6 +19,7 @@ from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import TopicTable
 from broker.ops.catalogue import CATALOGUE, Switch
 from broker.ops.collectors.clients import ClientCollector
+from broker.ops.collectors.delays import DelayCollector
 from broker.ops.collectors.groups import GroupCollector
 from broker.ops.collectors.process import ProcessCollector
 from broker.ops.collectors.requests import RequestCollector
@@ -69,6 +71,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     checks: Mapping[str, Check]
     runtime: Callable[[], Mapping[str, str]]
     heartbeats: Callable[[], int]
+    delay: DelayDelivery
+    delays_requested: Mapping[str, Buckets]  # of Diversion
     now_ms: Callable[[], int]
 
 
@@ -99,6 +103,7 @@ def collectors_of(parts: Observed) -> list[Collector]:
         TrafficCollector(parts.traffic, parts.arrivals, parts.loop_lag, parts.heartbeats),
         ProcessCollector(),
         StorageCollector(parts.store, parts.store_path),
+        DelayCollector(parts.delay, parts.delays_requested),
         RuntimeCollector(parts.runtime, parts.now_ms),
         RequestCollector(parts.server, parts.pools),
         ClientCollector(parts.sessions),

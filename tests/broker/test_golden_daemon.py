@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from protocol.codes import RequestCode, ResponseCode
+from protocol.codes import RequestCode, ResponseCode, SystemTopic
 from protocol.record import Record, iterate
 from tests.harness.daemon import MQBROKER, running
 from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
@@ -38,12 +38,20 @@ class Asked(NamedTuple):
 def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     directory = tmp_path_factory.mktemp("golden")
     golden = golden_store("4.9.8", request.param, Path(directory, "store"))
+    deliver_nothing(golden)
     settings = {name: golden.manifest["settings"][name] for name in SETTINGS}
     with (
         running(MQBROKER, directory, settings | {"storePathRootDir": golden.root}) as daemon,
         RawClient("127.0.0.1", daemon.broker_port) as client,
     ):
         yield Asked(golden, client)
+
+
+def deliver_nothing(golden: Golden) -> None:
+    """What was delayed when the store was written is due by now, and would come into the queues that are looked at."""
+    queues = [queue for queue in golden.manifest["consumeQueues"] if queue["topic"] == SystemTopic.SCHEDULE]
+    rows = ",".join(f"{queue['queueId'] + 1}:{queue['maxOffset'] + 1}" for queue in queues)
+    Path(golden.root, "config", "delayOffset.json").write_text(f'{{"offsetTable":{{{rows}}}}}')
 
 
 def test_offsets(asked: Asked) -> None:

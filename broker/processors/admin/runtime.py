@@ -8,7 +8,7 @@ The values come from the statistics of the parts; nothing is counted for this an
 """
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -55,7 +55,10 @@ class StoreTimes(NamedTuple):
 
 
 class RuntimeProcessor:
-    """Collects the broker's figures. `pools` gives those of all pools, `times` the store's, `now_ms` Unix time."""
+    """Collects the broker's figures. `pools` gives those of all pools, `times` the store's, `now_ms` Unix time.
+
+    `others`: what parts say of themselves, over what is said here of them.
+    """
 
     def __init__(
         self,
@@ -65,8 +68,10 @@ class RuntimeProcessor:
         pools: Callable[[], Iterable[PoolStatistics]],
         times: Callable[[], StoreTimes],
         now_ms: Callable[[], int],
+        others: Iterable[Callable[[], Mapping[str, object]]] = (),
     ) -> None:
         self._config = config
+        self._others = tuple(others)
         self.boot_ms = config.boot_ms
         self._store = store
         self._traffic = traffic
@@ -98,6 +103,8 @@ class RuntimeProcessor:
             | self._about_traffic()
             | self._about_queues()
         )
+        for other in self._others:
+            figures.update(other())
         return {key: str(value) for key, value in figures.items()}
 
     def _about_broker(self) -> dict[str, object]:

@@ -1,0 +1,25 @@
+"""GET_ALL_DELAY_OFFSET (45): how far each delay level is delivered. Source: docs/formats.md, "Delayed messages"."""
+
+from broker.delivery.delay.offsets import DelayOffsetTable
+from broker.remoting.connection import Connection
+from broker.remoting.dispatch import Processor
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+
+
+class DelayOffsetProcessor:
+    """Tells the offsets of one broker."""
+
+    def __init__(self, offsets: DelayOffsetTable) -> None:
+        self._offsets = offsets
+
+    def __repr__(self) -> str:
+        return f"<DelayOffsetProcessor {self._offsets!r}>"
+
+    def handlers(self) -> dict[RequestCode, Processor]:
+        """What this processor serves."""
+        return {RequestCode.GET_ALL_DELAY_OFFSET: self.list_all}
+
+    def list_all(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+        """Request 45."""
+        return RemotingCommand.response(body=self._offsets.encode_now())
