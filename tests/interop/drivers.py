@@ -3,9 +3,9 @@
     <driver> produce|consume|query NAMESRV TOPIC GROUP DEADLINE_SECONDS
 
 `produce` reads orders (plan.py) from its input, one JSON object a line, and sends them as they say. `consume`
-subscribes to all tags in cluster mode; Java's to several topics with commas between them. `query`, which only Java's
-has, reads questions and answers each. All leave in the client's own clean way when their input ends, and die with
-status 3 at their deadline. On stdout each prints one JSON object a line, `event` telling which (the structs below,
+subscribes to all tags in cluster mode; Java's to several topics with commas between them, Java's and Go's also to
+`TOPIC where EXPRESSION`, by SQL92. `query`, which only Java's has, reads questions and answers each. All leave in the
+client's own clean way when their input ends, and die with status 3 at their deadline. On stdout each prints one JSON object a line, `event` telling which (the structs below,
 bytes as base64); other lines there and all of stderr are logs of the client, kept to explain a failure. Every process
 has a HOME of its own, since clients keep offsets and logs there.
 """

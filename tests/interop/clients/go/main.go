@@ -105,7 +105,11 @@ func consume(namesrv, topic, group string) {
 	c, err := rocketmq.NewPushConsumer(consumer.WithNameServer([]string{namesrv}), consumer.WithGroupName(group),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
 	check(err)
-	check(c.Subscribe(topic, consumer.MessageSelector{}, received))
+	selector := consumer.MessageSelector{}
+	if name, expression, selects := strings.Cut(topic, " where "); selects {
+		topic, selector = name, consumer.MessageSelector{Type: consumer.SQL92, Expression: expression}
+	}
+	check(c.Subscribe(topic, selector, received))
 	check(c.Start())
 	emit(event{"event": "started"})
 	_, err = io.Copy(io.Discard, os.Stdin)

@@ -11,6 +11,7 @@ import java.util.Timer;
 import java.util.TimerTask;
 import java.util.concurrent.Phaser;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.exception.MQBrokerException;
@@ -98,8 +99,13 @@ public final class Driver {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(namesrv);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        for (String name : topic.split(",")) {
-            consumer.subscribe(name, "*");
+        String[] selected = topic.split(" where ", 2);
+        if (selected.length == 2) {
+            consumer.subscribe(selected[0], MessageSelector.bySql(selected[1]));
+        } else {
+            for (String name : topic.split(",")) {
+                consumer.subscribe(name, "*");
+            }
         }
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             messages.forEach(Driver::received);
