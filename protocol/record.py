@@ -59,6 +59,9 @@ BLANK: Final = Struct(">ii")
 _START: Final = Struct(">iiiiiqqiq")
 _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
+_FLAG_AND_BODY_SIZE: Final = Struct(">i44xi")  # sysFlag and, behind IPv4 hosts, the body's length
+_BODY_AT_V4: Final = 88
+_LAST_OF_MAGIC_V1: Final = MAGIC_V1 & 0xFF
 
 
 class Layout(NamedTuple):
@@ -302,6 +305,30 @@ def queue_offset_at(source: memoryview, at: int) -> int:
     """The queue offset of the record at `at`, as `store_timestamp_at`."""
     queue_offset: int = _INT64.unpack_from(source, at + QUEUE_OFFSET_AT)[0]
     return queue_offset
+
+
+def properties_of(record: memoryview) -> memoryview | None:
+    """The properties of the record that these bytes are, without a look at the rest; None if its lengths do not fit."""
+    size = len(record)
+    if size < SMALLEST_RECORD:
+        return None
+    sys_flag, body_size = _FLAG_AND_BODY_SIZE.unpack_from(record, SYS_FLAG_AT)
+    topic_length_at = _BODY_AT_V4 + body_size
+    if sys_flag & HOST_FLAGS:
+        body_at = _LAYOUT_BY_FLAGS[sys_flag & HOST_FLAGS].head.size
+        if body_at > size:
+            return None
+        topic_length_at = body_at + _INT32.unpack_from(record, body_at - 4)[0]
+    if not SMALLEST_RECORD - 3 <= topic_length_at <= size - 3:
+        return None
+    if record[7] == _LAST_OF_MAGIC_V1:
+        topic_end = topic_length_at + 1 + record[topic_length_at]
+    else:
+        topic_end = topic_length_at + 2 + (record[topic_length_at] << 8 | record[topic_length_at + 1])
+    properties_at = topic_end + 2
+    if properties_at > size or (record[topic_end] << 8 | record[topic_end + 1]) != size - properties_at:
+        return None
+    return record[properties_at:]
 
 
 def claimed_size(head: memoryview) -> int:

@@ -33,10 +33,11 @@ from broker.store.index_feed import IndexFeed
 from broker.store.key_query import Found, KeyQuery
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.offset_by_time import Boundary
+from broker.store.property_tests import PropertyTest, Wanted
 from broker.store.queue_cleaner import QueueCleaner
 from broker.store.queue_files import QueueFiles
 from broker.store.queue_table import QueueTable
-from broker.store.reading import GetResult, Matches
+from broker.store.reading import GetResult
 from broker.store.recovery import Recovered, Recovery
 from broker.store.removal import Removal
 from broker.store.reput import Arrival, Reput
@@ -233,7 +234,7 @@ class MessageStore:
         queue_id: int,
         offset: int,
         max_count: int,
-        matches: Matches | None = None,
+        matches: Wanted | None = None,
         max_total_bytes: int = _UNLIMITED,
     ) -> GetResult:
         """Messages of a queue from `offset`, with every status and correction of docs/formats.md, "getMessage".
@@ -242,6 +243,11 @@ class MessageStore:
         """
         self.commit()
         return self._reader.get(self._queue(topic, queue_id), offset, max_count, matches, max_total_bytes)
+
+    def has_wanted(self, topic: str, queue_id: int, offset: int, count: int, test: PropertyTest) -> bool:
+        """Whether one of `count` messages from `offset` passes a test of properties, or that cannot be told at once."""
+        queue = self._queues.by_key.get((topic, queue_id))
+        return queue is not None and self._reader.has_wanted(queue, offset, count, test)
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if it ever had a message, with its smallest offset as the log's start has it now."""

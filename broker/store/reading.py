@@ -1,9 +1,10 @@
 """Reading a queue: which records a pull gets, and where the next one should begin.
 
-`get` walks the units from an offset. A unit is tested by its tags code without touching the log; the record behind
-a chosen one becomes part of a region: adjacent records merge, so that a run of one queue leaves as one piece of the
-file. Units and records from before the start are checked before they go out (`RecordChecks`); what is not in memory is
-not waited for (`ColdReads`): a get changes nothing, and is simply run again.
+`get` walks the units from an offset. A unit is tested by its tags code without touching the log, or by the properties
+of its record (`PropertyTests`); the record behind a chosen one becomes part of a region: adjacent records merge, so
+that a run of one queue leaves as one piece of the file. Units and records from before the start are checked before
+they go out (`RecordChecks`); what is not in memory is not waited for (`ColdReads`): a get changes nothing, and is
+simply run again.
 
 Limits, per unit, judged by where its record lies: within 40 % of RAM behind the log's end it counts as memory (32
 messages, 256 KiB), else as disk (8 messages, 64 KiB). The first message always fits. At most 800 units are
@@ -14,7 +15,7 @@ Source: docs/formats.md, "getMessage".
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 
 import msgspec
@@ -24,6 +25,7 @@ from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.log_reads import Chosen, Copy, LogReads, Piece
+from broker.store.property_tests import AT_ONCE, Matches, PropertyTests, Wanted, as_matches
 from broker.store.record_checks import ChosenUnit, RecordChecks
 from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
 from protocol.unit_runs import MOST_UNITS, extent
@@ -67,9 +69,6 @@ class GetResult(msgspec.Struct):
     behind_memory: bool = False
 
 
-Matches = Callable[[int], bool]
-
-
 def memory_window_bytes(ratio_percent: int) -> int:
     """How far behind the log's end a record still counts as being in memory."""
     try:
@@ -99,9 +98,9 @@ class Reader:
         )
 
     def get(
-        self, queue: ConsumeQueue | None, offset: int, max_count: int, matches: Matches | None, max_total_bytes: int
+        self, queue: ConsumeQueue | None, offset: int, max_count: int, matches: Wanted | None, max_total_bytes: int
     ) -> GetResult:
-        """Up to `max_count` messages from queue offset `offset`, those whose tags code `matches` accepts.
+        """Up to `max_count` messages from queue offset `offset`, those whose tags code or properties `matches` accepts.
 
         ColdRead when what it needs is not in memory.
         """
@@ -165,9 +164,12 @@ class Reader:
         return units[:size]
 
     def _scan(
-        self, queue: ConsumeQueue, offset: int, max_count: int, matches: Matches | None, max_total_bytes: int
+        self, queue: ConsumeQueue, offset: int, max_count: int, matches: Wanted | None, max_total_bytes: int
     ) -> GetResult:
         scan = _Scan(offset, self._log.files.min_offset, offset >= queue.sound_from)
+        if matches is not None and not callable(matches):
+            scan.tests = PropertyTests(self._places, matches)
+            matches = None
         limits = [(min(count, max_count), min(size, max_total_bytes, MAX_PULL_BYTES)) for count, size in self._limits]
         units_left = max(self._inspected_bytes, max_count * UNIT_SIZE) // UNIT_SIZE
         segments_left = self._most_segments
@@ -206,7 +208,8 @@ class Reader:
     ) -> None:
         """Look at up to `units_left` units, those of one segment."""
         wanted = max(max_count, 1)
-        chunk_units = max(1, min(max_count, units_left))
+        most_units = units_left if scan.tests is None else AT_ONCE
+        chunk_units = max(1, min(max_count, units_left, most_units))
         section_end = min(queue.next_segment_offset(scan.next_offset), queue.end)
         while units_left > 0 and scan.next_offset < section_end and not scan.is_full and len(scan.records) < wanted:
             first = scan.next_offset
@@ -217,6 +220,8 @@ class Reader:
                     scan.status = GetStatus.OFFSET_FOUND_NULL
                 return
             known, newest = len(scan.records), scan.newest
+            if scan.tests is not None:
+                units, matches = scan.tested(units, scan.tests)
             self._inspect(queue, units, scan, limits, matches)
             if self._log.files.gaps:
                 self._drop_missing(scan, known)
@@ -230,7 +235,7 @@ class Reader:
                 if not is_checked:
                     self._sift(queue, scan, known, chosen)
             units_left -= chunk_units
-            chunk_units = units_left
+            chunk_units = min(units_left, most_units)
 
     def _drop_missing(self, scan: "_Scan", known: int) -> None:
         """Take back what was chosen since there were `known` records and lies in a gap of the log."""
@@ -319,6 +324,13 @@ class _Scan(msgspec.Struct, gc=False):
     newest: int = 0
     is_full: bool = False
     skip_below: int = 0
+    tests: PropertyTests | None = None
+
+    def tested(self, units: bytes | bytearray, tests: PropertyTests) -> tuple[bytes | bytearray, Matches]:
+        """As many of these units as may be tested by their records' properties, and what came of that."""
+        verdicts = tests.verdicts(units)
+        self.is_full = not verdicts
+        return units[: len(verdicts) * UNIT_SIZE], as_matches(verdicts)
 
     def keep(self, known: int, chosen: Sequence[Chosen]) -> None:
         """Of what was chosen since there were `known` records, only these count."""

@@ -21,14 +21,15 @@ from broker.store.config import StoreConfig
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.log_reads import LogReads
 from broker.store.offset_by_time import Boundary, OffsetByTime
-from broker.store.reading import GetResult, Matches, Reader
+from broker.store.property_tests import PropertyTest, Wanted, has_wanted
+from broker.store.reading import GetResult, Reader
 from broker.store.record_checks import RecordChecks, RecordChecksStatistics
 from broker.store.residency import ResidencyStatistics
 from broker.store.verified import VerifiedRanges
 from protocol.disk import UNIT
 from protocol.record import BLANK, BLANK_SIZE, Record, parse
 
-Get = Callable[[ConsumeQueue | None, int, int, Matches | None, int], GetResult]
+Get = Callable[[ConsumeQueue | None, int, int, Wanted | None, int], GetResult]
 
 
 class StoreReaderStatistics(msgspec.Struct, frozen=True):
@@ -76,6 +77,10 @@ class StoreReader:
     def units(self, queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]]:
         """`(physical offset, size, tags code)` of up to `count` messages from `offset` on, in one segment."""
         return list(UNIT.iter_unpack(queue.read_nowait(offset, count, self._reads)))
+
+    def has_wanted(self, queue: ConsumeQueue, offset: int, count: int, test: PropertyTest) -> bool:
+        """Whether one of `count` messages from `offset` passes the test, or that cannot be told at once."""
+        return has_wanted(queue, offset, count, test, self._places, self._reads)
 
     def record_at(self, physical_offset: int) -> memoryview | None:
         """The record that begins at that byte of the log; None when no sound one does."""
