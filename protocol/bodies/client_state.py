@@ -1,0 +1,109 @@
+"""What clients tell of themselves when they are asked: 220, 221, 307, 309. Source: docs/formats.md, "JSON bodies"."""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from protocol.bodies.body import Body
+from protocol.bodies.heartbeat import SubscriptionData
+from protocol.bodies.message_queue import MessageQueue
+from protocol.bodies.stats import encode_by_queue
+
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+class ResetOffsets(Body):
+    """Body of 220, and of the answer to 222: the offset to go on from, by queue."""
+
+    offset_table: dict[MessageQueue, int] = {}
+
+    def encode(self) -> bytes:
+        return b'{"offsetTable":%b}' % encode_by_queue(self.offset_table)
+
+
+class ConsumerStatus(Body):
+    """Answers to 221 (`message_queue_table`: how far a client is) and 223 (`consumer_table`: the same by client id)."""
+
+    message_queue_table: dict[MessageQueue, int] = {}
+    consumer_table: dict[str, dict[MessageQueue, int]] = {}
+
+    def encode(self) -> bytes:
+        clients = [b"%b:%b" % (_encode(name), encode_by_queue(table)) for name, table in self.consumer_table.items()]
+        return b'{"consumerTable":{%b},"messageQueueTable":%b}' % (
+            b",".join(clients),
+            encode_by_queue(self.message_queue_table),
+        )
+
+
+class ProcessQueueInfo(Body):
+    """One queue at a consumer. Times in ms, 0: never; `droped` (so it is written): given up."""
+
+    commit_offset: int = 0
+    cached_msg_min_offset: int = 0
+    cached_msg_max_offset: int = 0
+    cached_msg_count: int = 0
+    cached_msg_size_in_mi_b: int = msgspec.field(default=0, name="cachedMsgSizeInMiB")
+    transaction_msg_min_offset: int = 0
+    transaction_msg_max_offset: int = 0
+    transaction_msg_count: int = 0
+    locked: bool = False
+    try_unlock_times: int = 0
+    last_lock_timestamp: int = 0
+    droped: bool = False
+    last_pull_timestamp: int = 0
+    last_consume_timestamp: int = 0
+
+
+class ConsumeStatus(Body):
+    """One topic at a consumer: times in ms, rates per second, failures of the last hour."""
+
+    pull_rt: float = msgspec.field(default=0.0, name="pullRT")
+    pull_tps: float = msgspec.field(default=0.0, name="pullTPS")
+    consume_rt: float = msgspec.field(default=0.0, name="consumeRT")
+    consume_ok_tps: float = msgspec.field(default=0.0, name="consumeOKTPS")
+    consume_failed_tps: float = msgspec.field(default=0.0, name="consumeFailedTPS")
+    consume_failed_msgs: int = 0
+
+
+class ConsumerRunningInfo(Body):
+    """Answer to 307."""
+
+    properties: dict[str, str] = {}
+    subscription_set: list[SubscriptionData] = []
+    mq_table: dict[MessageQueue, ProcessQueueInfo] = {}
+    status_table: dict[str, ConsumeStatus] = {}
+    user_consumer_info: dict[str, str] = {}
+    jstack: str | None = None
+
+    def encode(self) -> bytes:
+        jstack = b"" if self.jstack is None else b'"jstack":%b,' % _encode(self.jstack)
+        return b'{%b"mqTable":%b,"properties":%b,"statusTable":%b,"subscriptionSet":%b,"userConsumerInfo":%b}' % (
+            jstack,
+            encode_by_queue(self.mq_table),
+            _encode(self.properties),
+            _encode(self.status_table),
+            _encode(self.subscription_set),
+            _encode(self.user_consumer_info),
+        )
+
+
+class ConsumeResultName(StrEnum):
+    """How a handler ended, in the answer to 309; Go's clients send the ordinal."""
+
+    SUCCESS = "CR_SUCCESS"
+    LATER = "CR_LATER"
+    ROLLBACK = "CR_ROLLBACK"
+    COMMIT = "CR_COMMIT"
+    THROW_EXCEPTION = "CR_THROW_EXCEPTION"
+    RETURN_NULL = "CR_RETURN_NULL"
+
+
+class ConsumeDirectlyResult(Body):
+    """Answer to 309."""
+
+    consume_result: str | int = ConsumeResultName.SUCCESS.value
+    auto_commit: bool = True
+    order: bool = False
+    remark: str | None = None
+    spent_time_mills: int = 0
