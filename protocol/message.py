@@ -59,6 +59,12 @@ class PropertyName:
     MIN_OFFSET: Final = "MIN_OFFSET"
     MAX_OFFSET: Final = "MAX_OFFSET"
     POP_CHECKPOINT: Final = "POP_CK"
+    CORRELATION_ID: Final = "CORRELATION_ID"
+    REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+    TTL: Final = "TTL"
+    MESSAGE_TYPE: Final = "MSG_TYPE"
+    TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+    TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
     CRC32: Final = "__CRC32#"
 
 
