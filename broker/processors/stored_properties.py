@@ -57,9 +57,10 @@ class StoredProperties(msgspec.Struct, gc=False):
 class PropertyCompletion:
     """Completes property strings for one cluster."""
 
-    __slots__ = ("_cluster_entry", "_new_unique_key", "cluster_entry")
+    __slots__ = ("_cluster", "_cluster_entry", "_new_unique_key", "cluster_entry")
 
     def __init__(self, cluster: str, new_unique_key: Callable[[], str]) -> None:
+        self._cluster = cluster
         self._cluster_entry = encode_properties({PropertyName.CLUSTER: cluster})
         self.cluster_entry = self._cluster_entry.encode("utf-8", "replace")  # what closes all properties
         self._new_unique_key = new_unique_key
@@ -116,9 +117,9 @@ class PropertyCompletion:
 
     def complete(self, sent: str) -> StoredProperties:
         """What is stored for a message with these properties, if it goes straight to its topic."""
-        wait, is_diverted = True, False
+        wait, diverted = True, None
         if _is_unusual(sent):
-            sent, wait, is_diverted = _look_closer(sent)
+            sent, wait, diverted = _look_closer(sent)
         if sent and sent[-1] != ENTRY_END:
             sent += ENTRY_END
         unique_key = property_value(sent, PropertyName.UNIQ_KEY)
@@ -126,9 +127,10 @@ class PropertyCompletion:
             unique_key = self._new_unique_key()
             sent = f"{sent}{PropertyName.UNIQ_KEY}{NAME_END}{unique_key}{ENTRY_END}"
         tags = property_value(sent, PropertyName.TAGS)
-        sent += self._cluster_entry
-        diverted = decode_properties(sent) if is_diverted else None
-        return StoredProperties(sent.encode("utf-8", "replace"), unique_key, tags, wait, diverted)
+        if diverted is not None:
+            diverted |= {PropertyName.UNIQ_KEY: unique_key, PropertyName.CLUSTER: self._cluster}
+        encoded = (sent + self._cluster_entry).encode("utf-8", "replace")
+        return StoredProperties(encoded, unique_key, tags, wait, diverted)
 
     def complete_record(self, record: BatchRecord, batch_level: dict[str, str]) -> StoredProperties:
         """The same for one record of a batch: it keeps its own and gains the batch's where it has none."""
@@ -156,12 +158,12 @@ def _is_unusual(sent: str) -> bool:
     )
 
 
-def _look_closer(sent: str) -> tuple[str, bool, bool]:
-    """Drop what only a broker sets; also whether to wait for the flush, and whether it may be diverted."""
+def _look_closer(sent: str) -> tuple[str, bool, dict[str, str] | None]:
+    """Drop what only a broker sets; also whether to wait for the flush, and if it may be diverted, all of them."""
     properties = decode_properties(sent)
     wait = properties.get(PropertyName.WAIT, "true").lower() == "true"
     if PropertyName.POP_CHECKPOINT in properties or PropertyName.CLUSTER in properties:
         for name in (PropertyName.POP_CHECKPOINT, PropertyName.CLUSTER):
             properties.pop(name, None)
         sent = encode_properties(properties)
-    return sent, wait, needs_diversion(properties)
+    return sent, wait, properties if needs_diversion(properties) else None

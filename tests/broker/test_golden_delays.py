@@ -64,9 +64,9 @@ def pending_of(golden: Golden) -> Iterator[dict[str, Any]]:
     """Records of the schedule topic that 4.9.8 had not delivered."""
     delivered = golden.manifest["config"]["delayOffset.json"]["offsetTable"]
     for record in golden.records:
-        if record["topic"] == SystemTopic.SCHEDULE:
-            if record["queueOffset"] >= delivered.get(str(record["queueId"] + 1), 0):
-                yield record
+        is_delivered = record["queueOffset"] < delivered.get(str(record["queueId"] + 1), 0)
+        if record["topic"] == SystemTopic.SCHEDULE and not is_delivered:
+            yield record
 
 
 def pulled(client: RawClient, topic: str, queue_id: int, offset: int, count: int) -> list[Record]:

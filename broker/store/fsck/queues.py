@@ -36,6 +36,7 @@ from protocol.record import Record
 
 _PENDING_UNITS: Final = 1 << 16  # expected units gathered before they are compared
 _UNITS_AT_ONCE: Final = 1 << 16
+_LEVEL_STEP_MS: Final = 1_000
 _EXTENSION_ADDRESS: Final = -(1 << 31) - 1  # tags codes up to here point into consumequeue_ext/
 
 
@@ -167,6 +168,11 @@ class QueueCheck:
         if there == expected or (there[:2] == expected[:2] and there[2] <= _EXTENSION_ADDRESS):
             return
         file, at = queue.place_of(offset)
+        if queue.topic == SystemTopic.SCHEDULE and _is_of_another_level(there, expected):
+            what = f"the unit {name} is due at {there[2]}, by its level now at {expected[2]}"
+            follows = "messageDelayLevel was another when it was sent; it is delivered by the earlier of them"
+            self._found.add("level", Finding(Severity.WARNING, file, at, what, follows))
+            return
         what = f"the unit {name} says {there}, its record {expected} (offset, size, tags code)"
         follows = "consumers miss the message or get another one"
         self._found.add("unit", Finding(Severity.DAMAGE, file, at, what, follows))
@@ -226,6 +232,11 @@ class QueueCheck:
 
     def __repr__(self) -> str:
         return f"<QueueCheck queues={len(self._queues)}>"
+
+
+def _is_of_another_level(there: tuple[int, int, int], expected: tuple[int, int, int]) -> bool:
+    """Whether two units differ in the time at which they are due only, and by whole seconds, as levels do."""
+    return there[:2] == expected[:2] and (there[2] - expected[2]) % _LEVEL_STEP_MS == 0
 
 
 def _name(record: Record) -> str:

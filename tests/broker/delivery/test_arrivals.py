@@ -188,3 +188,15 @@ def test_any_sequence_of_events_resumes_or_drops_each_pull_once() -> None:
         assert waiting.pool.held == waiting.arrivals.statistics().parked == len(model)
     tables: Any = (waiting.arrivals._queues, waiting.arrivals._connections)
     assert [sum(map(len, table.values())) for table in tables] == [len(model)] * 2
+
+
+def test_watchers_hear_of_everything_in_their_topic(waiting: Waiting) -> None:
+    """Before those who wait there; other topics are nothing to them."""
+    heard: list[tuple[int, int, list[int]]] = []
+    waiting.arrivals.watch("T", lambda queue_id, end, codes: heard.append((queue_id, end, list(codes))))
+    waiting.park("a")
+    waiting.arrivals.arrived("T", 0, 1, [7])
+    waiting.arrivals.arrived("T", 3, 9, [8, 9])
+    waiting.arrivals.arrived("U", 0, 1, [7])
+    assert heard == [(0, 1, [7]), (3, 9, [8, 9])]
+    assert waiting.taken() == ["a"]

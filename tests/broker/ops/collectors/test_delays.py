@@ -1,0 +1,40 @@
+"""Metrics of delayed messages."""
+
+from pathlib import Path
+
+from broker.buckets import Buckets
+from broker.delivery.delay.delivery import DelayDelivery
+from broker.ops.collectors.delays import DelayCollector
+from broker.ops.steps import Value
+from tests.harness.delayed import DELAYS_MS, delayed, offsets_of
+from tests.harness.stores import opened
+from tests.harness.timers import SteppedLoop
+
+
+def test_levels_are_told_one_by_one(tmp_path: Path) -> None:
+    """What waits, what was delivered and dropped, how late; and the delays that were asked for, by topic."""
+    with opened(tmp_path) as it:
+        delivery = DelayDelivery(it.store, offsets_of(it), DELAYS_MS, it.clock)
+        it.put(delayed(b"one"), delayed(b"never", properties=b"DELAY\x011\x02"), delayed(b"later", 2))
+        loop = SteppedLoop(it.clock)
+        delivery.start(loop)
+        loop.pass_ms(1_000)
+        requested = Buckets((60,))
+        requested.note(5)
+        told = {
+            (value.name, value.labels): value.value
+            for value in DelayCollector(delivery, {"T": requested})()
+            if isinstance(value, Value)
+        }
+        lateness = told.pop(("skylark_delay_lateness_seconds", ()))
+        assert isinstance(lateness, Buckets)
+        assert (lateness.count, lateness.total) == (1, 0)
+        assert told == {
+            ("skylark_delay_waiting", ("1",)): 0,
+            ("skylark_delay_delivered_total", ("1",)): 1,
+            ("skylark_delay_dropped_total", ("1",)): 1,
+            ("skylark_delay_waiting", ("2",)): 1,
+            ("skylark_delay_delivered_total", ("2",)): 0,
+            ("skylark_delay_dropped_total", ("2",)): 0,
+            ("rocketmq_delay_message_latency_seconds", ("T",)): requested,
+        }

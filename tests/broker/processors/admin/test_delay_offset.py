@@ -1,0 +1,23 @@
+"""Request 45: how far delay levels are delivered."""
+
+from pathlib import Path
+
+from broker.delivery.delay.offsets import DelayOffsetTable
+from broker.processors.admin.delay_offset import DelayOffsetProcessor
+from protocol.bodies.offsets import DelayOffsets
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from tests.harness.broker_parts import broker_parts
+
+
+async def test_every_level_that_was_delivered_is_told(tmp_path: Path) -> None:
+    """As of now, flushed or not, in the shape of the file; an empty table too."""
+    with broker_parts(tmp_path) as parts:
+        offsets = DelayOffsetTable(10_000, parts.clock)
+        parts.serve(DelayOffsetProcessor(offsets).handlers())
+        peer = parts.peer()
+        answer = peer.ask(RemotingCommand.request(RequestCode.GET_ALL_DELAY_OFFSET))
+        assert (answer.code, DelayOffsets.decode(answer.body).offset_table) == (0, {})
+        offsets.advance(3, 20, 1 << 60)
+        answer = peer.ask(RemotingCommand.request(RequestCode.GET_ALL_DELAY_OFFSET))
+        assert bytes(answer.body).endswith(b'"offsetTable":{3:20}}')
