@@ -151,6 +151,8 @@ def notices_config(config: DaemonConfig) -> ClientManageConfig:
 
 
 def live_store(start: DaemonConfig) -> Callable[[DaemonConfig], StoreConfig]:
+        enable_property_filter=broker.enable_property_filter,
+        filter_support_retry=broker.filter_support_retry,
     """The store's part; only what `broker.store.config.LIVE` names is that of now."""
     return lambda config: _with(start.store, config.store, LIVE)
 

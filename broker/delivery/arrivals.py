@@ -1,8 +1,9 @@
 """Arrivals: pulls that found nothing and wait for a message, each for as long as its consumer asked.
 
 A pull is parked in the same synchronous step in which the queue was seen to be empty: no message slips in between.
-It is woken by the first message of its queue whose tags code it accepts, within the turn of the append, or at its
-deadline. Either way it is taken out first and then resumed: it runs once more as a whole and answers, whatever comes.
+It is woken by the first message of its queue whose tags code or properties it accepts, within the turn of the append,
+or at its deadline. Either way it is taken out first and then resumed: it runs once more as a whole and answers,
+whatever comes. Properties are read from the log, and only if somebody waits who chooses by them.
 
     _queues        topic, queue id -> its parked pulls, in the order in which they came: what an arrival looks at
     _connections   connection -> its parked pulls: what goes when a client goes
@@ -47,7 +48,11 @@ class Timers(Protocol):
 
 
 class ParkedPull(msgspec.Struct, eq=False):
-    """A pull of `queue_offset` that waits; `matches` tests tags codes, None takes every message."""
+    """A pull of `queue_offset` that waits; `matches` tests tags codes, None takes every message.
+
+    One that chooses by properties has `looks` instead, which is told the first offset and the number of messages to
+    look at; its `queue_offset` moves on behind those that it does not want.
+    """
 
     connection: Connection
     topic: str
@@ -56,7 +61,9 @@ class ParkedPull(msgspec.Struct, eq=False):
     matches: Callable[[int], bool] | None
     resume: Callable[[], None]
     size: int = 0  # bytes of memory
+    looks: Callable[[int, int], bool] | None = None
     is_parked: bool = False
+    group: str = ""
 
 
 class ArrivalsStatistics(msgspec.Struct, frozen=True):
@@ -126,7 +133,13 @@ class Arrivals:
         waiting = self._queues.get((topic, queue_id))
         if waiting is None:
             return
-        wanted = [pull for pull in waiting if pull.queue_offset < max_offset and _accepts(pull, tags_codes)]
+        wanted = [pull for pull in waiting if pull.queue_offset < max_offset and _accepts(pull, tags_codes, max_offset)]
+        self._woken += len(wanted)
+        self._resume(wanted)
+
+    def wake(self, topic: str, queue_id: int, group: str) -> None:
+        """Something else than a message has come for a group in a queue: resume its pulls there."""
+        wanted = [pull for pull in self._queues.get((topic, queue_id), ()) if pull.group == group]
         self._woken += len(wanted)
         self._resume(wanted)
 
@@ -181,9 +194,14 @@ class Arrivals:
         self._set_timer()
 
 
-def _accepts(pull: ParkedPull, tags_codes: Sequence[int]) -> bool:
+def _accepts(pull: ParkedPull, tags_codes: Sequence[int], max_offset: int) -> bool:
     matches = pull.matches
-    return matches is None or any(map(matches, tags_codes))
+    if matches is not None:
+        return any(map(matches, tags_codes))
+    if pull.looks is None or pull.looks(pull.queue_offset, max_offset - pull.queue_offset):
+        return True
+    pull.queue_offset = max_offset
+    return False
 
 
 def _remove(table: dict[K, dict[ParkedPull, None]], key: K, pull: ParkedPull) -> None:

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from broker.delivery.arrivals import Arrivals, ParkedPull
+from msgspec.structs import replace
 from broker.delivery.deliveries import Deliveries
 from broker.delivery.fall_behind import FallBehind
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
@@ -33,6 +34,7 @@ from broker.store.cold_reads import ColdRead
 from broker.store.message_store import MessageStore
 from broker.store.reading import GetResult, GetStatus
 from protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from broker.store.property_tests import PropertyTest
 from protocol.command import RemotingCommand
 from protocol.headers.pull import PullMessageHeader
 
@@ -160,9 +162,13 @@ class PullProcessor:
         wait_ms = header.suspend_timeout_millis if self._short_wait_ms is None else self._short_wait_ms
         if not header.sys_flag & PullSysFlag.SUSPEND or wait_ms <= 0 or self._arrivals.is_closed:
             return False
-        resume = partial(self._resume, connection, command.detached(), header, connection.arrived_s)
-        queue = (header.topic, header.queue_id, header.queue_offset)
-        pull = ParkedPull(connection, *queue, admitted.matches, resume, memory_of(command))
+        command, matches = command.detached(), admitted.matches
+        if matches is not None and not callable(matches):
+            pull = self._looking(connection, command, header, matches)
+        else:
+            resume = partial(self._resume, connection, command, header, connection.arrived_s)
+            queue = (header.topic, header.queue_id, header.queue_offset)
+            pull = ParkedPull(connection, *queue, matches, resume, memory_of(command))
         self._arrivals.park(pull, wait_ms)
         return True
 
@@ -185,6 +191,20 @@ class PullProcessor:
             self._latencies.note(command.code, response.code, arrived_s, was_parked=True)
 
     def _answer(
+    def _looking(
+        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, test: PropertyTest
+    ) -> ParkedPull:
+        """A pull that chooses by properties: what it did not want when it arrived is not looked at again."""
+        arrived_s = connection.arrived_s
+
+        def resume() -> None:
+            self._resume(connection, command, replace(header, queue_offset=pull.queue_offset), arrived_s)
+
+        looks = partial(self._store.has_wanted, header.topic, header.queue_id, test)
+        queue = (header.topic, header.queue_id, header.queue_offset)
+        pull = ParkedPull(connection, *queue, None, resume, memory_of(command), looks)
+        return pull
+
         self,
         connection: Connection,
         command: RemotingCommand,

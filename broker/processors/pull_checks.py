@@ -7,7 +7,6 @@ heartbeat. Refusals are RequestErrors; those for want of permission also say on 
 `forbiddenType`. Source: docs/formats.md, "Pull".
 """
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -16,11 +15,13 @@ import msgspec
 from broker.metadata.client_sessions import ClientSessions, Subscription
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import TopicTable
+from broker.processors.retried_test import RetriedTest
 from broker.remoting.connection import Connection
+from broker.store.property_tests import PropertyTest, Wanted
 from protocol.bodies.heartbeat import SubscriptionData
 from protocol.bodies.subscription_group import SubscriptionGroupConfig
 from protocol.bodies.topic import TopicConfig
-from protocol.codes import FAQ, Permission, PullSysFlag, RequestCode, ResponseCode
+from protocol.codes import FAQ, RETRY_PREFIX, Permission, PullSysFlag, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RequestError
 from protocol.filters.tag import is_tag_type, subscribe
@@ -37,6 +38,11 @@ class PullConfig(msgspec.Struct, frozen=True, kw_only=True):
     short_polling_time_mills: int = 1_000  # else this long
     slave_read_enable: bool = False  # who lags behind what is in memory is told to ask another replica
     disk_fall_recorded: bool = True  # note how far behind the log's end each group reads
+    enable_property_filter: bool = False  # subscriptions by SQL92 expressions
+    filter_support_retry: bool = False  # they hold for what the group sent back, too
+
+
+NOT_PARSED: Final = "parse the consumer's subscription failed"
 
 
 class ForbiddenType:
@@ -58,11 +64,11 @@ class PullForbidden(RequestError):
 
 
 class AdmittedPull(msgspec.Struct, frozen=True, gc=False):
-    """A pull that may be served; `matches` tests tags codes, None takes every message."""
+    """A pull that may be served; `matches` tests tags codes or properties, None takes every message."""
 
     topic: TopicConfig
     group: SubscriptionGroupConfig
-    matches: Callable[[int], bool] | None
+    matches: Wanted | None
 
 
 class PullChecks:
@@ -92,11 +98,30 @@ class PullChecks:
             subscription = requested_subscription(header.subscription, header.expression_type)
         else:
             subscription = self._registered_subscription(group, header)
-        kind = subscription.data.expression_type
-        if not is_tag_type(kind):
-            remark = f"The broker does not support consumer to filter message by {kind}"
-            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        if not is_tag_type(subscription.data.expression_type):
+            is_own = bool(header.sys_flag & PullSysFlag.SUBSCRIPTION)
+            return AdmittedPull(topic, group, self._expression(subscription, is_own=is_own))
+        if self._config.filter_support_retry and topic.topic_name.startswith(RETRY_PREFIX):
+            return AdmittedPull(topic, group, subscription.matches or self._retried(topic.topic_name))
         return AdmittedPull(topic, group, subscription.matches)
+
+    def _expression(self, subscription: Subscription, *, is_own: bool) -> PropertyTest | None:
+        """The test of a subscription that is no tag expression."""
+        fault = subscription.fault
+        if fault is not None and not is_own:
+            remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
+            raise RequestError(ResponseCode.FILTER_DATA_NOT_EXIST, f"{remark} {fault}")
+        if not self._config.enable_property_filter:
+            remark = f"The broker does not support consumer to filter message by {subscription.data.expression_type}"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        if fault is not None:
+            raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"{NOT_PARSED}: {fault}")
+        return subscription.sql
+
+    def _retried(self, retry_topic: str) -> PropertyTest | None:
+        """What the group selects of the messages that it sent back."""
+        members = self._sessions.consumer_group(retry_topic.removeprefix(RETRY_PREFIX))
+        return None if members is None else RetriedTest.of(members.subscriptions)
 
     def _check_broker(self, command: RemotingCommand) -> None:
         config = self._config
@@ -149,15 +174,17 @@ class PullChecks:
         return subscription
 
 
-@lru_cache(maxsize=4096)
 def requested_subscription(expression: str | None, expression_type: str | None) -> Subscription:
     """What a request itself asks for; RequestError(SUBSCRIPTION_PARSE_FAILED) for an expression that is none."""
-    if not is_tag_type(expression_type):
-        is_none = not expression
-        data = SubscriptionData(sub_string=expression or "", expression_type=expression_type or "")
-    else:
-        is_none = bool(expression) and not (expression or "").replace("||", "")
-        data = subscribe("", expression, 0)
-    if is_none:
-        raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
-    return Subscription.of(data)
+    if is_tag_type(expression_type):
+        return _requested_tags(expression)
+    if not expression:
+        raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, NOT_PARSED)
+    return Subscription.of(SubscriptionData(sub_string=expression, expression_type=expression_type or ""))
+
+
+@lru_cache(maxsize=4096)
+def _requested_tags(expression: str | None) -> Subscription:
+    if expression and not expression.replace("||", ""):
+        raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, NOT_PARSED)
+    return Subscription.of(subscribe("", expression, 0))

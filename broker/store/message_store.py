@@ -244,7 +244,7 @@ class MessageStore:
         self.commit()
         return self._reader.get(self._queue(topic, queue_id), offset, max_count, matches, max_total_bytes)
 
-    def has_wanted(self, topic: str, queue_id: int, offset: int, count: int, test: PropertyTest) -> bool:
+    def has_wanted(self, topic: str, queue_id: int, test: PropertyTest, offset: int, count: int) -> bool:
         """Whether one of `count` messages from `offset` passes a test of properties, or that cannot be told at once."""
         queue = self._queues.by_key.get((topic, queue_id))
         return queue is not None and self._reader.has_wanted(queue, offset, count, test)

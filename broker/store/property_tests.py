@@ -117,6 +117,6 @@ def has_wanted(
             if any(verdicts) or tests.are_over:
                 return True
             offset += len(units) // UNIT_SIZE
-    except ColdRead:
+    except (ColdRead, OSError):
         return True
     return offset < end

@@ -137,10 +137,10 @@ def test_whether_one_is_wanted(store: Opened, monkeypatch: pytest.MonkeyPatch) -
     """Of some messages one is wanted or none; when that takes too long to find out, one might be."""
     wants = Sql92Filter.compile("n = 70")
     has_wanted = store.store.has_wanted
-    assert has_wanted("T", 0, 60, 20, wants)
-    assert has_wanted("T", 0, 70, 1, wants)
-    assert not has_wanted("T", 0, 71, 100, wants)
-    assert not has_wanted("nobody", 0, 0, 1, wants)
-    assert has_wanted("T", 0, COUNT - 1, 5, wants)
+    assert has_wanted("T", 0, wants, 60, 20)
+    assert has_wanted("T", 0, wants, 70, 1)
+    assert not has_wanted("T", 0, wants, 71, 100)
+    assert not has_wanted("nobody", 0, wants, 0, 1)
+    assert has_wanted("T", 0, wants, COUNT - 1, 5)
     monkeypatch.setattr(property_tests, "WORK_NS", 30_000)
-    assert has_wanted("T", 0, 71, 100, wants)
+    assert has_wanted("T", 0, wants, 71, 100)
