@@ -17,9 +17,9 @@ from time import monotonic
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from broker.delivery.arrivals import Arrivals, ParkedPull
-from msgspec.structs import replace
 from broker.delivery.deliveries import Deliveries
 from broker.delivery.fall_behind import FallBehind
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
@@ -32,9 +32,9 @@ from broker.remoting.dispatch import Processor, error_response
 from broker.remoting.latencies import Latencies
 from broker.store.cold_reads import ColdRead
 from broker.store.message_store import MessageStore
+from broker.store.property_tests import PropertyTest
 from broker.store.reading import GetResult, GetStatus
 from protocol.codes import PullSysFlag, RequestCode, ResponseCode
-from broker.store.property_tests import PropertyTest
 from protocol.command import RemotingCommand
 from protocol.headers.pull import PullMessageHeader
 
@@ -172,6 +172,20 @@ class PullProcessor:
         self._arrivals.park(pull, wait_ms)
         return True
 
+    def _looking(
+        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, test: PropertyTest
+    ) -> ParkedPull:
+        """A pull that chooses by properties: what it did not want when it arrived is not looked at again."""
+        arrived_s = connection.arrived_s
+
+        def resume() -> None:
+            self._resume(connection, command, replace(header, queue_offset=pull.queue_offset), arrived_s)
+
+        looks = partial(self._store.has_wanted, header.topic, header.queue_id, test)
+        queue = (header.topic, header.queue_id, header.queue_offset)
+        pull = ParkedPull(connection, *queue, None, resume, memory_of(command), looks)
+        return pull
+
     def _resume(
         self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, arrived_s: float
     ) -> None:
@@ -191,20 +205,6 @@ class PullProcessor:
             self._latencies.note(command.code, response.code, arrived_s, was_parked=True)
 
     def _answer(
-    def _looking(
-        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, test: PropertyTest
-    ) -> ParkedPull:
-        """A pull that chooses by properties: what it did not want when it arrived is not looked at again."""
-        arrived_s = connection.arrived_s
-
-        def resume() -> None:
-            self._resume(connection, command, replace(header, queue_offset=pull.queue_offset), arrived_s)
-
-        looks = partial(self._store.has_wanted, header.topic, header.queue_id, test)
-        queue = (header.topic, header.queue_id, header.queue_offset)
-        pull = ParkedPull(connection, *queue, None, resume, memory_of(command), looks)
-        return pull
-
         self,
         connection: Connection,
         command: RemotingCommand,
