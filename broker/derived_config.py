@@ -135,6 +135,8 @@ def pull_config(config: DaemonConfig) -> PullConfig:
         short_polling_time_mills=broker.short_polling_time_mills,
         slave_read_enable=broker.slave_read_enable,
         disk_fall_recorded=config.store.disk_fall_recorded,
+        enable_property_filter=broker.enable_property_filter,
+        filter_support_retry=broker.filter_support_retry,
     )
 
 
@@ -151,8 +153,6 @@ def notices_config(config: DaemonConfig) -> ClientManageConfig:
 
 
 def live_store(start: DaemonConfig) -> Callable[[DaemonConfig], StoreConfig]:
-        enable_property_filter=broker.enable_property_filter,
-        filter_support_retry=broker.filter_support_retry,
     """The store's part; only what `broker.store.config.LIVE` names is that of now."""
     return lambda config: _with(start.store, config.store, LIVE)
 
