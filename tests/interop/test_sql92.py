@@ -16,6 +16,7 @@ from tests.interop.drivers import Stage
 
 TOPIC, QUEUES = "Selected", 4
 EXPRESSION = "a BETWEEN 3 AND 7 AND (b = 'x' OR b IS NULL) AND TAGS IN ('TagA', 'étiquette') AND NOT (ort = 'Köln')"
+TAGS = ("TagA", "TagB", "étiquette")
 MESSAGES = 240
 SUBSCRIBED_DEADLINE_S = 45.0
 
@@ -24,7 +25,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 def properties(n: int) -> dict[str, str]:
     """Every combination of what the expression asks for."""
-    one = {"n": str(n), "a": str(n % 10), "TAGS": ("TagA", "TagB", "étiquette")[n % 3], "ort": ("Köln", "北京")[n % 2]}
+    one = {"n": str(n), "KEYS": f"k{n}", "a": str(n % 10), "TAGS": TAGS[n % 3], "ort": ("Köln", "北京")[n % 2]}
     return one if n % 4 == 0 else one | {"b": ("x", "y", "x")[n % 4 - 1]}
 
 
