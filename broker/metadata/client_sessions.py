@@ -9,6 +9,10 @@ every heartbeat is applied: a topic not seen before is added, one that is no lon
 version replaces what was there. Only the first two, and a new member, change who has to consume what: then every member
 has to hear of it. The methods here say so by returning True or the group; telling them is the caller's part.
 
+Members that subscribe to different things take each other's topics away, heartbeat by heartbeat, and each gets only a
+part of its messages. That is a mistake of whoever runs them, and it is what a group looks like while a new release of
+its program goes round; so it is told by a warning, once per WARNING_INTERVAL_MS and group.
+
 A heartbeat of the second kind carries a fingerprint of the subscriptions and may leave them out; the group remembers
 the last fingerprint. Source: docs/formats.md, "Heartbeat".
 """
@@ -22,11 +26,12 @@ import msgspec
 from broker.metadata.expressions import compiled
 from broker.remoting.connection import Connection
 from protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
-from protocol.bodies.heartbeat import ConsumerData, SubscriptionData
+from protocol.bodies.heartbeat import ConsumerData, ConsumerIdList, SubscriptionData
 from protocol.filters.sql92.filter import Sql92Filter
 from protocol.filters.tag import TagFilter, is_tag_type
 
 EXPIRY_MS: Final = 120_000
+WARNING_INTERVAL_MS: Final = 60_000
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +44,7 @@ class ClientMember(msgspec.Struct, eq=False):
     language: str
     version: int
     seen_ms: int
+    wishes: frozenset[tuple[str, str, str]] = frozenset()  # topic, kind and expression of what it subscribes to
 
     def take_over(self, other: "ClientMember") -> None:
         """Become what the connection now says it is."""
@@ -78,15 +84,27 @@ class ConsumerGroup(msgspec.Struct, eq=False):
     subscriptions: dict[str, Subscription] = {}
     members: dict[Connection, ClientMember] = {}
     fingerprint: int | None = None
+    warned_ms: int | None = None  # when its members were last found to differ
+    ids: bytes | None = None  # the answer to 38, until the members change
 
     @property
     def is_broadcast(self) -> bool:
         """Whether every member gets every message."""
         return self.message_model is MessageModel.BROADCASTING
 
+    def encoded_ids(self) -> bytes:
+        """A ConsumerIdList of the members; all of a large group ask for it at the same time."""
+        if self.ids is None:
+            self.ids = ConsumerIdList(self.client_ids()).encode()
+        return self.ids
+
     def client_ids(self) -> list[str]:
         """Members by client id, in the order in which they joined."""
         return [member.client_id for member in self.members.values()]
+
+    def member(self, client_id: str) -> ClientMember | None:
+        """The member of that client id; of several, the one that joined last."""
+        return next((each for each in reversed(self.members.values()) if each.client_id == client_id), None)
 
 
 class SessionsStatistics(msgspec.Struct, frozen=True):
@@ -105,6 +123,8 @@ class ClientSessions:
         self._producers: dict[str, dict[Connection, ClientMember]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._produces: dict[Connection, set[str]] = {}
+        self._producer_ids: dict[Connection, str] = {}
+        self._producers_by_id: dict[str, dict[Connection, None]] = {}
         self._consumes: dict[Connection, set[str]] = {}
 
     def __repr__(self) -> str:
@@ -135,12 +155,21 @@ class ClientSessions:
         """The group's members; empty if it has none."""
         return self._producers.get(group, {})
 
+    def producer(self, client_id: str) -> Connection | None:
+        """The connection of the producer of that client id; of several, the one that came last."""
+        return next(reversed(self._producers_by_id.get(client_id, {})), None)
+
     # ---------------------------------------------------------------------------------------------------------- join
 
     def join_producers(self, group: str, member: ClientMember) -> None:
         """A heartbeat names this producer group."""
+        connection, client_id = member.connection, member.client_id
         _refresh(self._producers.setdefault(group, {}), member)
-        self._produces.setdefault(member.connection, set()).add(group)
+        self._produces.setdefault(connection, set()).add(group)
+        if self._producer_ids.get(connection) != client_id:
+            self._forget_producer_id(connection)
+            self._producer_ids[connection] = client_id
+            self._producers_by_id.setdefault(client_id, {})[connection] = None
 
     def join_consumers(self, data: ConsumerData, member: ClientMember, fingerprint: int = 0) -> bool:
         """A heartbeat names this consumer group and its subscriptions; True if all members have to hear of it."""
@@ -150,6 +179,7 @@ class ClientSessions:
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         group.fingerprint = fingerprint or group.fingerprint
+        _note_wishes(group, member, data.subscription_data_set)
         topics_changed = _merge(group.subscriptions, data.subscription_data_set)
         return is_new or topics_changed
 
@@ -177,6 +207,9 @@ class ClientSessions:
 
     def _refresh_consumer(self, group: ConsumerGroup, member: ClientMember) -> bool:
         self._consumes.setdefault(member.connection, set()).add(group.name)
+        known = group.members.get(member.connection)
+        if known is None or known.client_id != member.client_id:
+            group.ids = None
         return _refresh(group.members, member)
 
     # --------------------------------------------------------------------------------------------------------- leave
@@ -186,14 +219,25 @@ class ClientSessions:
         members = self._producers.get(group)
         if members is not None and members.pop(connection, None) is not None:
             _forget(self._produces, connection, group)
+            if connection not in self._produces:
+                self._forget_producer_id(connection)
             if not members:
                 del self._producers[group]
+
+    def _forget_producer_id(self, connection: Connection) -> None:
+        client_id = self._producer_ids.pop(connection, None)
+        if client_id is not None:
+            connections = self._producers_by_id[client_id]
+            del connections[connection]
+            if not connections:
+                del self._producers_by_id[client_id]
 
     def leave_consumers(self, group_name: str, connection: Connection) -> ConsumerGroup | None:
         """A client unregisters from a consumer group; the group if it was a member, though perhaps the last one."""
         group = self._consumers.get(group_name)
         if group is None or group.members.pop(connection, None) is None:
             return None
+        group.ids = None
         _forget(self._consumes, connection, group_name)
         if not group.members:
             del self._consumers[group_name]
@@ -222,6 +266,30 @@ def _refresh(members: dict[Connection, ClientMember], member: ClientMember) -> b
         return True
     known.take_over(member)
     return False
+
+
+def _note_wishes(group: ConsumerGroup, heard: ClientMember, subscriptions: Iterable[SubscriptionData]) -> None:
+    """Remember what a member subscribes to, and compare it with what another one does."""
+    member = group.members[heard.connection]
+    member.wishes = frozenset((each.topic, each.expression_type, each.sub_string) for each in subscriptions)
+    other = next((each for each in group.members.values() if each is not member and each.wishes), None)
+    if other is None or other.wishes == member.wishes:
+        return
+    if group.warned_ms is None or member.seen_ms - group.warned_ms >= WARNING_INTERVAL_MS:
+        group.warned_ms = member.seen_ms
+        log.warning(
+            "members of a group subscribe to different things group=%s client=%s only=%s other=%s only=%s",
+            group.name,
+            member.client_id,
+            _some(member.wishes - other.wishes),
+            other.client_id,
+            _some(other.wishes - member.wishes),
+        )
+
+
+def _some(wishes: Iterable[tuple[str, str, str]]) -> str:
+    """The first of them in order, for a line of the log."""
+    return ",".join(f"{topic}:{expression}" for topic, _, expression in sorted(wishes)[:3])[:200] or "-"
 
 
 def _merge(table: dict[str, Subscription], subscriptions: Iterable[SubscriptionData]) -> bool:

@@ -7,7 +7,8 @@ takes back is consumed twice. A commit costs two dict operations; encoding keeps
 changed since the last save, so a save costs as much as has moved, plus one join.
 
 An offset below 0 says that a client does not know its position; it never becomes one. Offsets may go backwards: that is
-how a client resets itself. Source: docs/formats.md, "State files", "Consumer offsets".
+how a client resets itself. One that an operator has reset is held against commits of the group until the group has
+heard of it: a pull takes the reset. Source: docs/formats.md, "State files", "Consumer offsets", "Resetting offsets".
 """
 
 import logging
@@ -33,11 +34,12 @@ class OffsetsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OffsetsStatistics(msgspec.Struct, frozen=True):
-    """The table at one moment; `commits` is a total since the start."""
+    """The table at one moment; `commits` is a total since the start, `resets` those that groups have not heard of."""
 
     rows: int
     commits: int
     version: int
+    resets: int = 0
 
 
 class ConsumerOffsetTable:
@@ -48,6 +50,7 @@ class ConsumerOffsetTable:
         self._clock = clock
         self._committed: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
+        self._resets: dict[str, dict[int, int]] = {}
         self._topics_of: dict[str, dict[str, None]] = {}  # by group, those with a row
         self._groups_of: dict[str, dict[str, None]] = {}  # by topic
         self._texts: dict[str, bytes] = {}  # rows as they stand in the file
@@ -86,11 +89,13 @@ class ConsumerOffsetTable:
         return None if row is None else row.get(queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note how far the group has consumed; an offset below 0 says nothing."""
-        if offset < 0:
+        """Note how far the group has consumed; an offset below 0 says nothing, and one of before a reset no more."""
+        if offset < 0 or self.is_reset(group, topic, queue_id):
             return
         self._commits += 1
-        key = topic + SEPARATOR + group
+        self._move(topic + SEPARATOR + group, queue_id, offset)
+
+    def _move(self, key: str, queue_id: int, offset: int) -> None:
         row = self._committed.get(key)
         if row is None:
             row = self._committed[key] = {}
@@ -99,6 +104,26 @@ class ConsumerOffsetTable:
             row[queue_id] = offset
             self._moved.add(key)
             self._unsaved = True
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Have the group go on from `offset`, whatever it commits before it has heard of that. Only the offset itself
+        survives a restart."""
+        key = topic + SEPARATOR + group
+        self._move(key, queue_id, offset)
+        self._resets.setdefault(key, {})[queue_id] = offset
+
+    def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether the group has been reset in a queue, and has not heard of it."""
+        return bool(self._resets) and queue_id in self._resets.get(topic + SEPARATOR + group, ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where the group is to go on, for whoever tells it now; None if it was not reset, or knows."""
+        key = topic + SEPARATOR + group
+        row = self._resets.get(key)
+        offset = None if row is None else row.pop(queue_id, None)
+        if row is not None and not row:
+            del self._resets[key]
+        return offset
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
         """The offset that the group was last told to pull next."""
@@ -128,16 +153,18 @@ class ConsumerOffsetTable:
     def remove_topic(self, topic: str) -> None:
         """Forget what every group had committed and pulled of a deleted topic."""
         prefix = topic + SEPARATOR
-        for key in [key for key in self._pulled if key.startswith(prefix)]:
-            del self._pulled[key]
+        for table in (self._pulled, self._resets):
+            for key in [key for key in table if key.startswith(prefix)]:
+                del table[key]
         for group in self.groups_of(topic):
             self._remove(topic, group)
 
     def remove_group(self, group: str) -> None:
         """Forget what a deleted group had committed and pulled, of every topic."""
         suffix = SEPARATOR + group
-        for key in [key for key in self._pulled if key.endswith(suffix)]:
-            del self._pulled[key]
+        for table in (self._pulled, self._resets):
+            for key in [key for key in table if key.endswith(suffix)]:
+                del table[key]
         for topic in self.topics_of(group):
             self._remove(topic, group)
 
@@ -184,4 +211,9 @@ class ConsumerOffsetTable:
 
     def statistics(self) -> OffsetsStatistics:
         """The table's figures now."""
-        return OffsetsStatistics(rows=len(self._committed), commits=self._commits, version=self.version.counter)
+        return OffsetsStatistics(
+            rows=len(self._committed),
+            commits=self._commits,
+            version=self.version.counter,
+            resets=sum(map(len, self._resets.values())),
+        )

@@ -5,7 +5,9 @@ sees history. A group without offset begins at 0 if the queue does, or is empty,
 nothing be lost that arrives while the group still finds its members. It is told 22 if the queue begins later, or if
 its beginning is so far behind that reading it all would mean reading from disk.
 
-Source: docs/formats.md, "Consumer offsets".
+What a group commits where it has been reset, and does not know yet, is accepted and passed over.
+
+Source: docs/formats.md, "Consumer offsets", "Resetting offsets".
 """
 
 from typing import Final
@@ -26,6 +28,7 @@ from protocol.headers.queue import OffsetResponseHeader
 
 NOT_ZERO: Final = "Not found, do not set to zero, maybe this group boot first"
 NOT_FOUND: Final = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+RESET: Final = "Offset has been previously reset"
 
 
 class ConsumerOffsetProcessor:
@@ -78,5 +81,7 @@ class ConsumerOffsetProcessor:
             raise RequestError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {topic}")
         if header.commit_offset is None:
             raise RequestError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}")
+        if self._offsets.is_reset(group, topic, header.queue_id):
+            return RemotingCommand.response(remark=RESET)
         self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
         return RemotingCommand.response()

@@ -9,7 +9,9 @@ again, and it is answered whatever comes; if its client is gone, nothing happens
 
 A pull of what is not in memory raises ColdRead before it has changed anything, and is run again once that was fetched.
 
-Source: docs/formats.md, "Pull", "Long polling".
+A group that an operator has reset is told so by its next pull of each queue (21), and commits nothing with it.
+
+Source: docs/formats.md, "Pull", "Long polling", "Resetting offsets".
 """
 
 from functools import partial
@@ -48,6 +50,7 @@ CODE_OF_STATUS: Final = {
     GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
 EMPTY_QUEUE: Final = frozenset((GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE))
 """Of an empty queue a consumer can only want offset 0: any other has moved."""
@@ -135,13 +138,8 @@ class PullProcessor:
             ext = None if kind is None else {"forbiddenType": str(kind)}
             return RemotingCommand.response(refusal.code, refusal.remark, ext)
         topic, queue_id = header.topic, header.queue_id
-        wanted = min(max(header.max_msg_nums, 1), MOST_WANTED)
-        began_s = monotonic()
-        result = self._store.get(topic, queue_id, header.queue_offset, wanted, admitted.matches)
-        self._longest_get_s = max(self._longest_get_s, monotonic() - began_s)
+        result = self._reset(header) or self._get(header, admitted, is_first=is_first)
         code = _code_of(result.status, header.queue_offset)
-        if is_first and header.sys_flag & PullSysFlag.COMMIT_OFFSET:
-            self._offsets.commit(header.consumer_group, topic, queue_id, header.commit_offset)
         if is_first and code is ResponseCode.PULL_NOT_FOUND and self._park(connection, command, header, admitted):
             return None
         self._offsets.note_pull(header.consumer_group, topic, queue_id, result.next_begin_offset)
@@ -154,6 +152,26 @@ class PullProcessor:
             command.code, code, connection.arrived_s, was_parked=not is_first, was_oneway=command.is_oneway
         )
         return None
+
+    def _get(self, header: PullMessageHeader, admitted: AdmittedPull, *, is_first: bool) -> GetResult:
+        """What the queue has; ColdRead before anything is changed."""
+        topic, queue_id = header.topic, header.queue_id
+        wanted = min(max(header.max_msg_nums, 1), MOST_WANTED)
+        began_s = monotonic()
+        result = self._store.get(topic, queue_id, header.queue_offset, wanted, admitted.matches)
+        self._longest_get_s = max(self._longest_get_s, monotonic() - began_s)
+        if is_first and header.sys_flag & PullSysFlag.COMMIT_OFFSET:
+            self._offsets.commit(header.consumer_group, topic, queue_id, header.commit_offset)
+        return result
+
+    def _reset(self, header: PullMessageHeader) -> GetResult | None:
+        """Where an operator has moved the group, told once; None if nobody has."""
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if not self._offsets.is_reset(group, topic, queue_id):
+            return None
+        first, end = self._store.min_offset(topic, queue_id) or 0, self._store.max_offset(topic, queue_id) or 0
+        offset = self._offsets.take_reset(group, topic, queue_id) or 0
+        return GetResult(GetStatus.OFFSET_RESET, offset, first, end)
 
     def _park(
         self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, admitted: AdmittedPull
@@ -169,6 +187,7 @@ class PullProcessor:
             resume = partial(self._resume, connection, command, header, connection.arrived_s)
             queue = (header.topic, header.queue_id, header.queue_offset)
             pull = ParkedPull(connection, *queue, matches, resume, memory_of(command))
+        pull.group = header.consumer_group
         self._arrivals.park(pull, wait_ms)
         return True
 

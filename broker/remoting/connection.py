@@ -351,6 +351,11 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._pending.pop(command.opaque, None)
 
+    @property
+    def calls(self) -> int:
+        """Our requests that wait for an answer of the peer."""
+        return len(self._pending)
+
     def _next_opaque(self) -> int:
         self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
         return self._opaque

@@ -49,6 +49,7 @@ class GetStatus(Enum):
     OFFSET_TOO_SMALL = auto()
     NO_MATCHED_LOGIC_QUEUE = auto()
     NO_MESSAGE_IN_QUEUE = auto()
+    OFFSET_RESET = auto()  # no get ends so: a pull does, of a group that was moved elsewhere
 
 
 _FOUND = GetStatus.FOUND
@@ -89,6 +90,10 @@ class Reader:
         self._checks = checks
         self._reads = reads
         self._ahead: dict[ConsumeQueue, tuple[int, bytes | bytearray]] = {}  # an offset and the units from there on
+        self.configure(config)
+
+    def configure(self, config: StoreConfig) -> None:
+        """Go by these settings from the next get on."""
         self._memory_bytes = memory_window_bytes(config.access_message_in_memory_max_ratio)
         self._inspected_bytes = config.max_filter_message_size
         self._most_segments = config.travel_cq_file_num_when_get_message

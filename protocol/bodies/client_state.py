@@ -1,7 +1,7 @@
 """What clients tell of themselves when they are asked: 220, 221, 307, 309. Source: docs/formats.md, "JSON bodies"."""
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -20,6 +20,30 @@ class ResetOffsets(Body):
 
     def encode(self) -> bytes:
         return b'{"offsetTable":%b}' % encode_by_queue(self.offset_table)
+
+
+class ListedOffset(Body):
+    """One queue, and the offset to go on from."""
+
+    topic: str = ""
+    broker_name: str = ""
+    queue_id: int = 0
+    offset: int = 0
+
+
+class ListedOffsets(Body):
+    """Body of 220 as C++ clients read it: a list."""
+
+    offset_table: list[ListedOffset] = []
+
+    @classmethod
+    def of(cls, offsets: ResetOffsets) -> Self:
+        """The same offsets in this form."""
+        table = offsets.offset_table.items()
+        return cls([ListedOffset(queue.topic, queue.broker_name, queue.queue_id, offset) for queue, offset in table])
+
+    def encode(self) -> bytes:
+        return _encode(self)
 
 
 class ConsumerStatus(Body):

@@ -1,4 +1,5 @@
-"""Headers of what operators ask about topics, groups and counters: 202, 205, 208, 300, 303, 315, 317, 321, 327, 351.
+"""Headers of what operators ask about topics, groups and counters: 202, 204, 205, 208, 300, 303, 315, 317, 321, 327,
+351.
 
 Source: docs/formats.md, "Statistics of topics and groups".
 """
@@ -12,6 +13,12 @@ class ConsumeStatsHeader(Header, gc=False, rename="camel"):
     consumer_group: str
     topic: str | None = None
     topic_list: str | None = None
+
+
+class ProducerGroupHeader(Header, gc=False, rename="camel"):
+    """Request 204."""
+
+    producer_group: str
 
 
 class ConsumeTimeSpanHeader(Header, gc=False, rename="camel"):

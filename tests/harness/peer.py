@@ -16,6 +16,7 @@ from broker.remoting.selector import Selector
 from protocol.command import RemotingCommand
 from protocol.frame import FrameDecoder
 from protocol.serialize import decode_command, encode_command
+from tests.harness.waiting import until
 
 
 class MemoryTransport(asyncio.Transport):
@@ -104,6 +105,23 @@ class Peer:
         self.take()
         [answer] = [answer for answer in self.received if answer.is_response and answer.opaque == command.opaque]
         return answer
+
+    async def asked(self) -> RemotingCommand:
+        """The first request of the broker that waits for an answer; it may come some turns later."""
+        requests: list[RemotingCommand] = []
+
+        def came() -> bool:
+            self.take()
+            requests[:] = [command for command in self.received if not command.is_response and not command.is_oneway]
+            return bool(requests)
+
+        await until(came)
+        self.received.remove(requests[0])
+        return requests[0]
+
+    def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        """Answer a request of the broker."""
+        self.send_bytes(encode_command(response.answer_to(request)))
 
     def lose(self) -> None:
         """The connection breaks."""

@@ -20,7 +20,9 @@ PROCESSORS: Final = {
     "heartbeat": "heartbeat",
     "client_manage": "client_manager",
     "consumer_manage": "consumer_manager",
+    "end_transaction": "transaction",
     "admin": "admin",
+    "reply": "reply",
 }
 """What RocketMQ calls the pools."""
 REFUSALS: Final = {"requests": "rejected_by_requests", "bytes": "rejected_by_bytes", "wait": "rejected_by_wait"}

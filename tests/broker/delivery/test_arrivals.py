@@ -200,3 +200,13 @@ def test_watchers_hear_of_everything_in_their_topic(waiting: Waiting) -> None:
     waiting.arrivals.arrived("U", 0, 1, [7])
     assert heard == [(0, 1, [7]), (3, 9, [8, 9])]
     assert waiting.taken() == ["a"]
+
+
+def test_a_group_is_woken_by_itself(waiting: Waiting) -> None:
+    """Its pulls of that queue, whatever they wait for; those of others stay."""
+    for name, group, queue_id in (("a", "G", 0), ("b", "H", 0), ("c", "G", 1), ("d", "G", 0)):
+        waiting.park(name, queue_id=queue_id, tag=7).group = group
+    waiting.arrivals.wake("T", 0, "G")
+    waiting.arrivals.wake("T", 5, "G")
+    assert waiting.taken() == ["a", "d"]
+    assert (waiting.arrivals.statistics().parked, waiting.arrivals.statistics().woken) == (2, 2)

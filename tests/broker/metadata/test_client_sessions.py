@@ -146,3 +146,76 @@ def test_a_fingerprint_differs_from_the_one_that_the_group_had(sessions: ClientS
     sessions.join_consumers(consumer(), member(A), fingerprint=7)
     assert not sessions.is_other_fingerprint(GROUP, 7, without_subscriptions=True)
     assert sessions.is_other_fingerprint(GROUP, 8, without_subscriptions=False)
+
+
+def test_a_producer_is_found_by_its_client_id(sessions: ClientSessions) -> None:
+    """Of two connections of one id the one that came last; a new id replaces the former; nothing is left at the end."""
+    assert sessions.producer("c1") is None
+    sessions.join_producers("g", member(A))
+    sessions.join_producers("h", member(A))
+    sessions.join_producers("g", member(B))
+    assert sessions.producer("c1") is B
+    sessions.leave_producers("g", B)
+    assert sessions.producer("c1") is A
+    sessions.leave_producers("g", A)
+    assert sessions.producer("c1") is A
+    sessions.join_producers("h", member(A, "c2"))
+    assert (sessions.producer("c1"), sessions.producer("c2")) == (None, A)
+    sessions.closed(A)
+    assert sessions.producer("c2") is None
+
+
+def test_of_two_members_of_one_client_id_the_last_to_join_is_meant(sessions: ClientSessions) -> None:
+    """As long as it is there."""
+    for at in (A, B):
+        sessions.join_consumers(consumer(), member(at))
+    group = sessions.consumer_group(GROUP)
+    assert group is not None
+    assert group.member("c2") is None
+    for last, other in ((B, A), (A, None)):
+        found = group.member("c1")
+        assert found is not None
+        assert found.connection is last
+        sessions.closed(last)
+        assert list(group.members) == ([] if other is None else [other])
+
+
+def test_members_that_subscribe_to_different_things_are_told_apart(
+    sessions: ClientSessions, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning names two of them and what only one has, once a minute and group; equal members are none."""
+
+    def heard(at: Connection, client_id: str, expression: str, seen_ms: int) -> None:
+        subscriptions = subscribe("t", expression, 1), subscribe("u", "*", 1)
+        sessions.join_consumers(consumer(*subscriptions), member(at, client_id, seen_ms))
+
+    heard(A, "c1", "*", 0)
+    heard(B, "c2", "*", 0)
+    heard(A, "c1", "x", 30_000)
+    heard(B, "c2", "*", 60_000)
+    assert [record.getMessage() for record in caplog.records] == [
+        "members of a group subscribe to different things group=G client=c1 only=t:x other=c2 only=t:*"
+    ]
+    heard(B, "c2", "*", 90_000)
+    assert "client=c2 only=t:* other=c1 only=t:x" in caplog.records[-1].getMessage()
+    heard(B, "c2", "x", 200_000)
+    assert len(caplog.records) == 2
+
+
+def test_the_list_of_client_ids_is_made_once(sessions: ClientSessions) -> None:
+    """And again when a member comes, goes, or calls itself otherwise."""
+
+    def encoded() -> bytes:
+        group = sessions.consumer_group(GROUP)
+        assert group is not None
+        assert group.encoded_ids() is group.encoded_ids()
+        return group.encoded_ids()
+
+    sessions.join_consumers(consumer(), member(A))
+    assert encoded() == b'{"consumerIdList":["c1"]}'
+    sessions.join_consumers(consumer(), member(B, "c2"))
+    assert encoded() == b'{"consumerIdList":["c1","c2"]}'
+    sessions.join_consumers(consumer(), member(A, "c3"))
+    assert encoded() == b'{"consumerIdList":["c3","c2"]}'
+    sessions.leave_consumers(GROUP, A)
+    assert encoded() == b'{"consumerIdList":["c2"]}'

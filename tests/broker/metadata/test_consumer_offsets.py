@@ -39,6 +39,32 @@ def test_a_negative_offset_never_becomes_a_position(offsets: ConsumerOffsetTable
     assert offsets.statistics().rows == 1
 
 
+def test_a_reset_holds_against_commits_until_it_is_taken(offsets: ConsumerOffsetTable) -> None:
+    """In its queue only; it is saved as a committed offset, and not as a reset; it is taken once."""
+    offsets.commit("g", "t", 0, 9)
+    offsets.reset("g", "t", 0, 4)
+    offsets.commit("g", "t", 0, 9)
+    offsets.commit("g", "t", 1, 2)
+    assert [offsets.committed("g", "t", queue_id) for queue_id in range(2)] == [4, 2]
+    assert ConsumerOffsets.decode(offsets.encode()).offset_table == {"t@g": {0: 4, 1: 2}}
+    assert (offsets.is_reset("g", "t", 0), offsets.is_reset("g", "t", 1), offsets.is_reset("h", "t", 0)) == (
+        True, False, False,
+    )  # fmt: skip
+    assert [offsets.take_reset("g", "t", queue_id) for queue_id in (1, 0, 0)] == [None, 4, None]
+    offsets.commit("g", "t", 0, 9)
+    assert (offsets.committed("g", "t", 0), offsets.statistics().resets) == (9, 0)
+
+
+def test_resets_go_with_their_group_and_topic(offsets: ConsumerOffsetTable) -> None:
+    """And with nothing else."""
+    for group, topic in (("g", "t"), ("h", "t"), ("h", "u")):
+        offsets.reset(group, topic, 0, 1)
+    offsets.remove_topic("u")
+    offsets.remove_group("g")
+    assert offsets.statistics().resets == 1
+    assert offsets.take_reset("h", "t", 0) == 1
+
+
 def test_pull_offsets_are_apart_and_not_saved(offsets: ConsumerOffsetTable) -> None:
     """Where a group pulls next is remembered in memory only."""
     offsets.note_pull("g", "t", 0, 9)

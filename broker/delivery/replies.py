@@ -1,0 +1,109 @@
+"""Replies of request-reply: handed to the producer that has asked, over its own connection.
+
+A request is an ordinary message with CORRELATION_ID, REPLY_TO_CLIENT (the client id of who asks) and TTL. Whoever
+consumes it sends a reply that has these three too, and the broker passes it on (326) to the producer of that client id;
+who was first heard of by a heartbeat. It is told when the broker did so (PUSH_REPLY_TIME). Without that producer, or
+without its answer, the reply has failed; nothing is tried again. Source: docs/formats.md, "Calls to clients".
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from broker.delivery.client_calls import CallFailed, ClientCalls
+from broker.metadata.client_sessions import ClientSessions
+from broker.remoting.connection import Connection
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.headers.client_calls import PushReplyHeader
+from protocol.headers.send import SendMessageHeader
+from protocol.message import PropertyName, encode_properties
+
+PUSH_TIMEOUT_S: Final = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class RepliesStatistics(msgspec.Struct, frozen=True):
+    """Totals since the start: replies that reached who had asked, and those that did not."""
+
+    pushed: int
+    failed: int
+
+
+class Replies:
+    """Replies that pass through one broker. `store_host`: its ip:port; `now_ms` gives Unix time."""
+
+    def __init__(
+        self, sessions: ClientSessions, calls: ClientCalls, store_host: str, now_ms: Callable[[], int]
+    ) -> None:
+        self._sessions = sessions
+        self._calls = calls
+        self._store_host = store_host
+        self._now_ms = now_ms
+        self._pushed = 0
+        self._failed = 0
+
+    def __repr__(self) -> str:
+        return f"<Replies pushed={self._pushed} failed={self._failed}>"
+
+    def statistics(self) -> RepliesStatistics:
+        """The figures now."""
+        return RepliesStatistics(self._pushed, self._failed)
+
+    async def push(
+        self, header: SendMessageHeader, properties: dict[str, str], body: bytes, born_host: str
+    ) -> str | None:
+        """Hand a reply to who has asked; None when that is done, else why not. `properties` are those of the reply and
+        gain the time at which it was passed on; `born_host` is its sender's ip:port."""
+        remark = await self._push(header, properties, body, born_host)
+        if remark is None:
+            self._pushed += 1
+        else:
+            self._failed += 1
+        return remark
+
+    async def _push(
+        self, header: SendMessageHeader, properties: dict[str, str], body: bytes, born_host: str
+    ) -> str | None:
+        client_id = properties.get(PropertyName.REPLY_TO_CLIENT)
+        if client_id is None:
+            return f"reply message properties[{PropertyName.REPLY_TO_CLIENT}] is null"
+        connection = self._sessions.producer(client_id)
+        if connection is None:
+            return f"push reply message fail, channel of <{client_id}> not found."
+        now_ms = self._now_ms()
+        properties[PropertyName.PUSH_REPLY_TIME] = str(now_ms)
+        pushed = self._header(header, encode_properties(properties), born_host, now_ms)
+        command = RemotingCommand.request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed, body)
+        return None if await self._is_taken(connection, command) else f"push reply message to {client_id}fail."
+
+    async def _is_taken(self, connection: Connection, command: RemotingCommand) -> bool:
+        try:
+            answer = await self._calls.call(connection, command, PUSH_TIMEOUT_S)
+        except CallFailed as error:
+            log.warning("reply not taken peer=%s reason=%s", connection.peer, error)
+            return False
+        if answer.code != ResponseCode.SUCCESS:
+            log.warning("reply not taken peer=%s code=%d remark=%s", connection.peer, answer.code, answer.remark)
+        return answer.code == ResponseCode.SUCCESS
+
+    def _header(self, header: SendMessageHeader, properties: str, born_host: str, now_ms: int) -> PushReplyHeader:
+        return PushReplyHeader(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=header.queue_id,
+            sys_flag=header.sys_flag,
+            born_timestamp=header.born_timestamp,
+            flag=header.flag,
+            born_host=born_host,
+            store_host=self._store_host,
+            store_timestamp=now_ms,
+            properties=properties,
+            reconsume_times=header.reconsume_times,
+            unit_mode=header.unit_mode,
+        )

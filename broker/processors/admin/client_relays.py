@@ -1,0 +1,184 @@
+"""What operators ask of clients by way of the broker: GET_CONSUMER_RUNNING_INFO (307), CONSUME_MESSAGE_DIRECTLY (309),
+INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223, which asks clients 221).
+
+307 and 309 go to one member as they came, and its answer goes back as it is. 309 gains the message that its offset id
+names, as a record, and what a client has to know of broker, topic and group. 223 asks all members at once, or the one
+that is named, and gathers what they say; who does not answer in time is not in it.
+
+Source: docs/formats.md, "Calls to clients".
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterable
+from typing import Final
+
+from broker.delivery.client_calls import CallFailed, CallTimeout, ClientCalls
+from broker.delivery.patience import when_read
+from broker.metadata.client_sessions import ClientMember, ClientSessions
+from broker.metadata.subscription_groups import SubscriptionGroups
+from broker.metadata.topics import TopicTable
+from broker.remoting.connection import Connection
+from broker.remoting.dispatch import Processor
+from broker.store.message_store import MessageStore
+from protocol.bodies.body import BodyError
+from protocol.bodies.client_state import ConsumerStatus
+from protocol.bodies.message_queue import MessageQueue
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from protocol.errors import RequestError
+from protocol.headers.client_calls import ConsumeDirectlyHeader, ConsumerRunningInfoHeader, ConsumerStatusHeader
+from protocol.message_id import decode_offset_id
+from protocol.versions import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, version_name
+
+RELAY_TIMEOUT_S: Final = 10.0
+STATUS_TIMEOUT_S: Final = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class ClientRelays:
+    """Relays to the consumers of one broker."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        sessions: ClientSessions,
+        topics: TopicTable,
+        groups: SubscriptionGroups,
+        store: MessageStore,
+        calls: ClientCalls,
+    ) -> None:
+        self._broker_name = broker_name
+        self._sessions = sessions
+        self._topics = topics
+        self._groups = groups
+        self._store = store
+        self._calls = calls
+
+    def __repr__(self) -> str:
+        return f"<ClientRelays {self._calls!r}>"
+
+    def handlers(self) -> dict[RequestCode, Processor]:
+        """What this processor serves."""
+        return {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
+        }
+
+    # ------------------------------------------------------------------------------------------------------- 307, 309
+
+    def running_info(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+        """Request 307."""
+        header = command.header(ConsumerRunningInfoHeader)
+        relayed = RemotingCommand.request(command.code)
+        relayed.ext = dict(command.ext_fields())
+        return self._relay(header.consumer_group, header.client_id, relayed)
+
+    def consume_directly(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+        """Request 309."""
+        header = command.header(ConsumeDirectlyHeader)
+        relayed = RemotingCommand.request(command.code)
+        relayed.ext = command.ext_fields() | {"brokerName": self._broker_name} | self._sys_flags(header)
+        return self._consume_directly(header, relayed)
+
+    async def _consume_directly(self, header: ConsumeDirectlyHeader, relayed: RemotingCommand) -> RemotingCommand:
+        relayed.body = await self._record(header.msg_id)
+        return await self._relay(header.consumer_group, header.client_id, relayed)
+
+    def _sys_flags(self, header: ConsumeDirectlyHeader) -> dict[str, str]:
+        topic = self._topics.find(header.topic) if header.topic else None
+        group = self._groups.find(header.consumer_group)
+        flags = {"topicSysFlag": topic and topic.topic_sys_flag, "groupSysFlag": group and group.group_sys_flag}
+        return {name: str(flag) for name, flag in flags.items() if flag is not None}
+
+    async def _record(self, offset_id: str | None) -> bytes:
+        try:
+            _, _, offset = decode_offset_id(offset_id or "")
+        except ValueError as error:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        record = await when_read(self._store, lambda: self._store.record_at(offset))
+        if record is None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"can not find message by the id, {offset_id}")
+        return record
+
+    async def _relay(self, group: str, client_id: str | None, request: RemotingCommand) -> RemotingCommand:
+        """The answer of one member, under the code and remark that it gave it."""
+        member = self._member(group, client_id)
+        try:
+            answer = await self._calls.call(member.connection, request, RELAY_TIMEOUT_S)
+        except CallTimeout as error:
+            remark = f"consumer <{group}> <{client_id}> Timeout: {error}"
+            raise RequestError(ResponseCode.CONSUME_MSG_TIMEOUT, remark) from None
+        except CallFailed as error:
+            remark = f"invoke consumer <{group}> <{client_id}> Exception: {error}"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark) from None
+        return RemotingCommand.response(answer.code, answer.remark, body=answer.body)
+
+    def _member(self, group: str, client_id: str | None) -> ClientMember:
+        members = self._sessions.consumer_group(group)
+        member = members and members.member(client_id or "")
+        if not member:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        if member.version < V3_1_8_SNAPSHOT:
+            remark = (
+                f"The Consumer <{client_id}> Version <{version_name(member.version)}> too low to finish, "
+                "please upgrade it to V3_1_8_SNAPSHOT"
+            )
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        return member
+
+    # ------------------------------------------------------------------------------------------------------------ 223
+
+    def consumer_status(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+        """Request 223."""
+        header = command.header(ConsumerStatusHeader)
+        group = self._sessions.consumer_group(header.group)
+        if group is None:
+            remark = f"No Any Consumer online in the consumer group: [{header.group}]"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        members = list(group.members.values())
+        if header.client_addr and header.client_addr.strip():
+            members = [member for member in members if member.client_id == header.client_addr][-1:]
+        refuse_older(members, V3_0_7_SNAPSHOT)
+        return self._statuses(header, members)
+
+    async def _statuses(self, header: ConsumerStatusHeader, members: list[ClientMember]) -> RemotingCommand:
+        answers = await asyncio.gather(*[self._status(header, member) for member in members])
+        answer = ConsumerStatus()
+        for member, body in zip(members, answers, strict=True):
+            if body is not None:
+                answer.consumer_table[member.client_id] = await _read(member, body)
+        return RemotingCommand.response(body=answer.encode())
+
+    async def _status(self, header: ConsumerStatusHeader, member: ClientMember) -> bytes | None:
+        """What a member says; None if it says nothing."""
+        request = RemotingCommand.request(
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ConsumerStatusHeader(header.topic, header.group)
+        )
+        try:
+            answer = await self._calls.call(member.connection, request, STATUS_TIMEOUT_S)
+        except CallFailed as error:
+            log.warning("client does not tell its status client=%s reason=%s", member.client_id, error)
+            return None
+        return bytes(answer.body) if answer.code == ResponseCode.SUCCESS and answer.body else None
+
+
+def refuse_older(members: Iterable[ClientMember], version: int) -> None:
+    """RequestError if one of these is from before a version."""
+    for member in members:
+        if member.version < version:
+            remark = f"the client does not support this feature. version={version_name(member.version)}"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+
+
+async def _read(member: ClientMember, body: bytes) -> dict[MessageQueue, int]:
+    """How far a client says that it is, queue by queue; clients with many queues take a while to read, so each has a
+    turn of its own."""
+    await asyncio.sleep(0)
+    try:
+        return ConsumerStatus.decode(body).message_queue_table
+    except BodyError as error:
+        log.warning("client tells its status in other words client=%s error=%s", member.client_id, error)
+        return {}

@@ -1,0 +1,177 @@
+"""INVOKE_BROKER_TO_RESET_OFFSET (222): a group goes on from elsewhere, by time, from the end, or from an offset.
+
+By the broker, which is the default: the offsets are committed and held against the group's own commits until it has
+heard of them. Its next pull of each queue is told so (21), and a pull that is parked is answered at once. Nobody has to
+be there.
+
+By the clients, with useServerSideResetOffset=false, and as RocketMQ 4.9 does it: every member is told the offsets
+(220), drops its queues, commits them and begins there. Without members there is nothing to be done (206). C++ clients
+read another form of the body than the others; which one is sent follows from who receives it.
+
+Both look up every queue before anything is changed. Source: docs/formats.md, "Resetting offsets".
+"""
+
+import logging
+from collections.abc import Awaitable, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+from broker.delivery.arrivals import Arrivals
+from broker.metadata.client_sessions import ClientMember, ClientSessions
+from broker.metadata.consumer_offsets import ConsumerOffsetTable
+from broker.metadata.subscription_groups import SubscriptionGroups
+from broker.metadata.topics import TopicTable
+from broker.processors.admin.client_relays import refuse_older
+from broker.processors.admin.walk import Walk
+from broker.remoting.connection import Connection
+from broker.remoting.dispatch import Processor
+from broker.store.message_store import MessageStore
+from protocol.bodies.client_state import ListedOffsets, ResetOffsets
+from protocol.bodies.message_queue import MessageQueue
+from protocol.codes import LanguageCode, RequestCode, ResponseCode
+from protocol.command import NOT_ANSWERED, RemotingCommand
+from protocol.errors import RequestError
+from protocol.headers.client_calls import ResetOffsetHeader
+from protocol.headers.fields import is_true
+from protocol.versions import V3_0_7_SNAPSHOT
+
+ALL_QUEUES: Final = -1
+NO_OFFSET: Final = -1
+THE_END: Final = -1
+"""As a timestamp of clients; the broker itself takes any below 0 for it."""
+
+log = logging.getLogger(__name__)
+
+
+class ResetOffsetProcessor:
+    """Resets groups of one broker. `by_broker`: useServerSideResetOffset."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        topics: TopicTable,
+        groups: SubscriptionGroups,
+        sessions: ClientSessions,
+        offsets: ConsumerOffsetTable,
+        store: MessageStore,
+        arrivals: Arrivals,
+        *,
+        by_broker: bool,
+    ) -> None:
+        self._broker_name = broker_name
+        self._topics = topics
+        self._groups = groups
+        self._sessions = sessions
+        self._offsets = offsets
+        self._store = store
+        self._arrivals = arrivals
+        self._by_broker = by_broker
+
+    def __repr__(self) -> str:
+        return f"<ResetOffsetProcessor by_broker={self._by_broker}>"
+
+    def configure(self, *, by_broker: bool) -> None:
+        """Reset so from now on; what was reset otherwise stays."""
+        self._by_broker = by_broker
+
+    def handlers(self) -> dict[RequestCode, Processor]:
+        """What this processor serves."""
+        return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
+
+    def reset(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+        """Request 222."""
+        header = command.header(ResetOffsetHeader)
+        return self._reset_here(header) if self._by_broker else self._reset_at_clients(header)
+
+    # -------------------------------------------------------------------------------------------------- by the broker
+
+    async def _reset_here(self, header: ResetOffsetHeader) -> RemotingCommand:
+        group, topic = header.group, header.topic
+        walk = Walk(self._store)
+        offsets = {queue_id: await walk.read(partial(self._target, header, queue_id)) for queue_id in self._ids(header)}
+        if not offsets:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+        log.info("offsets are reset group=%s topic=%s offsets=%s", group, topic, offsets)
+        for queue_id, offset in offsets.items():
+            self._offsets.reset(group, topic, queue_id, offset)
+        for queue_id in offsets:
+            await walk.read(partial(self._arrivals.wake, topic, queue_id, group))
+        return RemotingCommand.response(body=ResetOffsets(self._named(topic, offsets)).encode())
+
+    def _ids(self, header: ResetOffsetHeader) -> Iterable[int]:
+        """The queues to reset."""
+        topic = self._topics.find(header.topic)
+        if topic is None:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
+        if self._groups.find(header.group) is None:
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
+        wanted = header.queue_id
+        if wanted is None or wanted < 0:
+            return range(topic.read_queue_nums)
+        return [wanted] if wanted < topic.read_queue_nums else []
+
+    def _target(self, header: ResetOffsetHeader, queue_id: int) -> int:
+        """Where the group goes on in a queue."""
+        is_one = header.queue_id is not None and header.queue_id >= 0
+        if not is_one or header.offset is None or header.offset == NO_OFFSET:
+            return self._offset_at(header.topic, queue_id, header.timestamp)
+        first = self._store.min_offset(header.topic, queue_id) or 0
+        end = self._end(header.topic, queue_id)
+        if not first <= header.offset <= end + 1:
+            remark = f"Target offset {header.offset} not in consume queue range [{first}-{end}]"
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        return header.offset
+
+    def _offset_at(self, topic: str, queue_id: int, timestamp: int) -> int:
+        if timestamp < 0:
+            return self._end(topic, queue_id)
+        return self._store.offset_by_time(topic, queue_id, timestamp)
+
+    def _end(self, topic: str, queue_id: int) -> int:
+        return self._store.max_offset(topic, queue_id) or 0
+
+    def _named(self, topic: str, offsets: Mapping[int, int]) -> dict[MessageQueue, int]:
+        return {MessageQueue(topic, self._broker_name, queue_id): offset for queue_id, offset in offsets.items()}
+
+    # ------------------------------------------------------------------------------------------------- by the clients
+
+    async def _reset_at_clients(self, header: ResetOffsetHeader) -> RemotingCommand:
+        topic = self._topics.find(header.topic)
+        if topic is None:
+            remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, remark)
+        walk = Walk(self._store)
+        ids = range(topic.write_queue_nums)
+        offsets = {queue_id: await walk.read(partial(self._target_of_client, header, queue_id)) for queue_id in ids}
+        body = ResetOffsets(self._named(header.topic, offsets))
+        group = self._sessions.consumer_group(header.group)
+        if group is None:
+            remark = (
+                f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
+                f"Timestamp: {header.timestamp}"
+            )
+            raise RequestError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        members = list(group.members.values())
+        refuse_older(members, V3_0_7_SNAPSHOT)
+        log.info("clients are told offsets group=%s topic=%s offsets=%s", header.group, header.topic, offsets)
+        forms = {is_cpp: form.encode() for is_cpp, form in ((False, body), (True, ListedOffsets.of(body)))}
+        for member in members:
+            await walk.read(partial(_tell, member, header, forms[member.language == LanguageCode.CPP.name]))
+        return RemotingCommand.response(remark=NOT_ANSWERED, body=body.encode())
+
+    def _target_of_client(self, header: ResetOffsetHeader, queue_id: int) -> int:
+        committed = self._offsets.committed(header.group, header.topic, queue_id)
+        if committed is None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
+        if header.timestamp == THE_END:
+            target = self._end(header.topic, queue_id)
+        else:
+            target = self._store.offset_by_time(header.topic, queue_id, header.timestamp)
+        return target if is_true(header.is_force) else min(target, committed)
+
+
+def _tell(member: ClientMember, header: ResetOffsetHeader, offsets: bytes) -> None:
+    """Push 220 to a member, with the offsets in the form that it reads."""
+    told = ResetOffsetHeader(header.group, header.topic, header.timestamp, is_force=False, queue_id=ALL_QUEUES)
+    request = RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, offsets, oneway=True)
+    member.connection.push(request)

@@ -1,0 +1,200 @@
+"""Questions of operators that clients answer: relayed, and what is said when there is no answer."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker.delivery.client_calls import ClientCalls
+from broker.processors.admin import client_relays
+from broker.processors.admin.client_relays import ClientRelays
+from protocol import javajson
+from protocol.bodies.client_state import ConsumerStatus
+from protocol.bodies.message_queue import MessageQueue
+from protocol.bodies.topic import TopicConfig
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.client_calls import ConsumeDirectlyHeader, ConsumerRunningInfoHeader, ConsumerStatusHeader
+from protocol.message_id import encode_host, encode_offset_id
+from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, consumer, heartbeat
+from tests.harness.peer import Peer
+
+INFO = b'{"mqTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{}}}'
+QUEUE = MessageQueue(TOPIC, "b", 0)
+
+
+class Relaying(BrokerParts):
+    """Parts with relays."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.calls = ClientCalls()
+        self.serve(ClientRelays("b", self.sessions, self.topics, self.groups, self.store, self.calls).handlers())
+
+    def member(self, client_id: str = "c1", version: int = 479) -> Peer:
+        """A client that consumes."""
+        peer = self.peer(1000 + len(self.selector.connections))
+        beat = heartbeat(consumer(), client_id=client_id)
+        beat.version = version
+        peer.send(beat)
+        peer.received.clear()
+        return peer
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Relaying]:
+    it = Relaying(tmp_path)
+    yield it
+    it.store.close()
+
+
+def running_info(client_id: str = "c1", group: str = GROUP) -> RemotingCommand:
+    header = ConsumerRunningInfoHeader(group, client_id, jstack_enable="true")
+    return RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+
+
+def consume_directly(msg_id: str | None, topic: str | None = TOPIC) -> RemotingCommand:
+    header = ConsumeDirectlyHeader(GROUP, "c1", msg_id, topic=topic)
+    return RemotingCommand.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
+
+
+def status(client: str | None = None, group: str = GROUP) -> RemotingCommand:
+    header = ConsumerStatusHeader(TOPIC, group, client)
+    return RemotingCommand.request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)
+
+
+async def told(peer: Peer, request: RemotingCommand) -> tuple[int, str | None]:
+    answer = await peer.ask_slowly(request)
+    return answer.code, answer.remark
+
+
+async def relayed(operator: Peer, request: RemotingCommand, member: Peer, response: RemotingCommand) -> RemotingCommand:
+    """What the member was asked, once it has answered."""
+    operator.send(request)
+    asked = await member.asked()
+    member.answer(asked, response)
+    return asked
+
+
+async def answer_of(parts: Relaying, operator: Peer) -> RemotingCommand:
+    await _finished(parts)
+    [answer] = operator.take()
+    return answer
+
+
+async def _finished(parts: Relaying) -> None:
+    while parts.dispatcher.waiting:
+        await next(iter(parts.dispatcher._tasks))
+
+
+async def test_running_info_is_asked_of_the_client_and_its_answer_goes_back(parts: Relaying) -> None:
+    """307 with the same ext fields; code, remark and body are the client's, whatever the body is."""
+    member, operator = parts.member(), parts.peer()
+    response = RemotingCommand.response(0, "not set any response code", body=INFO)
+    asked = await relayed(operator, running_info(), member, response)
+    assert asked.code == RequestCode.GET_CONSUMER_RUNNING_INFO
+    assert asked.ext_fields() == {"consumerGroup": GROUP, "clientId": "c1", "jstackEnable": "true"}
+    answer = await answer_of(parts, operator)
+    assert (answer.code, answer.remark, answer.body) == (0, "not set any response code", INFO)
+
+
+async def test_an_error_of_the_client_goes_back_too(parts: Relaying) -> None:
+    """It says that it has no such group."""
+    member, operator = parts.member(), parts.peer()
+    await relayed(operator, running_info(), member, RemotingCommand.response(1, "The Consumer Group <G> not exist"))
+    answer = await answer_of(parts, operator)
+    assert (answer.code, answer.remark) == (1, "The Consumer Group <G> not exist")
+
+
+async def test_a_client_gets_the_message_that_it_is_to_consume(parts: Relaying) -> None:
+    """309: the record of the offset id is the body; broker, and flags of topic and group stand in the ext fields."""
+    parts.topics.update(TopicConfig(TOPIC, 4, 4, topic_sys_flag=2))
+    [append] = parts.put(b"now")
+    member, operator = parts.member(), parts.peer()
+    place = encode_offset_id(encode_host("127.0.0.1", 10911), append.physical_offset)
+    asked = await relayed(operator, consume_directly(place), member, RemotingCommand.response(body=b"{}"))
+    assert asked.body == parts.store.record_at(append.physical_offset)
+    assert asked.ext_fields() == {
+        "consumerGroup": GROUP, "clientId": "c1", "msgId": place, "topic": TOPIC,
+        "brokerName": "b", "topicSysFlag": "2", "groupSysFlag": "0",
+    }  # fmt: skip
+    assert (await answer_of(parts, operator)).body == b"{}"
+
+
+@pytest.mark.parametrize("place", [None, "nothing", "7F00000100002A9F00000000000FFFFF"])
+async def test_a_message_that_is_not_there_is_not_consumed(parts: Relaying, place: str | None) -> None:
+    """No id, no offset id, nothing at that offset: 1, and the client hears nothing."""
+    parts.member()
+    code, _ = await told(parts.peer(), consume_directly(place))
+    assert (code, parts.calls.statistics().answered) == (1, 0)
+
+
+async def test_clients_that_cannot_be_asked(parts: Relaying) -> None:
+    """Nobody of that id, or one from before these requests: 1 with who it is."""
+    parts.member("old", version=61)
+    operator = parts.peer()
+    assert await told(operator, running_info("c9")) == (1, f"The Consumer <{GROUP}> <c9> not online")
+    assert await told(operator, running_info(group="g9")) == (1, "The Consumer <g9> <c1> not online")
+    too_low = "The Consumer <old> Version <V3_1_7> too low to finish, please upgrade it to V3_1_8_SNAPSHOT"
+    assert await told(operator, running_info("old")) == (1, too_low)
+
+
+async def test_a_client_that_does_not_answer(parts: Relaying, monkeypatch: pytest.MonkeyPatch) -> None:
+    """207 when it is silent, 1 when its connection ends meanwhile; nothing waits for it any more."""
+    member, operator = parts.member(), parts.peer()
+    operator.send(running_info())
+    await member.asked()
+    member.lose()
+    gone = await answer_of(parts, operator)
+    assert (gone.code, gone.remark) == (
+        1, f"invoke consumer <{GROUP}> <c1> Exception: connection to {member.connection.peer} lost: closed",
+    )  # fmt: skip
+    member = parts.member()
+    monkeypatch.setattr(client_relays, "RELAY_TIMEOUT_S", 0)
+    silent = f"consumer <{GROUP}> <c1> Timeout: no answer from {member.connection.peer} within 0 ms"
+    assert await told(operator, running_info()) == (207, silent)
+    assert (parts.calls.statistics().waiting, parts.pool.held) == (0, 0)
+
+
+async def test_of_two_clients_of_one_id_the_one_that_came_last_is_asked(parts: Relaying) -> None:
+    """The other is what is left of a connection that nobody has closed."""
+    before, now, operator = parts.member(), parts.member(), parts.peer()
+    asked = await relayed(operator, running_info(), now, RemotingCommand.response())
+    assert (asked.code, before.connection.calls) == (RequestCode.GET_CONSUMER_RUNNING_INFO, 0)
+
+
+async def test_the_status_of_all_members_is_gathered(parts: Relaying, monkeypatch: pytest.MonkeyPatch) -> None:
+    """223 asks each 221 at once; who refuses, tells no status or is silent is left out, or has nothing."""
+    members = [parts.member(client_id) for client_id in ("c1", "c2", "c3")]
+    operator = parts.peer()
+    operator.send(status())
+    said = (b'{"messageQueueTable":{{"brokerName":"b","queueId":0,"topic":"T"}:7}}', None, b"nothing")
+    for member, body in zip(members, said, strict=True):
+        asked = await member.asked()
+        assert asked.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+        assert asked.ext_fields() == {"topic": TOPIC, "group": GROUP}
+        member.answer(asked, RemotingCommand.response(0 if body else 1, body=body or b""))
+    answer = await answer_of(parts, operator)
+    table = javajson.loads(answer.body, object_key=MessageQueue.of)["consumerTable"]
+    assert (answer.code, table) == (0, {"c1": {QUEUE: 7}, "c3": {}})
+    monkeypatch.setattr(client_relays, "STATUS_TIMEOUT_S", 0)
+    answer = await operator.ask_slowly(status())
+    assert ConsumerStatus.decode(answer.body).consumer_table == {}
+
+
+async def test_the_status_of_one_member(parts: Relaying) -> None:
+    """The other one is not asked; nobody of that id is no error."""
+    one, other, operator = parts.member("c1"), parts.member("c2"), parts.peer()
+    asked = await relayed(operator, status("c2"), other, RemotingCommand.response(body=b'{"messageQueueTable":{}}'))
+    assert asked.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+    assert one.connection.calls == 0
+    await answer_of(parts, operator)
+    assert (await operator.ask_slowly(status("c9"))).code == 0
+
+
+async def test_the_status_of_nobody(parts: Relaying) -> None:
+    """A group without members, and members from before the question: 1."""
+    operator = parts.peer()
+    assert await told(operator, status()) == (1, f"No Any Consumer online in the consumer group: [{GROUP}]")
+    parts.member("old", version=27)
+    assert await told(operator, status()) == (1, "the client does not support this feature. version=V3_0_6")

@@ -1,0 +1,68 @@
+"""Who is connected: members of consumer and producer groups."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker.processors.admin.clients import ClientsProcessor
+from protocol.bodies.connections import ClientConnection, ConsumerConnection, ProducerConnection, ProducerTable
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.filters.tag import subscribe
+from protocol.headers.consumer import ConsumerGroupHeader
+from protocol.headers.stats import ProducerGroupHeader
+from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, consumer, heartbeat
+
+A_DAY_MS = 24 * 3600 * 1000
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
+    with broker_parts(tmp_path) as it:
+        it.serve(ClientsProcessor(it.sessions, lambda seen_ms: seen_ms + A_DAY_MS).handlers())
+        yield it
+
+
+def members(code: int, group: str) -> RemotingCommand:
+    is_consumers = code == RequestCode.GET_CONSUMER_CONNECTION_LIST
+    header = ConsumerGroupHeader(group) if is_consumers else ProducerGroupHeader(group)
+    return RemotingCommand.request(code, header)
+
+
+async def test_a_consumer_group_has_members_and_subscriptions(parts: BrokerParts) -> None:
+    """Address, client id, language and version of each; how the group consumes, and what."""
+    for port, client_id in ((1, "c1"), (2, "c2")):
+        parts.peer(port).send(heartbeat(consumer(subscribe(TOPIC, "a || b", 7)), client_id=client_id))
+    answer = parts.peer(3).ask(members(RequestCode.GET_CONSUMER_CONNECTION_LIST, GROUP))
+    body = ConsumerConnection.decode(answer.body)
+    assert body.connection_set == [
+        ClientConnection("c1", "127.0.0.9:1", "PYTHON", 479),
+        ClientConnection("c2", "127.0.0.9:2", "PYTHON", 479),
+    ]
+    assert {topic: data.sub_string for topic, data in body.subscription_table.items()} == {TOPIC: "a || b"}
+    assert (body.consume_type, body.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
+
+
+async def test_a_group_without_members_is_not_online(parts: BrokerParts) -> None:
+    """206 for consumers, 1 for producers, each in its words."""
+    peer = parts.peer()
+    consumers = peer.ask(members(RequestCode.GET_CONSUMER_CONNECTION_LIST, "none"))
+    assert (consumers.code, consumers.remark) == (206, "the consumer group[none] not online")
+    producers = peer.ask(members(RequestCode.GET_PRODUCER_CONNECTION_LIST, "none"))
+    assert (producers.code, producers.remark) == (1, "the producer group[none] not exist")
+
+
+async def test_producers_are_told_by_group_and_all_together(parts: BrokerParts) -> None:
+    """204 lists one group, 328 all, with the Unix time of their last heartbeat."""
+    parts.peer(1).send(heartbeat(client_id="p1", producers=("PG", "other")))
+    peer = parts.peer(2)
+    answer = peer.ask(members(RequestCode.GET_PRODUCER_CONNECTION_LIST, "PG"))
+    assert ProducerConnection.decode(answer.body).connection_set == [
+        ClientConnection("p1", "127.0.0.9:1", "PYTHON", 479)
+    ]
+    table = ProducerTable.decode(peer.ask(RemotingCommand.request(RequestCode.GET_ALL_PRODUCER_INFO)).body).data
+    assert set(table) == {"PG", "other"}
+    [info] = table["PG"]
+    assert (info.client_id, info.remote_ip) == ("p1", "/127.0.0.9:1")
+    assert info.last_update_timestamp == parts.clock.now_ms + A_DAY_MS

@@ -1,0 +1,221 @@
+"""Groups that an operator moves: by the broker itself, or by telling their members."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.delivery.stats_windows import StatsWindows
+from broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
+from broker.processors.admin.reset_offset import ResetOffsetProcessor
+from protocol.bodies.client_state import ResetOffsets
+from protocol.bodies.message_queue import MessageQueue
+from protocol.bodies.stats import ConsumeStats
+from protocol.bodies.topic import TopicConfig
+from protocol.codes import PullSysFlag, RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.client_calls import ResetOffsetHeader
+from protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from protocol.headers.stats import ConsumeStatsHeader
+from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, consumer, heartbeat, pull
+from tests.harness.peer import Peer
+
+LATEST = -1
+LISTED = b'{"offsetTable":[{"brokerName":"b","offset":%d,"queueId":0,"topic":"T"}]}'
+KEYED = b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:%d}}'
+
+
+class Resetting(BrokerParts):
+    """Parts with resets; topic `T` has one queue, and three messages 10 ms apart."""
+
+    def __init__(self, root: Path, *, by_broker: bool = True) -> None:
+        super().__init__(root)
+        self.topics.update(TopicConfig(TOPIC, 1, 1))
+        self.groups.find_or_create(GROUP)
+        self.first_ms = self.clock.now_ms
+        for body in (b"one", b"two", b"three"):
+            self.put(body)
+            self.clock.now_ms += 10
+        tables = (self.topics, self.groups, self.sessions, self.offsets, self.store)
+        self.resets = ResetOffsetProcessor("b", *tables, self.arrivals, by_broker=by_broker)
+        self.serve(self.resets.handlers())
+        stats = ConsumeStatsProcessor(Identity("b", "h:1"), *tables, StatsWindows({}), self.clock)
+        self.serve(stats.handlers())
+
+    async def reset(self, timestamp: int = LATEST, **fields: Any) -> RemotingCommand:
+        header = ResetOffsetHeader(fields.pop("group", GROUP), fields.pop("topic", TOPIC), timestamp, "true")
+        for name, value in fields.items():
+            setattr(header, name, value)
+        request = RemotingCommand.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        return await self.peer(999).ask_slowly(request)
+
+    def committed(self) -> int | None:
+        header = QueryConsumerOffsetHeader(GROUP, TOPIC, 0)
+        answer = self.peer().ask(RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, header))
+        return int(answer.ext_fields()["offset"])
+
+    def commit(self, offset: int) -> RemotingCommand:
+        header = UpdateConsumerOffsetHeader(GROUP, TOPIC, 0, offset)
+        return self.peer().ask(RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header))
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Resetting]:
+    it = Resetting(tmp_path)
+    yield it
+    it.store.close()
+
+
+@pytest.fixture
+async def by_clients(tmp_path: Path) -> AsyncIterator[Resetting]:
+    it = Resetting(tmp_path, by_broker=False)
+    yield it
+    it.store.close()
+
+
+def offsets(answer: RemotingCommand) -> dict[int, int]:
+    table = ResetOffsets.decode(answer.body).offset_table
+    assert {(queue.topic, queue.broker_name) for queue in table} <= {(TOPIC, "b")}
+    return {queue.queue_id: offset for queue, offset in table.items()}
+
+
+def moved_to(answer: RemotingCommand) -> tuple[int, str | None, str]:
+    return answer.code, answer.remark, answer.ext_fields()["nextBeginOffset"]
+
+
+# ----------------------------------------------------------------------------------------------------------- by broker
+
+
+async def test_a_group_goes_on_from_a_time(parts: Resetting) -> None:
+    """The first message of that time or later; the end for what is newer than all, and for no time."""
+    answer = await parts.reset(parts.first_ms + 5)
+    assert (answer.code, answer.remark, offsets(answer)) == (0, None, {0: 1})
+    assert answer.body == KEYED % 1
+    assert offsets(await parts.reset(parts.clock.now_ms + 1_000)) == {0: 3}
+    assert offsets(await parts.reset(0)) == {0: 0}
+    assert offsets(await parts.reset(LATEST)) == {0: 3}
+
+
+async def test_a_reset_holds_until_the_group_has_heard_of_it(parts: Resetting) -> None:
+    """It is what 14 and 208 tell, commits are passed over, the next pull is told (21) and commits nothing either."""
+    parts.commit(3)
+    await parts.reset(parts.first_ms + 5)
+    late = parts.commit(3)
+    assert (late.code, late.remark, parts.committed()) == (0, "Offset has been previously reset", 1)
+    request = RemotingCommand.request(RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(GROUP, TOPIC))
+    stats = ConsumeStats.decode((await parts.peer().ask_slowly(request)).body)
+    assert stats.offset_table[MessageQueue(TOPIC, "b", 0)].consumer_offset == 1
+    flags = PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET
+    told = parts.peer().ask(pull(queue_offset=3, sys_flag=flags, commit_offset=3))
+    assert (moved_to(told), parts.committed()) == ((21, "OFFSET_RESET", "1"), 1)
+    assert told.ext_fields()["minOffset"] == "0"
+    assert told.ext_fields()["maxOffset"] == "3"
+    after = parts.peer().ask(pull(queue_offset=1))
+    assert (after.code, parts.commit(2).remark, parts.committed()) == (0, None, 2)
+    assert parts.offsets.statistics().resets == 0
+
+
+async def test_a_parked_pull_is_answered_at_once(parts: Resetting) -> None:
+    """That of the group; those of other groups go on waiting."""
+    member, other = parts.peer(1), parts.peer(2)
+    member.send(pull(queue_offset=3, suspend_ms=60_000))
+    other.send(pull(queue_offset=3, suspend_ms=60_000, consumer_group="other"))
+    await parts.reset(0)
+    [told] = member.take()
+    assert (moved_to(told), other.take()) == ((21, "OFFSET_RESET", "0"), [])
+    assert parts.arrivals.statistics().parked == 1
+
+
+async def test_one_queue_goes_to_an_offset(parts: Resetting) -> None:
+    """From its first to one behind its end; -1 is none, and then the time counts."""
+    parts.topics.update(TopicConfig(TOPIC, 2, 2))
+    assert offsets(await parts.reset(queue_id=0, offset=2)) == {0: 2}
+    assert offsets(await parts.reset(queue_id=0, offset=4)) == {0: 4}
+    assert offsets(await parts.reset(queue_id=0, offset=-1)) == {0: 3}
+    assert offsets(await parts.reset(queue_id=0)) == {0: 3}
+    assert offsets(await parts.reset(offset=2)) == {0: 3, 1: 0}
+    outside = await parts.reset(queue_id=0, offset=5)
+    assert (outside.code, outside.remark) == (1, "Target offset 5 not in consume queue range [0-3]")
+
+
+async def test_what_cannot_be_reset(parts: Resetting) -> None:
+    """Topic, group, queue; and then nothing has changed."""
+    unknown_topic = await parts.reset(topic="none")
+    unknown_group = await parts.reset(group="none")
+    no_queue = await parts.reset(queue_id=7)
+    assert (unknown_topic.code, unknown_topic.remark) == (17, "Topic none does not exist")
+    assert (unknown_group.code, unknown_group.remark) == (26, "Group none does not exist")
+    assert (no_queue.code, no_queue.remark) == (1, "No queues to reset.")
+    assert (parts.offsets.statistics().resets, parts.offsets.topics_of("none")) == (0, [])
+
+
+async def test_a_deleted_topic_takes_its_resets_along(parts: Resetting) -> None:
+    """A topic of that name made again begins anew."""
+    await parts.reset(0)
+    parts.offsets.remove_topic(TOPIC)
+    assert (parts.offsets.statistics().resets, parts.offsets.committed(GROUP, TOPIC, 0)) == (0, None)
+
+
+# ---------------------------------------------------------------------------------------------------------- by clients
+
+
+def member(parts: Resetting, port: int, language: str = "JAVA", version: int = 409) -> Peer:
+    peer = parts.peer(port)
+    beat = heartbeat(consumer(), client_id=f"c{port}")
+    beat.language, beat.version = language, version
+    peer.send(beat)
+    return peer
+
+
+def resets(peer: Peer) -> list[RemotingCommand]:
+    peer.take()
+    return [command for command in peer.received if command.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET]
+
+
+async def test_members_are_told_each_in_its_form(by_clients: Resetting) -> None:
+    """A list to C++, a map to the others, oneway; the operator gets the map, and the broker changes nothing."""
+    java, cpp = member(by_clients, 1), member(by_clients, 2, "CPP", 63)
+    by_clients.commit(3)
+    at_ms = by_clients.first_ms + 5
+    answer = await by_clients.reset(at_ms)
+    assert (answer.code, answer.remark, answer.body) == (0, "not set any response code", KEYED % 1)
+    [told], [told_cpp] = resets(java), resets(cpp)
+    assert (told.is_oneway, told.body, told_cpp.body) == (True, KEYED % 1, LISTED % 1)
+    assert told.ext_fields() == {
+        "group": GROUP, "topic": TOPIC, "timestamp": str(at_ms), "isForce": "false", "queueId": "-1",
+    }  # fmt: skip
+    assert (by_clients.committed(), by_clients.offsets.statistics().resets) == (3, 0)
+
+
+async def test_only_force_moves_a_group_forwards(by_clients: Resetting) -> None:
+    """Without it, where the group is already counts."""
+    member(by_clients, 1)
+    by_clients.commit(1)
+    assert offsets(await by_clients.reset(LATEST, is_force="false")) == {0: 1}
+    assert offsets(await by_clients.reset(0, is_force="false")) == {0: 0}
+    assert offsets(await by_clients.reset(LATEST, is_force="true")) == {0: 3}
+
+
+async def test_what_clients_cannot_reset(by_clients: Resetting) -> None:
+    """Unknown topics, groups that never committed, nobody online, members from before 220."""
+    unknown = await by_clients.reset(topic="none")
+    assert unknown.code == 17
+    never = await by_clients.reset(5)
+    assert (never.code, never.remark) == (1, f"THe consumer group <{GROUP}> not exist")
+    by_clients.commit(1)
+    nobody = await by_clients.reset(5)
+    remark = f"Consumer not online, so can not reset offset, Group: {GROUP} Topic: {TOPIC} Timestamp: 5"
+    assert (nobody.code, nobody.remark) == (206, remark)
+    recent, old = member(by_clients, 1), member(by_clients, 2, version=27)
+    refused = await by_clients.reset(5)
+    assert (refused.code, refused.remark) == (1, "the client does not support this feature. version=V3_0_6")
+    assert (resets(recent), resets(old)) == ([], [])
+
+
+async def test_who_resets_is_a_setting_that_changes_at_run_time(by_clients: Resetting) -> None:
+    """The next request is done the other way."""
+    by_clients.commit(1)
+    assert (await by_clients.reset(0)).code == 206
+    by_clients.resets.configure(by_broker=True)
+    assert (await by_clients.reset(0)).code == 0

@@ -1,0 +1,27 @@
+"""Bodies of calls to clients: maps by queue for most of them, a list for C++."""
+
+from protocol import javajson
+from protocol.bodies.client_state import ConsumerStatus, ListedOffset, ListedOffsets, ResetOffsets
+from protocol.bodies.message_queue import MessageQueue
+
+QUEUE = MessageQueue("T", "b", 1)
+KEY = b'{"brokerName":"b","queueId":1,"topic":"T"}'
+
+
+def test_offsets_have_two_forms() -> None:
+    """A map with objects as its keys; and the same as a list."""
+    offsets = ResetOffsets({QUEUE: 5})
+    assert offsets.encode() == b'{"offsetTable":{%b:5}}' % KEY
+    assert ResetOffsets.decode(offsets.encode()) == offsets
+    listed = ListedOffsets.of(offsets)
+    assert listed.encode() == b'{"offsetTable":[{"brokerName":"b","offset":5,"queueId":1,"topic":"T"}]}'
+    assert listed.offset_table == [ListedOffset("T", "b", 1, 5)]
+
+
+def test_the_status_of_clients_is_by_client_and_queue() -> None:
+    """What 223 answers, and what a client says."""
+    status = ConsumerStatus(consumer_table={"c": {QUEUE: 7}})
+    assert status.encode() == b'{"consumerTable":{"c":{%b:7}},"messageQueueTable":{}}' % KEY
+    said = ConsumerStatus.decode(b'{"messageQueueTable":{%b:7}}' % KEY)
+    assert said.message_queue_table == {QUEUE: 7}
+    assert javajson.loads(status.encode(), object_key=MessageQueue.of)["consumerTable"] == {"c": {QUEUE: 7}}

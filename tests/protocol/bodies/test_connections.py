@@ -1,0 +1,33 @@
+"""Bodies about who is connected, as Java's tools read them."""
+
+from protocol.bodies.connections import (
+    ClientConnection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTable,
+)
+from protocol.filters.tag import subscribe
+
+MEMBER = b'{"clientAddr":"1.2.3.4:5","clientId":"c","language":"JAVA","version":479}'
+
+
+def test_members_of_groups_are_told_in_alphabetical_order_of_what_is_said() -> None:
+    """203 and 204; subscriptions by topic; and they are read back."""
+    member = ClientConnection("c", "1.2.3.4:5", "JAVA", 479)
+    producers = ProducerConnection([member])
+    assert producers.encode() == b'{"connectionSet":[%b]}' % MEMBER
+    consumers = ConsumerConnection([member], {"T": subscribe("T", "a", 7)})
+    text = consumers.encode()
+    assert text.startswith(b'{"connectionSet":[%b],"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET",' % MEMBER)
+    assert b'"consumeType":"CONSUME_PASSIVELY","messageModel":"CLUSTERING","subscriptionTable":{"T":{' in text
+    assert (ConsumerConnection.decode(text), ProducerConnection.decode(producers.encode())) == (consumers, producers)
+
+
+def test_producers_are_told_by_group() -> None:
+    """328: their addresses with a slash in front."""
+    table = ProducerTable({"g": [ProducerInfo("c", "/1.2.3.4:5", "GO", 317, 9)]})
+    assert table.encode() == (
+        b'{"data":{"g":[{"clientId":"c","language":"GO","lastUpdateTimestamp":9,"remoteIP":"/1.2.3.4:5","version":317}]}}'
+    )
+    assert ProducerTable.decode(table.encode()) == table
