@@ -91,6 +91,11 @@ class CommitLog:
     def _new_records(self) -> PlainRecordBatch:
         return RecordBatch(self._queues, self._config.store_host, self._put_unusual)
 
+    def configure(self, config: StoreConfig) -> None:
+        """Go by these settings from the next message on."""
+        self._config = config
+        self._on_flags()
+
     def _on_flags(self) -> None:
         self._refusal = self.flags.refusal
         limits = MAX_PROPERTIES_BYTES, self._config.max_message_size, self._size - BLANK_SIZE

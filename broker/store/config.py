@@ -30,6 +30,29 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 
 LIVE = (
+    "max_message_size",
+    "flush_interval_commit_log",
+    "flush_commit_log_least_pages",
+    "flush_commit_log_thorough_interval",
+    "flush_commit_log_timed",
+    "wake_flush_when_put_message",
+    "flush_lag_limit",
+    "flush_interval_consume_queue",
+    "flush_consume_queue_least_pages",
+    "flush_consume_queue_thorough_interval",
+    "sync_flush_timeout",
+    "fast_fail_if_no_buffer_in_store_pool",
+    "commit_interval_commit_log",
+    "commit_commit_log_least_pages",
+    "commit_commit_log_thorough_interval",
+    "wake_commit_when_put_message",
+    "max_transfer_bytes_on_message_in_memory",
+    "max_transfer_count_on_message_in_memory",
+    "max_transfer_bytes_on_message_in_disk",
+    "max_transfer_count_on_message_in_disk",
+    "access_message_in_memory_max_ratio",
+    "max_filter_message_size",
+    "travel_cq_file_num_when_get_message",
     "file_reserved_time",
     "delete_when",
     "disk_max_used_space_ratio",
@@ -101,6 +124,13 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     default_query_max_num: int = 32  # those that a query by unique key answers
 
     message_delay_level: str = DEFAULT_DELAY_LEVELS
+    timer_wheel_enable: bool = True  # messages that ask for a time; off: they are refused
+    timer_precision_ms: int = 1_000  # ms of a slot: so much later a message may come; fixed for the life of a store
+    timer_max_delay_sec: int = 259_200  # seconds ahead that may be asked for
+    timer_roll_window_slot: int = 172_800  # slots ahead that a message waits before it is looked at again
+    timer_flush_interval_ms: int = 1_000  # ms between two writes of the wheel: what a kill may have delivered twice
+    timer_congest_num_each_slot: int = 2_147_483_647  # messages of a slot above which some are refused
+    mapped_file_size_timer_log: int = 100 << 20  # bytes of a timer log segment; fixed for the life of a store
     check_crc_on_recover: bool = True  # off: faster, and damaged bodies come back as messages
     open_queue_files: int = 1_024  # descriptors of queue segments kept open at once (ours)
     queue_units_in_memory: int = 1 << 19  # units of all queues that may wait to be written; 0: each turn writes (ours)

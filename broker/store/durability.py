@@ -94,6 +94,11 @@ class Durability:
         feed.catch_up(None if self._config.message_index_safe else UNSAFE_CATCH_UP_BYTES)
         self._reput.index = feed
 
+    def configure(self, config: StoreConfig) -> None:
+        """Go by these settings from now on."""
+        self._config = config
+        self.log.configure(config)
+
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Start the threads. With a loop their answers arrive by themselves, else at each `step`."""
         self._reput.writes.limit = self._config.queue_units_in_memory

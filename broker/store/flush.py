@@ -91,6 +91,12 @@ class Flusher:
         """Everything submitted is durable."""
         return self.done is self._submitted
 
+    def keep_pace(self, pace: Pace) -> None:
+        """Sync to another rhythm from the next round on. One that is eager stays so."""
+        if self._pace is not None:
+            self._pace = pace
+            self._is_woken = pace.is_woken
+
     def submit(self, target: Target) -> None:
         """Make this durable; it replaces a target that the thread has not taken yet, so it must cover it."""
         self._submitted = target
@@ -136,7 +142,7 @@ class Flusher:
         if self._pace is None:
             self._run_eagerly()
         else:
-            self._run_paced(self._pace.interval_ms)
+            self._run_paced(self._pace)
 
     def _run_eagerly(self) -> None:
         while self.failure is None:
@@ -155,7 +161,7 @@ class Flusher:
             os.eventfd_read(self._wake_fd)  # one call, and one wait for the interpreter, fewer than a poll
         self._is_asleep = False
 
-    def _run_paced(self, interval_ms: int) -> None:
+    def _run_paced(self, pace: Pace) -> None:
         waiter = select.poll()
         waiter.register(self._wake_fd, select.POLLIN)
         synced_at = time.monotonic_ns()
@@ -169,7 +175,8 @@ class Flusher:
                 synced_at = time.monotonic_ns()
             if stopping:
                 return
-            waiter.poll(interval_ms)
+            pace = self._pace or pace
+            waiter.poll(pace.interval_ms)
             _drain(self._wake_fd)
 
     def _is_due(self, target: Target, age_ms: int) -> bool:

@@ -24,7 +24,7 @@ from broker.store.config import StoreConfig
 from broker.store.flush import Flusher, FlusherStatistics, Pace, Target
 from broker.store.running_flags import RunningFlag
 from broker.store.sync_queue import Settled, SyncQueue
-from broker.store.transient_pool import TransientPool, committer_of
+from broker.store.transient_pool import TransientPool, commit_pace_of, committer_of
 
 
 class LogFlushStatistics(msgspec.Struct, frozen=True):
@@ -66,6 +66,16 @@ class LogFlush:
         self.is_behind = False
         self.on_behind: Callable[[], None] = lambda: None
         self.on_caught_up: Callable[[], None] = lambda: None
+
+    def configure(self, config: StoreConfig) -> None:
+        """Go by these settings from now on."""
+        self._config = config
+        self._lag_limit = config.flush_lag_limit
+        self._waiting.limit(config.sync_flush_timeout)
+        if self._flusher is not None:
+            self._flusher.keep_pace(pace_of(config))
+        if self._committer is not None:
+            self._committer.keep_pace(commit_pace_of(config))
 
     # life
 

@@ -147,7 +147,8 @@ class MessageStore:
 
     def configure(self, config: StoreConfig) -> None:
         """Go by other settings from now on: those in `LIVE`; the others have to be what they were."""
-        for part in (self._cleaner, self._removal, self._queue_cleaner):
+        self._config = config
+        for part in (self._log, self._durability, self._reader, self._cleaner, self._removal, self._queue_cleaner):
             part.configure(config)
         self._key_query.limit(config.max_msgs_num_batch)
 
@@ -257,6 +258,10 @@ class MessageStore:
     def record_at(self, physical_offset: int) -> bytes | None:
         """The record that begins at that byte of the log; None when none does."""
         self.commit()
+        return self.written_record_at(physical_offset)
+
+    def written_record_at(self, physical_offset: int) -> bytes | None:
+        """The same of what was written before this turn: its batch stays open."""
         record = self._reader.record_at(physical_offset)
         return None if record is None else bytes(record)
 

@@ -50,7 +50,10 @@ class StoreReader:
         self._places = LogReads(commit_log, self._reads, self._verified)
         self._checks = RecordChecks(commit_log, self._places, self._reads, self._verified)
         self._by_time = OffsetByTime(commit_log, self._places, self._reads)
-        self.get: Get = Reader(config, commit_log, self._places, self._checks, self._reads).get
+        self._reader = Reader(config, commit_log, self._places, self._checks, self._reads)
+        self.configure = self._reader.configure
+        """As Reader.configure: nothing else here has settings that may change."""
+        self.get: Get = self._reader.get
         """As Reader.get; no frame of ours between, since every pull comes through here."""
 
     def begin(self, verified_from: int) -> None:

@@ -40,6 +40,10 @@ class SyncQueue:
         self._timeout_ms = timeout_ms
         self._commits: deque[_Commit] = deque()
 
+    def limit(self, timeout_ms: int) -> None:
+        """Let those who come from now on wait for so long."""
+        self._timeout_ms = timeout_ms
+
     def add(self, end: int, appends: list[Append], now_ms: int) -> None:
         """Appends just written; `end` is the log's end behind them."""
         for append in appends:

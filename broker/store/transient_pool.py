@@ -152,10 +152,14 @@ class BufferedRange:
 
 def committer_of(config: StoreConfig, written: int) -> Flusher:
     """The thread that writes buffers into files: a flusher of another kind, whose `done` is what may be seen."""
-    pace = Pace(
+    return Flusher("log-committer", written, commit_pace_of(config))
+
+
+def commit_pace_of(config: StoreConfig) -> Pace:
+    """Its rhythm."""
+    return Pace(
         config.commit_interval_commit_log,
         config.commit_commit_log_least_pages,
         config.commit_commit_log_thorough_interval,
         is_woken=config.wake_commit_when_put_message,
     )
-    return Flusher("log-committer", written, pace)

@@ -81,8 +81,11 @@ def test_sends_obey_what_was_changed(broker: tuple[Daemon, RawClient]) -> None:
     answer = send(operator, **unique)
     assert (answer.ext["MSG_REGION"], answer.ext["TRACE_ON"]) == ("hier", "false")
     assert send(operator, b="Unknown").code == ResponseCode.TOPIC_NOT_EXIST
-    change(operator, "autoCreateTopicEnable=true")
+    change(operator, "autoCreateTopicEnable=true\nmaxMessageSize=10")
     assert send(operator, b="Unknown").code == ResponseCode.SUCCESS
+    assert send(operator, b"x" * 11, **unique).code == ResponseCode.MESSAGE_ILLEGAL
+    change(operator, "maxMessageSize=11")
+    assert send(operator, b"x" * 11, **unique).code == ResponseCode.SUCCESS
     change(operator, "startAcceptSendRequestTimeStamp=9000000000000")
     refused = send(operator, **unique)
     assert refused.code == ResponseCode.SYSTEM_ERROR
@@ -90,15 +93,31 @@ def test_sends_obey_what_was_changed(broker: tuple[Daemon, RawClient]) -> None:
 
 
 def test_pulls_obey_what_was_changed(broker: tuple[Daemon, RawClient]) -> None:
-    """Long polling, groups that come about, lite pulls."""
+    """Long polling, groups that come about, lite pulls, and how many messages an answer brings."""
     _, operator = broker
-    send(operator)
+    for _ in range(4):
+        send(operator)
     change(operator, "longPollingEnable=false\nshortPollingTimeMills=1\nautoCreateSubscriptionGroup=false")
     assert operator.call(RequestCode.PULL_MESSAGE, PULL).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-    change(operator, "autoCreateSubscriptionGroup=true")
-    assert operator.call(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": 1}).code == ResponseCode.PULL_NOT_FOUND
+    change(operator, "autoCreateSubscriptionGroup=true\nmaxTransferCountOnMessageInMemory=3")
+    assert operator.call(RequestCode.PULL_MESSAGE, PULL).ext["nextBeginOffset"] == "3"
+    assert operator.call(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": 4}).code == ResponseCode.PULL_NOT_FOUND
     change(operator, "litePullMessageEnable=false")
     assert operator.call(RequestCode.LITE_PULL_MESSAGE, PULL).code == ResponseCode.NO_PERMISSION
+
+
+def test_resets_and_replies_obey_what_was_changed(broker: tuple[Daemon, RawClient]) -> None:
+    """Who resets a group, which then has to have members; and whether replies are stored."""
+    _, operator = broker
+    send(operator)
+    operator.call(RequestCode.PULL_MESSAGE, PULL | {"sysFlag": 4})
+    reset = {"group": "CG", "topic": "T", "timestamp": -1, "isForce": True}
+    assert operator.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset).code == ResponseCode.SUCCESS
+    reply = SEND | {"b": "DefaultCluster_REPLY_TOPIC", "d": 1}
+    assert operator.call(RequestCode.SEND_REPLY_MESSAGE_V2, reply).ext["msgId"] != "0"
+    change(operator, "useServerSideResetOffset=false\nstoreReplyMessageEnable=false")
+    assert operator.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset).code == ResponseCode.CONSUMER_NOT_ONLINE
+    assert operator.call(RequestCode.SEND_REPLY_MESSAGE_V2, reply).ext["msgId"] == "0"
 
 
 def test_settings_survive_a_restart(tmp_path: Path) -> None:
