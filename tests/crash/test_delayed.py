@@ -1,0 +1,110 @@
+"""Delayed messages over power cuts, kills and stops, and under kill -9 of the real daemon."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from clients import Message, Producer, ProducerSettings
+from protocol.codes import RequestCode, SystemTopic
+from protocol.message import MessageExt
+from protocol.record import decode
+from tests.crash.delayed_cut import failure_of, run_seed
+from tests.crash.power_cut import failures
+from tests.harness.daemon import LOOPBACK, Daemon, running
+from tests.harness.raw import RawClient
+
+pytestmark = pytest.mark.crash
+
+CUTS: Final = int(os.environ.get("SKYLARK_CUTS", "3000")) // 3
+KILLS: Final = max(int(os.environ.get("SKYLARK_KILLS", "20")) // 4, 1)
+TOPIC: Final = "KilledDelays"
+IN_FLIGHT: Final = 32
+DELAY_MS: Final = 1_000
+SETTINGS: Final = {
+    "flushDiskType": "SYNC_FLUSH",
+    "mappedFileSizeCommitLog": 1 << 17,
+    "messageDelayLevel": f"{DELAY_MS // 1000}s",
+    "flushDelayOffsetInterval": 300,
+}
+PULL: Final = {
+    "consumerGroup": "CG", "maxMsgNums": 32, "commitOffset": 0, "subVersion": 1, "subscription": "*", "sysFlag": 4,
+    "suspendTimeoutMillis": 0,
+}  # fmt: skip
+PATIENCE_S: Final = 30.0
+
+
+@pytest.mark.timeout(3600)
+def test_delayed_power_cuts() -> None:
+    """Random lives, random ends: nothing early, nothing lost, nothing repeated without need. SKYLARK_CUTS as ever."""
+    jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count() or 1
+    failed = [
+        f"python -m tests.crash.delayed_cut --seed {seed}: {why}"
+        for seed, why in failures(range(CUTS), jobs, failure_of)
+        if why
+    ]
+    assert not failed, "\n".join(failed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_few_seeds(seed: int) -> None:
+    """In this process, so that a debugger can follow."""
+    run_seed(seed)
+
+
+async def send_until_killed(daemon: Daemon, first: int, rng: Random) -> set[bytes]:
+    """Bodies that were acknowledged; the daemon is killed amid sends, while earlier ones come due."""
+    acknowledged: set[bytes] = set()
+    end_s = time.monotonic() + rng.uniform(1.2, 2.5)
+    numbers = iter(range(first, first + 100_000))
+
+    async def sender(producer: Producer) -> None:
+        for number in numbers:
+            body = b"%d." % number + b"x" * rng.randint(0, 500)
+            await producer.send(Message(TOPIC, body, properties={"DELAY": "1"}))
+            acknowledged.add(body)
+            if time.monotonic() > end_s:
+                daemon.process.kill()
+
+    settings = ProducerSettings(send_timeout_s=2.0, retries=0)
+    async with Producer("killers", namesrv=daemon.namesrv, settings=settings) as producer:
+        await asyncio.gather(*(sender(producer) for _ in range(IN_FLIGHT)), return_exceptions=True)
+    return acknowledged
+
+
+def pull_all(client: RawClient, topic: str, queue_id: int) -> list[MessageExt]:
+    found: list[MessageExt] = []
+    while True:
+        where = {"topic": topic, "queueId": queue_id, "queueOffset": len(found)}
+        answer = client.call(RequestCode.PULL_MESSAGE, PULL | where)
+        if answer.code:
+            return found
+        found += decode(answer.body)
+
+
+@pytest.mark.timeout(600)
+async def test_kills_while_messages_come_due(tmp_path: Path) -> None:
+    """Round after round on one store: whatever was acknowledged comes, and never before its delay has passed."""
+    acknowledged: set[bytes] = set()
+    for number in range(KILLS):
+        with running(directory=tmp_path, settings=SETTINGS) as daemon:
+            acknowledged |= await send_until_killed(daemon, number * 100_000, Random(number))
+    with (
+        running(directory=tmp_path, settings=SETTINGS) as daemon,
+        RawClient(LOOPBACK, daemon.broker_port, timeout=20) as client,
+    ):
+        deadline = time.monotonic() + PATIENCE_S
+        missing, messages = acknowledged, list[MessageExt]()
+        while missing:
+            assert time.monotonic() < deadline, f"{len(missing)} of {len(acknowledged)} have not come"
+            messages = [message for queue_id in range(8) for message in pull_all(client, TOPIC, queue_id)]
+            missing = acknowledged - {message.body for message in messages}
+        dues = {
+            message.body: message.store_timestamp + DELAY_MS for message in pull_all(client, SystemTopic.SCHEDULE, 0)
+        }
+    early = [message.body[:20] for message in messages if message.store_timestamp < dues[message.body]]
+    assert early == []
