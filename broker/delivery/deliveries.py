@@ -1,6 +1,7 @@
-"""What each group was given of each topic: messages and bytes in answers to its pulls.
+"""What each group was given of each topic, or gave back: messages and bytes in answers to its pulls, or sent back.
 
-Three additions per pull that found something. Figures go with their topic. Source: docs/formats.md, "Pull".
+Three additions per pull that found something. Figures go with their topic, and with their group. Source:
+docs/formats.md, "Pull", "Retries and dead letters".
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ import msgspec
 
 
 class Delivered(msgspec.Struct, gc=False):
-    """Totals since the start; bytes are those of the records, `pulls` those that found something."""
+    """Totals since the start; bytes are those of the records, `pulls` those that found something, or requests."""
 
     messages: int = 0
     bytes: int = 0
@@ -23,7 +24,7 @@ class DeliveriesStatistics(msgspec.Struct, frozen=True):
 
 
 class Deliveries:
-    """Totals by topic, then by group."""
+    """Totals by topic, then by group. One of these counts what is pulled, another what is sent back."""
 
     def __init__(self) -> None:
         self._topics: dict[str, dict[str, Delivered]] = {}
@@ -50,6 +51,11 @@ class Deliveries:
     def remove_topic(self, topic: str) -> None:
         """Forget what groups were given of a deleted topic."""
         self._topics.pop(topic, None)
+
+    def remove_group(self, group: str) -> None:
+        """Forget what a deleted group was given."""
+        for topic in [topic for topic, groups in self._topics.items() if groups.pop(group, None) and not groups]:
+            del self._topics[topic]
 
     def statistics(self) -> DeliveriesStatistics:
         """The figures now."""

@@ -38,6 +38,12 @@ class FallBehind:
         for topic in [topic for topic in self._topics if not exists(topic)]:
             del self._topics[topic]
 
+    def remove_group(self, group: str) -> None:
+        """Forget the figures of a deleted group."""
+        for figures in self._topics.values():
+            for queue in [queue for queue in figures if queue[0] == group]:
+                del figures[queue]
+
     def statistics(self) -> FallBehindStatistics:
         """The figures now."""
         sizes = [size for figures in self._topics.values() for size in figures.values()]

@@ -194,6 +194,12 @@ class StatsWindows:
         for key in [key for key in self._series if key[1] == topic or key[1].startswith(prefix)]:
             del self._series[key]
 
+    def remove_group(self, group: str) -> None:
+        """The same for a deleted group."""
+        suffix = SEPARATOR + group
+        for key in [key for key in self._series if key[1] == group or key[1].endswith(suffix)]:
+            del self._series[key]
+
 
 def _place(level: Level, walk: int) -> int:
     """Where a walk's sample of a window stands."""

@@ -48,6 +48,7 @@ class SubscriptionGroups:
         self._groups = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
         self._listeners: list[Callable[[], None]] = []
+        self._delete_listeners: list[Callable[[str], None]] = []
         self.version = DataVersion()
 
     def __repr__(self) -> str:
@@ -63,6 +64,10 @@ class SubscriptionGroups:
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` after every change."""
         self._listeners.append(listener)
+
+    def on_delete(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the name of every group that is deleted."""
+        self._delete_listeners.append(listener)
 
     def load(self, data: bytes | None) -> None:
         """Take the content of subscriptionGroup.json (None: a new store). BodyError."""
@@ -93,6 +98,26 @@ class SubscriptionGroups:
         self._groups[name] = group
         self._changed()
         return group
+
+    def update(self, group: SubscriptionGroupConfig) -> bool:
+        """Make or replace a group as an operator wants it; False if it is so already."""
+        if self._groups.get(group.group_name) == group:
+            return False
+        log.info("group updated %s", group)
+        self._groups[group.group_name] = group
+        self._changed()
+        return True
+
+    def delete(self, name: str) -> bool:
+        """Forget a group, and what it was forbidden to read; False if there was none."""
+        if self._groups.pop(name, None) is None:
+            return False
+        self._forbidden.pop(name, None)
+        log.info("group deleted group=%s", name)
+        for listener in self._delete_listeners:
+            listener(name)
+        self._changed()
+        return True
 
     def may_read(self, name: str, topic: str) -> bool:
         """Whether nobody forbade the group to read the topic."""

@@ -5,8 +5,8 @@ A heartbeat makes what a group needs, the group itself and its retry topic, befo
 ask for the route of that topic at once. A group that may not be made is passed over in silence.
 
 Every member of a clustering group hears of a change: one who joins (itself first, before its answer), leaves, goes
-silent or is cut off, and of a change of the topics. A group may be told to keep quiet, except when a connection ends.
-With realTimeNotifyConsumerChange=false notices gather for NOTICE_INTERVAL_MS.
+silent or is cut off, and of a change of the topics; when the others do: `broker/delivery/notices.py`. A group may be told
+to keep quiet, except when a connection ends.
 
 Source: docs/formats.md, "Heartbeat", "Groups".
 """
@@ -17,13 +17,14 @@ from typing import Final
 
 import msgspec
 
-from broker.metadata.client_sessions import ClientMember, ClientSessions, ConsumerGroup
+from broker.delivery.notices import Notices
+from broker.metadata.client_sessions import ClientMember, ClientSessions
 from broker.metadata.expressions import compiled
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import UNIT_SUB, TopicTable
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
-from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, ConsumerIdList, HeartbeatData
+from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
 from protocol.bodies.subscription_group import SubscriptionGroupConfig
 from protocol.codes import RETRY_PREFIX, LanguageCode, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -33,7 +34,6 @@ from protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeade
 from protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
 
 SCAN_INTERVAL_MS: Final = 10_000
-NOTICE_INTERVAL_MS: Final = 15_000
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,6 @@ class ClientManageStatistics(msgspec.Struct, frozen=True):
     """Totals since the start."""
 
     heartbeats: int
-    notices: int
     expired: int
 
 
@@ -62,30 +61,30 @@ class ClientManageProcessor:
         sessions: ClientSessions,
         groups: SubscriptionGroups,
         topics: TopicTable,
+        notices: Notices,
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
+        self._notices = notices
         self._sessions = sessions
         self._groups = groups
         self._topics = topics
         self._now_ms = now_ms
-        self._gathered: dict[str, None] = {}
         self._next_scan_ms = 0
-        self._next_notice_ms = 0
         self._heartbeats = 0
-        self._notices = 0
         self._expired = 0
 
     def configure(self, config: ClientManageConfig) -> None:
         """Tell groups by other settings from now on."""
         self._config = config
+        self._notices.configure(at_once=config.real_time_notify_consumer_change)
 
     def __repr__(self) -> str:
         return f"<ClientManageProcessor heartbeats={self._heartbeats} {self._sessions!r}>"
 
     def statistics(self) -> ClientManageStatistics:
         """The figures now."""
-        return ClientManageStatistics(heartbeats=self._heartbeats, notices=self._notices, expired=self._expired)
+        return ClientManageStatistics(heartbeats=self._heartbeats, expired=self._expired)
 
     def handlers(self) -> dict[RequestCode, Processor]:
         """What this processor serves."""
@@ -128,7 +127,7 @@ class ClientManageProcessor:
             has_changed = self._sessions.join_consumers(data, member, fingerprint)
         members = self._sessions.consumer_group(name)
         if has_changed and members is not None and group.notify_consumer_ids_changed_enable:
-            self._notify(members)
+            self._notices.changed(members, by=connection)
         return is_other
 
     def _make_retry_topic(self, group: SubscriptionGroupConfig, data: ConsumerData) -> None:
@@ -156,44 +155,23 @@ class ClientManageProcessor:
             members = self._sessions.leave_consumers(header.consumer_group, connection)
             group = self._groups.find(header.consumer_group)
             if members is not None and (group is None or group.notify_consumer_ids_changed_enable):
-                self._notify(members)
+                self._notices.changed(members)
         return RemotingCommand.response()
 
     def connection_closed(self, connection: Connection) -> None:
         """A connection is gone, and its client with it."""
         for group in self._sessions.closed(connection):
-            self._notify(group)
+            self._notices.changed(group)
 
     def step(self, now_ms: int) -> None:
-        """Cut off clients that have been silent for too long; send gathered notices."""
+        """Cut off clients that have been silent for too long; send notices that were gathered for long."""
+        self._notices.step(now_ms)
         if now_ms >= self._next_scan_ms:
             self._next_scan_ms = now_ms + SCAN_INTERVAL_MS
             for connection in self._sessions.silent(now_ms):
                 log.info("client expired peer=%s", connection.peer)
                 self._expired += 1
                 connection.abort()
-        if self._gathered and now_ms >= self._next_notice_ms:
-            self._next_notice_ms = now_ms + NOTICE_INTERVAL_MS
-            gathered, self._gathered = self._gathered, {}
-            for name in gathered:
-                group = self._sessions.consumer_group(name)
-                if group is not None:
-                    self._push(group)
-
-    def _notify(self, group: ConsumerGroup) -> None:
-        """Tell the members that they have changed, unless each of them consumes everything anyway."""
-        if group.is_broadcast:
-            return
-        if self._config.real_time_notify_consumer_change:
-            self._push(group)
-        else:
-            self._gathered[group.name] = None
-
-    def _push(self, group: ConsumerGroup) -> None:
-        header = ConsumerGroupHeader(consumer_group=group.name)
-        for connection in group.members:
-            self._notices += 1
-            connection.push(RemotingCommand.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True))
 
     # -------------------------------------------------------------------------------------------------------- inquire
 
@@ -203,7 +181,7 @@ class ClientManageProcessor:
         group = self._sessions.consumer_group(name)
         if group is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
-        return RemotingCommand.response(body=ConsumerIdList(group.client_ids()).encode())
+        return RemotingCommand.response(body=group.encoded_ids())
 
     def check_config(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """Request 46: whether this broker understands an expression."""

@@ -3,8 +3,9 @@
     start time -> broker and order topics -> name -> unknown topic -> queue -> retry topic
 
 A topic that is unknown is made after the template that the producer names, if that lets topics inherit. Messages that
-clients send to a group's retry topic go to its dead letters once they have been tried often enough. Everything here
-looks at the request only, never at the message. Source: docs/formats.md, "Send".
+clients send to a group's retry topic go to its dead letters once they have been tried often enough, or if the group
+consumes in order: such a group stops at a message rather than have it come later. Everything here looks at the request
+only, never at the message. Source: docs/formats.md, "Send", "Retries and dead letters".
 """
 
 import logging
@@ -18,6 +19,7 @@ from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import NOT_SENDABLE, UNIT, UNIT_SUB, TopicTable
 from broker.remoting.connection import Connection
 from protocol.bodies.enums import TopicFilterType
+from protocol.bodies.subscription_group import SubscriptionGroupConfig
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import DLQ_PREFIX, FAQ, RETRY_PREFIX, Permission, ResponseCode
 from protocol.command import RemotingCommand
@@ -43,15 +45,21 @@ class SendConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SendChecks:
-    """The checks of one broker. `now_ms` gives Unix time."""
+    """The checks of one broker. `now_ms` gives Unix time; `is_orderly`: whether a group consumes in order."""
 
     def __init__(
-        self, config: SendConfig, topics: TopicTable, groups: SubscriptionGroups, now_ms: Callable[[], int]
+        self,
+        config: SendConfig,
+        topics: TopicTable,
+        groups: SubscriptionGroups,
+        is_orderly: Callable[[str], bool],
+        now_ms: Callable[[], int],
     ) -> None:
         self._config = config
         self._find = topics.find
         self._topics = topics
         self._groups = groups
+        self._is_orderly = is_orderly
         self._now_ms = now_ms
         self._start_accept_ms = config.start_accept_ms
         self.queues: dict[str, int] = {}
@@ -127,9 +135,12 @@ class SendChecks:
         if group is None:
             remark = f"subscription group not exist, {name} {FAQ}"
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        limit = group.retry_max_times
-        if header.max_reconsume_times is not None and command.version >= MAX_RECONSUME_TIMES_VERSION:
-            limit = header.max_reconsume_times
-        if (header.reconsume_times or 0) > limit:
+        limit = retry_limit(group, header.max_reconsume_times, command.version)
+        if (header.reconsume_times or 0) > limit or self._is_orderly(name):
             return self._topics.create_for_group(DLQ_PREFIX + name)
         return topic
+
+
+def retry_limit(group: SubscriptionGroupConfig, wanted: int | None, version: int) -> int:
+    """How often a group retries a message; `wanted` as the client says it, which counts from a certain version on."""
+    return group.retry_max_times if wanted is None or version < MAX_RECONSUME_TIMES_VERSION else wanted

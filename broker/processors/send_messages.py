@@ -26,6 +26,7 @@ from protocol.message import (
     batch_records,
     decode_batch,
     decode_properties,
+    encode_properties,
     tags_code,
 )
 from protocol.record import Buffer
@@ -36,6 +37,8 @@ answer names, a batch's all."""
 
 PlainSend: TypeAlias = tuple[RemotingCommand, Append, bytes]
 """A JSON request, what was made of it, and its unique key, of letters and digits."""
+
+NO_DELAY: Final = "-1"
 
 _MULTI_TAG: Final = TopicFilterType.MULTI_TAG
 
@@ -123,13 +126,14 @@ class SendMessages:
         self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
     ) -> tuple[Append, str, int]:
         """The append of a message, its unique key, and the queue that it is for. It has its status if it is refused."""
-        properties = self._complete(header.properties)
+        is_dead_letter = topic.topic_name != header.topic
+        properties = self._complete(never_delayed(header.properties) if is_dead_letter else header.properties)
         sys_flag = header.sys_flag
         if topic.topic_filter_type is _MULTI_TAG:
             sys_flag |= SysFlag.MULTI_TAGS
         append = Append(
             topic.topic_name,
-            header.queue_id if header.queue_id >= 0 and topic.topic_name == header.topic else any_queue(topic),
+            header.queue_id if header.queue_id >= 0 and not is_dead_letter else any_queue(topic),
             command.body,
             properties.encoded,
             tags_code(properties.tags),
@@ -142,7 +146,7 @@ class SendMessages:
             properties.wait_flush,
         )
         queue_id = append.queue_id
-        if properties.diverted is not None:
+        if properties.diverted is not None and not is_dead_letter:
             refusal = self._divert(append, properties.diverted, self._now_ms())
             if refusal is not None:
                 append.status = refusal
@@ -221,6 +225,11 @@ class SendMessages:
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
         if not size or header.sys_flag & SysFlag.TRANSACTION_MASK:
             raise RequestError(ResponseCode.MESSAGE_ILLEGAL, self.illegal)
+
+
+def never_delayed(properties: str) -> str:
+    """The properties of a message that becomes a dead letter instead of waiting for its next try."""
+    return encode_properties(decode_properties(properties) | {PropertyName.DELAY: NO_DELAY})
 
 
 def any_queue(topic: TopicConfig) -> int:

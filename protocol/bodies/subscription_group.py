@@ -1,4 +1,4 @@
-"""Consumer groups as a broker keeps them; the content of subscriptionGroup.json and of the answers to 201 and 352.
+"""Consumer groups as a broker keeps them: subscriptionGroup.json, answers to 201 and 352, what 200 and 225 bring.
 
 Source: docs/formats.md, "JSON bodies".
 """
@@ -36,3 +36,9 @@ class SubscriptionGroupWrapper(Body):
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
     forbidden_table: dict[str, dict[str, int]] = {}
     subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
+
+
+class SubscriptionGroupList(Body):
+    """Request 225."""
+
+    group_config_list: list[SubscriptionGroupConfig] = []

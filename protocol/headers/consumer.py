@@ -1,4 +1,4 @@
-"""Headers about consumer groups and clients: 14, 15, 35, 38, 40. Source: docs/formats.md, "Groups"."""
+"""Headers about consumer groups and clients: 14, 15, 35, 38, 40, 207, 352. Source: docs/formats.md, "Groups"."""
 
 import msgspec
 
@@ -39,3 +39,17 @@ class ConsumerGroupHeader(Header, gc=False, rename="camel"):
 
     consumer_group: str
     bname: str | None = None
+
+
+class GroupHeader(Header, gc=False, rename="camel"):
+    """Request 352."""
+
+    group: str
+
+
+class DeleteGroupHeader(Header, gc=False, rename="camel"):
+    """Request 207; 4.9 says removeOffset."""
+
+    group_name: str
+    clean_offset: BoolText | None = None
+    remove_offset: BoolText | None = None

@@ -81,7 +81,7 @@ class SendSide:
         topics.load(None)
         topics.update(TopicConfig(TOPIC, 4, 4))
         groups = SubscriptionGroups(GroupsConfig(), now_ms)
-        self.checks = SendChecks(SendConfig(broker_ip="127.0.0.1"), topics, groups, now_ms)
+        self.checks = SendChecks(SendConfig(broker_ip="127.0.0.1"), topics, groups, lambda group: False, now_ms)
         self.messages = SendMessages(
             PropertyCompletion("DefaultCluster", lambda: "0" * 32), 4 << 20, Diversion(()).divert, lambda: 0
         )

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from broker.delivery.arrivals import Arrivals
+from broker.delivery.notices import Notices
 from broker.metadata.client_sessions import ClientSessions
 from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
 from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
@@ -40,7 +41,7 @@ from protocol.filters.tag import subscribe
 from protocol.headers.pull import PullMessageHeader
 from tests.harness.peer import Peer
 from tests.harness.stores import Clock, config_of, message
-from tests.harness.timers import Timers
+from tests.harness.timers import SteppedLoop, Timers
 
 TOPIC = "T"
 GROUP = "G"
@@ -71,8 +72,11 @@ class BrokerParts:
             pull_config, checks, self.store, self.offsets, self.arrivals, self.dispatcher.latencies
         )
         self.topics.on_delete(self.pulls.deliveries.remove_topic)
+        clients_config: ClientManageConfig = _config(ClientManageConfig, settings)
+        self.loop = SteppedLoop(self.clock)
+        self.notices = Notices(self.loop, self.sessions, at_once=clients_config.real_time_notify_consumer_change)
         self.clients = ClientManageProcessor(
-            _config(ClientManageConfig, settings), self.sessions, self.groups, self.topics, self.clock
+            clients_config, self.sessions, self.groups, self.topics, self.notices, self.clock
         )
         self.consumer_offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
         self.queries = QueryProcessor(self.store, 32)

@@ -11,11 +11,14 @@ from broker.delivery.deliveries import Deliveries
 from broker.delivery.stats_windows import SEPARATOR, Sums
 from broker.delivery.traffic import Traffic
 from broker.store.message_store import MessageStore
+from protocol.codes import DLQ_PREFIX
 
 Source = Callable[[], Iterable[tuple[str, Sums]]]
 
 TOPIC_PUT: Final = "topic put"
 GROUP_GET: Final = "group get"
+SENT_BACK: Final = "sent back"
+DEAD_LETTERS: Final = "dead letters"
 BROKER_PUT: Final = "broker put"
 BROKER_GET: Final = "broker get"
 
@@ -36,13 +39,17 @@ COUNTERS: Final = {
     "TOPIC_PUT_SIZE": Counter(TOPIC_PUT, is_size=True),
     "GROUP_GET_NUMS": Counter(GROUP_GET),
     "GROUP_GET_SIZE": Counter(GROUP_GET, is_size=True),
+    "SNDBCK_PUT_NUMS": Counter(SENT_BACK),
+    "DLQ_PUT_NUMS": Counter(DEAD_LETTERS),
     "BROKER_PUT_NUMS": Counter(BROKER_PUT),
     "BROKER_GET_NUMS": Counter(BROKER_GET),
 }
 """By name."""
 
 
-def sources_of(cluster: str, store: MessageStore, deliveries: Deliveries, traffic: Traffic) -> Mapping[str, Source]:
+def sources_of(
+    cluster: str, store: MessageStore, deliveries: Deliveries, sent_back: Deliveries, traffic: Traffic
+) -> Mapping[str, Source]:
     """Every source; those of the broker as a whole go by its cluster's name."""
 
     def put() -> list[tuple[str, Sums]]:
@@ -56,6 +63,8 @@ def sources_of(cluster: str, store: MessageStore, deliveries: Deliveries, traffi
     return {
         TOPIC_PUT: lambda: _came_in(store),
         GROUP_GET: lambda: _delivered(deliveries),
+        SENT_BACK: lambda: _delivered(sent_back),
+        DEAD_LETTERS: lambda: _dead_letters(store),
         BROKER_PUT: put,
         BROKER_GET: got,
     }
@@ -69,8 +78,15 @@ def _came_in(store: MessageStore) -> Iterator[tuple[str, Sums]]:
         yield topic, Sums(count, int(sizes.total), count)
 
 
+def _dead_letters(store: MessageStore) -> Iterator[tuple[str, Sums]]:
+    """What groups have given up, by group, however it came there."""
+    for topic, sums in _came_in(store):
+        if topic.startswith(DLQ_PREFIX):
+            yield topic.removeprefix(DLQ_PREFIX), sums
+
+
 def _delivered(deliveries: Deliveries) -> Iterator[tuple[str, Sums]]:
-    """What groups were given of topics; each pull that found something is a call."""
+    """What groups were given of topics, or gave back; each pull that found something is a call."""
     for topic, groups in list(deliveries.table().items()):
         for group, row in list(groups.items()):
             yield topic + SEPARATOR + group, Sums(row.messages, row.bytes, row.pulls)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from broker.delivery.deliveries import Deliveries
 from tests.harness.broker_parts import GROUP, TOPIC, broker_parts, pull
 
 
@@ -28,3 +29,13 @@ async def test_a_deleted_topic_takes_its_figures_along(tmp_path: Path) -> None:
         parts.topics.delete(TOPIC)
         assert parts.pulls.deliveries.table() == {}
         assert "topics=0" in repr(parts.pulls.deliveries)
+
+
+def test_a_deleted_group_takes_its_figures_along() -> None:
+    """A topic without groups has no row either."""
+    deliveries = Deliveries()
+    for topic, group in (("t", "g"), ("t", "h"), ("u", "g")):
+        deliveries.note(topic, group, 1, 9)
+    deliveries.remove_group("g")
+    deliveries.remove_group("nobody")
+    assert {topic: list(groups) for topic, groups in deliveries.table().items()} == {"t": ["h"]}

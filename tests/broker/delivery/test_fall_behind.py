@@ -15,3 +15,12 @@ def test_figures_go_with_their_topic() -> None:
     assert repr(figures) == "<FallBehind topics=1>"
     figures.keep_existing(lambda _topic: None)
     assert figures.statistics().worst_bytes == 0
+
+
+def test_figures_go_with_their_group() -> None:
+    """Of every topic, and nobody else's."""
+    figures = FallBehind()
+    for group, topic in (("g", "t"), ("h", "t"), ("g", "u")):
+        figures.note(group, topic, 0, 5)
+    figures.remove_group("g")
+    assert (figures.of("g", "t", 0), figures.of("h", "t", 0), figures.of("g", "u", 0)) == (None, 5, None)

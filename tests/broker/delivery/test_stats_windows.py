@@ -129,3 +129,12 @@ def test_there_is_a_most_of_series(
     assert counters.windows.statistics().series == 3
     assert counters.windows.statistics().left_out == 3
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_a_deleted_groups_counters_go_at_once(counters: Counters) -> None:
+    """Its own, and those within topics."""
+    for name in ("T@g", "T@h", "g"):
+        counters.add(name, 1)
+    counters.passes(20)
+    counters.windows.remove_group("g")
+    assert [counters.growth(name) is None for name in ("T@g", "T@h", "g")] == [True, False, True]

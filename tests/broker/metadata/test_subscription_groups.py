@@ -85,3 +85,19 @@ def test_the_file_of_4_9_8_is_read_and_written_back(tmp_path: Path) -> None:
             group = groups.find(name)
             assert group is not None
             assert config.items() <= msgspec.to_builtins(group).items()
+
+
+def test_a_group_is_changed_and_deleted_by_hand() -> None:
+    """Each is a change of the table, unless it changes nothing; a deleted group takes its prohibitions along."""
+    wrapper = SubscriptionGroupWrapper(forbidden_table={"g": {"closed": 4}})
+    groups = table(wrapper.encode())
+    gone: list[str] = []
+    groups.on_delete(gone.append)
+    before = groups.statistics().version
+    assert groups.update(SubscriptionGroupConfig("g", retry_max_times=3))
+    assert not groups.update(SubscriptionGroupConfig("g", retry_max_times=3))
+    assert groups.find("g") == SubscriptionGroupConfig("g", retry_max_times=3)
+    assert groups.delete("g")
+    assert not groups.delete("g")
+    assert (groups.find("g"), groups.may_read("g", "closed"), gone) == (None, True, ["g"])
+    assert groups.statistics().version == before + 2

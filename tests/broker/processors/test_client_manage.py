@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from broker.processors.client_manage import ClientManageConfig
 from protocol.bodies.enums import ConsumeType, MessageModel
 from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, SubscriptionData
 from protocol.bodies.subscription_group import SubscriptionGroupConfig
@@ -38,6 +39,12 @@ def notices(peer: Peer) -> list[str]:
     return [command.ext_fields()["consumerGroup"] for command in pushed if not command.is_response]
 
 
+def told(parts: BrokerParts, *peers: Peer) -> list[list[str]]:
+    """The same of several peers, once everything that is gathered has been told."""
+    parts.loop.pass_ms(50)
+    return [notices(peer) for peer in peers]
+
+
 def consumer_list(group: str = GROUP) -> RemotingCommand:
     return RemotingCommand.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(group))
 
@@ -66,16 +73,54 @@ async def test_a_heartbeat_makes_the_group_its_retry_topic_and_its_member(parts:
     assert (member.client_id, member.language, member.version) == ("ip@1", "PYTHON", VERSION)
 
 
-async def test_a_joiner_is_told_before_its_answer_and_the_others_in_the_same_turn(parts: BrokerParts) -> None:
-    """Every member hears of a new one, and of nothing when a heartbeat repeats itself."""
+async def test_a_joiner_is_told_before_its_answer_and_the_others_a_moment_later(parts: BrokerParts) -> None:
+    """Every member hears of a new one, once, and of nothing when a heartbeat repeats itself."""
     first, second = parts.peer(), parts.peer(4322)
     first.send(heartbeat(consumer()))
     assert [command.code for command in first.received] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 0]
-    notices(first)
+    assert told(parts, first) == [[GROUP]]
     second.send(heartbeat(consumer(), client_id="c2"))
-    assert (notices(first), notices(second)) == ([GROUP], [GROUP])
+    assert [command.code for command in second.received] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 0]
+    assert notices(first) == []
+    assert told(parts, first, second) == [[GROUP], [GROUP]]
     second.send(heartbeat(consumer(), client_id="c2"))
-    assert (notices(first), notices(second)) == ([], [])
+    assert told(parts, first, second) == [[], []]
+
+
+async def test_many_changes_are_one_notice_to_each(parts: BrokerParts) -> None:
+    """However many join and leave within 50 ms; but everybody hears of what came after its own."""
+    peers = [parts.peer(5000 + n) for n in range(5)]
+    for n, peer in enumerate(peers):
+        peer.send(heartbeat(consumer(), client_id=f"c{n}"))
+    peers[4].ask(leave(consumer_group=GROUP))
+    for peer in peers:
+        notices(peer)
+    assert told(parts, *peers) == [[GROUP]] * 4 + [[]]
+    assert repr(parts.notices) == "<Notices sent=9 gathering=0>"
+
+
+async def test_a_large_group_is_told_in_slices(parts: BrokerParts) -> None:
+    """A hundred members in a turn of the loop, then everybody else has one."""
+    peers = [parts.peer(5000 + n) for n in range(250)]
+    for n, peer in enumerate(peers):
+        peer.send(heartbeat(consumer(), client_id=f"c{n}"))
+    parts.loop.pass_ms(50)
+    before = parts.loop.turns
+    peers[0].lose()
+    for peer in peers:
+        notices(peer)
+    assert told(parts, *peers[1:]) == [[GROUP]] * 249
+    assert parts.loop.turns - before == 2
+
+
+async def test_a_group_that_is_gone_hears_nothing(parts: BrokerParts) -> None:
+    """Its last member left before the notice was due."""
+    peer = parts.peer()
+    peer.send(heartbeat(consumer()))
+    notices(peer)
+    peer.lose()
+    assert told(parts, peer) == [[]]
+    assert parts.notices.statistics().sent == 1
 
 
 async def test_notices_are_json_whatever_the_client_speaks(parts: BrokerParts) -> None:
@@ -106,7 +151,7 @@ async def test_broadcasting_groups_and_quiet_ones_are_not_told(parts: BrokerPart
     assert group is not None
     group.notify_consumer_ids_changed_enable = False
     peer.send(heartbeat(consumer(group="quiet")))
-    assert notices(peer) == []
+    assert told(parts, peer) == [[]]
 
 
 async def test_notices_may_be_gathered(tmp_path: Path) -> None:
@@ -124,6 +169,10 @@ async def test_notices_may_be_gathered(tmp_path: Path) -> None:
         assert notices(first) == []
         parts.clients.step(parts.clock.now_ms + 15_100)
         assert notices(first) == [GROUP]
+        parts.clients.configure(ClientManageConfig())
+        second = parts.peer(4323)
+        second.send(heartbeat(consumer(), client_id="c3"))
+        assert told(parts, first, second) == [[GROUP], [GROUP]]
 
 
 async def test_a_group_that_may_not_be_made_is_passed_over(tmp_path: Path) -> None:
@@ -219,15 +268,14 @@ async def test_who_leaves_is_gone_and_the_others_are_told(parts: BrokerParts) ->
     first, second = parts.peer(), parts.peer(4322)
     first.send(heartbeat(consumer(), consumer(group="H"), producers=("P",)))
     second.send(heartbeat(consumer(), client_id="c2"))
-    notices(first)
-    notices(second)
+    told(parts, first, second)
     answer = first.ask(leave(consumer_group=GROUP, producer_group="P"))
     assert (answer.code, answer.remark, bytes(answer.body)) == (0, None, b"")
-    assert (notices(first), notices(second)) == ([], [GROUP])
+    assert told(parts, first, second) == [[], [GROUP]]
     assert not parts.sessions.producers("P")
     assert parts.sessions.consumer_group("H") is not None
     assert first.ask(leave(consumer_group=GROUP)).code == 0
-    assert notices(second) == []
+    assert told(parts, second) == [[]]
 
 
 async def test_a_lost_connection_is_told_even_to_a_quiet_group(parts: BrokerParts) -> None:
@@ -239,7 +287,7 @@ async def test_a_lost_connection_is_told_even_to_a_quiet_group(parts: BrokerPart
     first.send(heartbeat(consumer()))
     second.send(heartbeat(consumer(), client_id="c2"))
     second.lose()
-    assert notices(first) == [GROUP]
+    assert told(parts, first) == [[GROUP]]
     assert parts.sessions.statistics().consumers == 1
 
 
@@ -249,13 +297,13 @@ async def test_a_silent_client_is_cut_off_and_the_others_are_told(parts: BrokerP
     silent.send(heartbeat(consumer()))
     parts.clock.now_ms += 60_000
     alive.send(heartbeat(consumer(), client_id="c2"))
-    notices(alive)
+    told(parts, silent, alive)
     for _ in range(2):
         parts.clock.now_ms += 35_000
         parts.clients.step(parts.clock.now_ms)
     assert (silent.transport.closing, alive.transport.closing) == (True, False)
     silent.lose()
-    assert notices(alive) == [GROUP]
+    assert told(parts, alive) == [[GROUP]]
     assert parts.clients.statistics().expired == 1
 
 

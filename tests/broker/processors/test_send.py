@@ -64,7 +64,10 @@ class Sends:
         self.groups = SubscriptionGroups(GroupsConfig(**settings.pop("groups", {})), lambda: NOW)
         self.groups.load(None)
         self.pool = Pool("send", 10_000, settings.pop("pool_limits", PoolLimits()))
-        checks = SendChecks(SendConfig(broker_ip="10.0.0.1", **settings), self.topics, self.groups, lambda: NOW)
+        self.orderly: set[str] = set()
+        is_orderly = self.orderly.__contains__
+        send_config = SendConfig(broker_ip="10.0.0.1", **settings)
+        checks = SendChecks(send_config, self.topics, self.groups, is_orderly, lambda: NOW)
         diversion = Diversion(parse_delay_levels(DEFAULT_DELAY_LEVELS))
         messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, diversion.divert, lambda: NOW)
         answers = SendAnswers("R", trace_on=True, store_host=HOST)
@@ -245,6 +248,17 @@ async def test_retries_of_clients_land_in_the_retry_topic_until_their_limit(send
         answer = sends.ask(topic="%RETRY%g", reconsume_times=tried, max_reconsume_times=limit, version=version)
         (message,) = sends.stored(answer)
         assert (message.topic, message.reconsume_times, message.queue_id) == (topic, tried, 0)
+
+
+async def test_retries_of_an_orderly_group_are_dead_letters(sends: Sends) -> None:
+    """It stops at a message rather than have it come later; what it has given up is not delayed any more."""
+    properties = "KEYS\x01k\x02DELAY\x013\x02TIMER_DELAY_SEC\x019\x02TRAN_MSG\x01true\x02UNIQ_KEY\x01U"
+    sends.orderly.add("g")
+    answer = sends.ask(topic="%RETRY%g", queue_id=0, properties=properties)
+    (message,) = sends.stored(answer)
+    assert (message.topic, message.properties["DELAY"], message.properties["KEYS"]) == ("%DLQ%g", "-1", "k")
+    assert sends.ask(topic="%RETRY%h", properties="DELAY\x013\x02UNIQ_KEY\x01U").code == 0
+    assert sends.store.max_offset("SCHEDULE_TOPIC_XXXX", 2) == 1
 
 
 async def test_retries_of_an_unknown_group_are_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.delivery.deliveries import Deliveries
 from broker.delivery.stats_windows import StatsWindows
 from broker.delivery.traffic import Counters, Traffic
 from broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
@@ -30,7 +31,7 @@ class Stats(BrokerParts):
         self.topics.update(TopicConfig(TOPIC, 2, 2))
         self.topics.update(TopicConfig("Other", 1, 1, order=True))
         traffic = Traffic(Counters)
-        self.windows = StatsWindows(sources_of("C", self.store, self.pulls.deliveries, traffic))
+        self.windows = StatsWindows(sources_of("C", self.store, self.pulls.deliveries, Deliveries(), traffic))
         self.windows.step(0)
         processor = ConsumeStatsProcessor(
             Identity("b", "h:1"),

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from broker.delivery.deliveries import Deliveries
 from broker.delivery.stats_windows import StatsWindows
 from broker.delivery.traffic import Counters, Traffic
 from broker.processors.admin.counters import sources_of
@@ -27,7 +28,7 @@ class Stats(BrokerParts):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         traffic = Traffic(lambda: Counters(puts=self.store.statistics().log.messages))
-        self.windows = StatsWindows(sources_of("C", self.store, self.pulls.deliveries, traffic))
+        self.windows = StatsWindows(sources_of("C", self.store, self.pulls.deliveries, Deliveries(), traffic))
         self.steady_ms = 0
         self.windows.step(0)
         self.serve(TopicStatsProcessor("b", self.topics, self.sessions, self.store, self.windows).handlers())

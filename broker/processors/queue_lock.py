@@ -1,0 +1,41 @@
+"""Queues that members of a group lock to consume them in order: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
+
+The answer to 41 names the queues that the client holds now; who gets none may ask again. This broker has no replicas
+to ask, so `lockInStrictMode` and `onlyThisBroker` change nothing. Source: docs/formats.md, "Queue locks".
+"""
+
+from collections.abc import Callable
+
+from broker.delivery.queue_locks import QueueLocks
+from broker.remoting.connection import Connection
+from broker.remoting.dispatch import Processor
+from protocol.bodies.locks import LockedQueues, LockRequest
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+
+
+class QueueLockProcessor:
+    """Gives and takes locks. `now_ms` is a steady clock."""
+
+    def __init__(self, locks: QueueLocks, now_ms: Callable[[], int]) -> None:
+        self._locks = locks
+        self._now_ms = now_ms
+
+    def __repr__(self) -> str:
+        return f"<QueueLockProcessor {self._locks!r}>"
+
+    def handlers(self) -> dict[RequestCode, Processor]:
+        """What this processor serves."""
+        return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
+
+    def lock(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 41."""
+        asked = LockRequest.decode(command.body)
+        held = self._locks.lock(asked.consumer_group, asked.client_id, asked.mq_set, self._now_ms())
+        return RemotingCommand.response(body=LockedQueues(held).encode())
+
+    def unlock(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 42."""
+        asked = LockRequest.decode(command.body)
+        self._locks.unlock(asked.consumer_group, asked.client_id, asked.mq_set)
+        return RemotingCommand.response()

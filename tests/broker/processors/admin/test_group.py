@@ -1,0 +1,164 @@
+"""Groups by hand: what is set, what a change waits for, what a deletion takes."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from broker.processors.admin.group import GroupProcessor, changed_attributes
+from protocol.bodies.subscription_group import (
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    SubscriptionGroupWrapper,
+)
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.errors import RequestError
+from protocol.headers.consumer import DeleteGroupHeader, GroupHeader
+from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, pull
+from tests.harness.golden import transcripts
+
+
+class Admin(BrokerParts):
+    """Parts with a group processor; `saves` counts what changes waited for."""
+
+    def __init__(self, root: Path, **settings: Any) -> None:
+        super().__init__(root, **settings)
+        self.saves = 0
+        self.serve(GroupProcessor(self.groups, self.offsets, self._saved).handlers())
+        self.groups.on_delete(self.pulls.deliveries.remove_group)
+
+    async def _saved(self) -> None:
+        self.saves += 1
+
+    async def set(self, **fields: Any) -> RemotingCommand:
+        body = SubscriptionGroupConfig(**{"group_name": GROUP} | fields).encode()
+        command = RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        return await self.peer().ask_slowly(command)
+
+    async def delete(self, **ext: str) -> RemotingCommand:
+        command = RemotingCommand.request(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader(GROUP))
+        command.ext = {"groupName": GROUP} | ext
+        return await self.peer().ask_slowly(command)
+
+
+@pytest.fixture
+async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
+    it = Admin(tmp_path)
+    yield it
+    it.store.close()
+
+
+async def test_a_group_is_made_and_changed(admin: Admin) -> None:
+    """It is on disk before the answer; what changes nothing is not written."""
+    answer = await admin.set(retry_max_times=3)
+    assert (answer.code, answer.remark, bytes(answer.body)) == (0, None, b"")
+    assert admin.groups.find(GROUP) == SubscriptionGroupConfig(GROUP, retry_max_times=3)
+    assert (await admin.set(retry_max_times=3)).code == 0
+    assert admin.saves == 1
+    await admin.set(consume_enable=False)
+    assert admin.saves == 2
+
+
+async def test_what_a_group_may_not_do_is_refused_from_then_on(admin: Admin) -> None:
+    """Its next pull, with whose account it is on."""
+    assert admin.peer().ask(pull()).code == 19
+    await admin.set(consume_enable=False)
+    answer = admin.peer().ask(pull())
+    assert (answer.code, answer.ext_fields()["forbiddenType"]) == (16, "2")
+
+
+async def test_several_groups_are_set_together(admin: Admin) -> None:
+    """225: one write for all; with one that cannot be, none is set."""
+    groups = [SubscriptionGroupConfig("a", retry_max_times=1), SubscriptionGroupConfig("b")]
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+    command = RemotingCommand.request(code, body=SubscriptionGroupList(groups).encode())
+    assert (await admin.peer().ask_slowly(command)).code == 0
+    assert (admin.groups.find("a"), admin.groups.find("b"), admin.saves) == (*groups, 1)
+    groups = [SubscriptionGroupConfig("c"), SubscriptionGroupConfig(" ")]
+    command = RemotingCommand.request(code, body=SubscriptionGroupList(groups).encode())
+    answer = admin.peer().ask(command)
+    assert (answer.code, answer.remark) == (29, "The specified group is blank.")
+    assert admin.groups.find("c") is None
+
+
+async def test_all_groups_are_listed_and_one_is_shown(admin: Admin) -> None:
+    """201 as it stands in the file; 352 makes the group that it asks for."""
+    await admin.set(retry_max_times=3)
+    listed = admin.peer().ask(RemotingCommand.request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+    wrapper = SubscriptionGroupWrapper.decode(listed.body)
+    assert wrapper.subscription_group_table[GROUP].retry_max_times == 3
+    assert wrapper.data_version == admin.groups.version
+    shown = admin.peer().ask(RemotingCommand.request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupHeader("new")))
+    assert SubscriptionGroupConfig.decode(shown.body) == SubscriptionGroupConfig("new")
+    assert admin.groups.find("new") is not None
+
+
+async def test_a_group_that_is_not_made_is_not_shown(tmp_path: Path) -> None:
+    """26."""
+    admin = Admin(tmp_path, auto_create_subscription_group=False)
+    answer = admin.peer().ask(RemotingCommand.request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupHeader("new")))
+    assert (answer.code, answer.remark) == (26, "No group in this broker")
+    admin.store.close()
+
+
+@pytest.mark.parametrize(
+    ("ext", "kept"),
+    [({}, 7), ({"cleanOffset": "false"}, 7), ({"cleanOffset": "true"}, None), ({"removeOffset": "true"}, None)],
+)
+async def test_a_deleted_group_is_gone(admin: Admin, ext: dict[str, str], kept: int | None) -> None:
+    """With its figures, and with its offsets if that is asked for, by either name; its topics stay."""
+    admin.put(b"x")
+    admin.peer().ask(pull())
+    admin.topics.create_for_group("%RETRY%G")
+    admin.offsets.commit(GROUP, TOPIC, 0, 7)
+    answer = await admin.delete(**ext)
+    assert (answer.code, answer.remark, admin.saves) == (0, None, 1)
+    assert admin.groups.find(GROUP) is None
+    assert admin.offsets.committed(GROUP, TOPIC, 0) == kept
+    assert admin.pulls.deliveries.table() == {}
+    assert admin.topics.find("%RETRY%G") is not None
+
+
+async def test_what_is_not_there_may_be_deleted(admin: Admin) -> None:
+    """0, and nothing is written."""
+    assert (await admin.delete()).code == 0
+    assert admin.saves == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {"priority.factor": "1"}),
+        ({"+priority.factor": "2"}, {"priority.factor": "2"}),
+        ({"priority.factor": "2"}, {"priority.factor": "2"}),
+        ({"-priority.factor": ""}, {}),
+    ],
+)
+def test_attributes_are_changed_by_sign(changes: dict[str, str], expected: dict[str, str]) -> None:
+    """As with topics."""
+    assert changed_attributes({"priority.factor": "1"}, changes) == expected
+
+
+@pytest.mark.parametrize("name", ["+x", "-x", "x", ""])
+def test_there_are_no_other_attributes(name: str) -> None:
+    """1, with the name."""
+    with pytest.raises(RequestError, match=f"unsupported key: {name.lstrip('+-')}"):
+        changed_attributes({}, {name: "1"})
+
+
+async def test_what_mqadmin_sends_is_understood(admin: Admin) -> None:
+    """The captured requests of 4.9.8: a group made with three tries, and deleted with its offsets."""
+    asked = {frame.header["code"]: frame for frame in transcripts() if frame.header["code"] in (200, 207)}
+    made = RemotingCommand.request(200, body=asked[200].body)
+    assert (await admin.peer().ask_slowly(made)).code == 0
+    name = msgspec.json.decode(asked[200].body)["groupName"]
+    group = admin.groups.find(name)
+    assert group is not None
+    assert group.retry_max_times == 3
+    deleted = RemotingCommand.request(207)
+    deleted.ext = asked[207].header["extFields"]
+    assert (await admin.peer().ask_slowly(deleted)).code == 0
+    assert admin.groups.find(name) is None
