@@ -1,5 +1,6 @@
 """The SDK, asyncio first: producers and consumers for this broker and for Apache RocketMQ."""
 
+from clients.admin import Admin
 from clients.client import Client
 from clients.errors import (
     BrokerError,
@@ -11,16 +12,20 @@ from clients.errors import (
     NoRoute,
     RequestTimeout,
 )
-from clients.group_member import ConsumeFrom
+from clients.group_member import ConsumeFrom, Sql92
 from clients.producer import Producer
 from clients.pull_consumer import PullConsumer
 from clients.push_consumer import PushConsumer
+from clients.send_back import LATER, Later
 from clients.sends import SendResult, SendStatus
 from clients.settings import ClientSettings, ConsumerSettings, ProducerSettings, TlsSettings
+from clients.transactions import TransactionProducer, TransactionResult, TransactionState
 from protocol.bodies.message_queue import MessageQueue
 from protocol.message import Message, MessageExt
 
 __all__ = [
+    "LATER",
+    "Admin",
     "BrokerError",
     "Client",
     "ClientClosed",
@@ -31,6 +36,7 @@ __all__ = [
     "ConsumeFrom",
     "ConsumerSettings",
     "InvalidMessage",
+    "Later",
     "Message",
     "MessageExt",
     "MessageQueue",
@@ -42,5 +48,9 @@ __all__ = [
     "RequestTimeout",
     "SendResult",
     "SendStatus",
+    "Sql92",
     "TlsSettings",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
 ]

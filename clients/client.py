@@ -16,12 +16,14 @@ import os
 import socket
 import ssl
 import time
+from collections.abc import Sequence
 from typing import Protocol, Self
 
 import msgspec
 
 from clients.background import Background
-from clients.connection import Connection, ConnectionStatistics, Handler
+from clients.callbacks import Callbacks
+from clients.connection import Connection, ConnectionStatistics
 from clients.connections import Connections
 from clients.errors import BrokerError, ClientClosed, ClientError, RequestTimeout
 from clients.routes import NameServers, Routes
@@ -29,9 +31,10 @@ from clients.settings import ClientSettings, TlsSettings
 from clients.tls import tls_context
 from protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeader
+from protocol.command import MSGPACK, RemotingCommand
+from protocol.headers.consumer import UnregisterClientHeader
 from protocol.headers.fields import Header
+from protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +46,6 @@ class Member(Protocol):
 
     def consumer_data(self) -> ConsumerData:
         """What a heartbeat says of it."""
-
-    def group_changed(self) -> None:
-        """Somebody joined or left the group."""
 
 
 class ClientStatistics(msgspec.Struct, frozen=True):
@@ -65,15 +65,15 @@ class Client:
         self.settings = settings or ClientSettings()
         self.ip = local_ip()
         self.client_id = f"{self.ip}@{os.getpid()}#{time.time_ns()}"
-        handlers: dict[int, Handler] = {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._group_changed}
+        self._background = Background("client")
+        self.callbacks = Callbacks(self._background.spawn)
         tls = tls_context(self.settings.tls)
         self._name_server_connections = Connections(self.settings, {}, tls=tls)
-        self.brokers = Connections(self.settings, handlers, self._greet, tls)
+        self.brokers = Connections(self.settings, self.callbacks.handlers(), self._greet, tls)
         name_servers = NameServers(namesrv, self._name_server_connections, self.settings.request_timeout_s)
         self.routes = Routes(name_servers)
         self._producer_groups: list[str] = []
         self._members: dict[str, Member] = {}
-        self._background = Background("client")
         self._running = False
 
     def __repr__(self) -> str:
@@ -109,6 +109,11 @@ class Client:
         await self._background.stop()
         await self.routes.close()
         await asyncio.gather(self.brokers.close(), self._name_server_connections.close())
+
+    @property
+    def name_servers(self) -> Sequence[str]:
+        """The addresses of the name servers, `host:port`."""
+        return self.routes.name_servers.addresses
 
     # ------------------------------------------------------------------------------------------------------ requests
 
@@ -164,13 +169,6 @@ class Client:
         except ClientError as error:
             log.info("broker not told of the leave, it will notice the closed connection error=%s", error)
 
-    def _group_changed(self, connection: Connection, request: RemotingCommand) -> None:
-        group = request.header(ConsumerGroupHeader).consumer_group
-        member = self._members.get(group)
-        log.debug("group changed group=%s peer=%s", group, connection.peer)
-        if member is not None:
-            member.group_changed()
-
     # ---------------------------------------------------------------------------------------------------- heartbeats
 
     async def beat(self) -> None:
@@ -199,6 +197,8 @@ class Client:
         answer = await connection.invoke(heartbeat, self.settings.request_timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             log.warning("heartbeat refused peer=%s code=%d remark=%s", connection.peer, answer.code, answer.remark)
+        elif answer.ext_fields().get(ANNOUNCED_BY) == ANNOUNCED_AS:
+            connection.dialect = MSGPACK
 
     def _heartbeat(self) -> HeartbeatData:
         return HeartbeatData(

@@ -14,6 +14,9 @@ The read buffer is a `bytes` object of its own for each read, and the decoder's 
 Back-pressure: when the transport has more than its high-water mark to write, or `max_in_flight` requests wait for their
 answers, `ready()` waits; `ask` itself never does.
 
+Requests are in JSON until the peer has said that it knows a denser dialect (`dialect`). Those that are made from
+templates, sends and pulls, stay so: a broker reads them faster than any other.
+
 Either side may ask. A request of the peer goes to the handler of its code; without one it is answered 3, unless it is
 oneway. When the connection ends, whatever is pending fails with ConnectionLost, and nothing more can be submitted.
 """
@@ -27,7 +30,7 @@ import msgspec
 
 from clients.errors import ClientError, ConnectionLost, RequestTimeout, name_of
 from protocol.codes import Flag, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from protocol.command import JSON, RemotingCommand
 from protocol.errors import ProtocolError
 from protocol.frame import FrameDecoder
 from protocol.serialize import decode_command, encode_command
@@ -39,7 +42,7 @@ MAX_IN_FLIGHT: Final = 8192
 log = logging.getLogger(__name__)
 
 Handler = Callable[["Connection", RemotingCommand], RemotingCommand | None]
-"""Serves a request of the peer, at once; None: no answer."""
+"""Serves a request of the peer, at once; None: no answer, or one that comes later by `Connection.respond`."""
 
 
 class Reply(Protocol):
@@ -79,6 +82,7 @@ class Connection(asyncio.Protocol):
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
         self.peer = peer
+        self.dialect = JSON
         self.closed = False
         self.heard_s = 0.0
         self._handlers = handlers
@@ -124,6 +128,7 @@ class Connection(asyncio.Protocol):
 
         def frame(opaque: int) -> bytes:
             request.opaque = opaque
+            request.dialect = self.dialect
             return encode_command(request)
 
         return await self.exchange(request.code, frame, timeout_s)
@@ -151,6 +156,7 @@ class Connection(asyncio.Protocol):
         if self.busy:
             await self.ready()
         request.opaque = self.next_opaque()
+        request.dialect = self.dialect
         self.write(encode_command(request))
 
     def next_opaque(self) -> int:
@@ -305,7 +311,12 @@ class Connection(asyncio.Protocol):
             except Exception as error:
                 log.exception("request of the peer failed peer=%s code=%d", self.peer, request.code)
                 answer = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        if answer is not None and not request.is_oneway and not self.closed:
+        if answer is not None:
+            self.respond(request, answer)
+
+    def respond(self, request: RemotingCommand, answer: RemotingCommand) -> None:
+        """Answer a request of the peer; nothing happens if nobody waits for that (any more)."""
+        if not request.is_oneway and not self.closed:
             self.write(encode_command(answer.answer_to(request)))
 
     def _lost(self, reason: str) -> None:

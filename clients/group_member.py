@@ -6,10 +6,14 @@
 The members of the group agree without talking to each other, because all apply the same rule to what the brokers tell
 them (clients/rebalance.py). If the brokers cannot be asked, everything stays as it is and is tried again soon.
 A queue that is new here is read from the group's committed offset, or from where `consume_from` points.
+
+A broadcasting member reads all queues whoever else does, and keeps its offsets in a file (clients/local_offsets.py). An
+orderly one reads a queue only while its broker has locked it for this member (clients/queue_locks.py).
 """
 
 import logging
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from enum import Enum
 
@@ -18,18 +22,19 @@ import msgspec
 from clients.background import Background, Repeat
 from clients.client import Client
 from clients.errors import ClientClosed, ClientError, InvalidMessage, NoRoute
-from clients.inbox import Inbox
+from clients.inbox import Sink
 from clients.owned_queues import OwnedQueues
 from clients.queue_calls import QueueCalls
-from clients.queue_reader import QueueReader, Surroundings
+from clients.queue_locks import QueueLocks
+from clients.queue_reader import OffsetStore, QueueReader, Surroundings
 from clients.rebalance import allocate_averagely
 from clients.settings import ConsumerSettings
-from protocol.bodies.enums import ConsumeFromWhere, ConsumeType
-from protocol.bodies.heartbeat import ConsumerData, SubscriptionData
+from protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
+from protocol.bodies.heartbeat import SQL92, ConsumerData, SubscriptionData
 from protocol.bodies.message_queue import MessageQueue
 from protocol.codes import RETRY_PREFIX
 from protocol.errors import RequestError
-from protocol.filters.tag import EVERYTHING, subscribe
+from protocol.filters.tag import EVERYTHING, is_tag_type, subscribe
 from protocol.message import check_group_name, check_topic_name
 
 SOON_S = 1.0
@@ -49,28 +54,58 @@ class Role(msgspec.Struct, frozen=True):
 
     consume_type: ConsumeType
     consume_from: ConsumeFrom | datetime
-    retries: bool  # reads the group's retry topic too
+    model: MessageModel = MessageModel.CLUSTERING
+    orderly: bool = False
+
+    @property
+    def broadcasts(self) -> bool:
+        """Every member gets everything."""
+        return self.model is MessageModel.BROADCASTING
+
+    @property
+    def retries(self) -> bool:
+        """Reads the group's retry topic too."""
+        return self.consume_type is ConsumeType.CONSUME_PASSIVELY and not self.broadcasts
+
+
+class Sql92(msgspec.Struct, frozen=True):
+    """An expression over properties instead of tags: `a > 5 AND region = 'eu'`. The broker must have been told to
+    allow it (`enablePropertyFilter`)."""
+
+    expression: str
 
 
 class GroupMember:
-    """A member of `group` on `client`; received messages go to `inbox`."""
+    """A member of `group` on `client`; received messages go to `inbox`. `offsets` None: the brokers keep them."""
 
-    def __init__(self, client: Client, group: str, role: Role, settings: ConsumerSettings, inbox: Inbox) -> None:
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        role: Role,
+        settings: ConsumerSettings,
+        inbox: Sink,
+        offsets: OffsetStore | None = None,
+    ) -> None:
         check_group_name(group)
         self.group = group
+        self.role = role
         self.calls = QueueCalls(client, group)
-        self.owned = OwnedQueues(group, self.calls, self._reader)
+        self.locks = QueueLocks(client, group) if role.orderly else None
+        self.offsets: OffsetStore = offsets or self.calls
+        self.owned = OwnedQueues(group, self.offsets, self._reader, inbox.settle, self.locks)
         self._client = client
-        self._role = role
         self._settings = settings
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._background = Background(group)
         self._rebalance: Repeat | None = None
         self._surroundings = Surroundings(
             calls=self.calls,
+            offsets=self.offsets,
             inbox=inbox,
             settings=settings,
             with_subscription=role.consume_type is ConsumeType.CONSUME_ACTIVELY,
+            commits_by_pull=offsets is None,
             start_offset=self._start_offset,
             beat=client.beat,
             reload_route=client.routes.reload,
@@ -82,12 +117,15 @@ class GroupMember:
 
     async def start(self, *, auto_commit: bool = True) -> None:
         """Join the group."""
-        if self._role.retries:
-            self._subscribe(RETRY_PREFIX + self.group, EVERYTHING)
+        if self.role.retries:
+            topic = RETRY_PREFIX + self.group
+            self._subscriptions[topic] = _subscription(topic, EVERYTHING)
         self._client.join_as_consumer(self)
         self._rebalance = self._background.repeat("rebalance", self.rebalance, self._settings.rebalance_interval_s)
         if auto_commit:
             self._background.repeat("commit", self._commit_step, self._settings.commit_interval_s)
+        if self.locks is not None:
+            self._background.repeat("locks", self._renew_locks, self._settings.lock_renewal_s)
 
     async def stop_reading(self) -> None:
         """No more rebalancing and no more pulls; what was received can still be finished."""
@@ -98,23 +136,32 @@ class GroupMember:
         """Commit, and tell the brokers: the others take over."""
         if commit:
             await self.owned.commit()
+        if self.locks is not None:
+            await self.locks.release(self.locks.held)
         await self._client.leave_as_consumer(self)
 
     # ------------------------------------------------------------------------------------------------- subscriptions
 
-    async def subscribe(self, topic: str, expression: str) -> None:
-        """Read `topic` from now on, or with another expression; done when the brokers were told."""
+    async def subscribe(self, topic: str, expression: str | Sql92) -> None:
+        """Read `topic` from now on, or with another expression; done when the brokers were told.
+
+        BrokerError if one of them does not understand the expression, or does not allow it.
+        """
         if self._rebalance is None:
             raise ClientClosed(f"consumer {self.group} is not running: use it inside `async with`, or call start()")
         try:
             check_topic_name(topic)
         except RequestError as error:
             raise InvalidMessage(f"topic {topic!r}: {error.remark}", code=error.code, topic=topic) from error
-        self._subscribe(topic, expression)
+        subscription = _subscription(topic, expression)
         try:
             await self._client.routes.find(topic)
         except NoRoute as error:
             log.warning("subscribed to a topic without a route, waiting for it topic=%s error=%s", topic, error)
+        else:
+            if not is_tag_type(subscription.expression_type):
+                await self.calls.check(subscription)
+        self._subscriptions[topic] = subscription
         await self._client.beat()
         await self.owned.release(self._owned_of(topic))  # they are read with the old expression
         self._rebalance.soon()
@@ -129,12 +176,23 @@ class GroupMember:
         """What the member wants of a topic; everything, if it never said."""
         return self._subscriptions.get(topic) or subscribe(topic, EVERYTHING, 0)
 
+    @property
+    def name_servers(self) -> Sequence[str]:
+        """Their addresses."""
+        return self._client.name_servers
+
+    @property
+    def subscriptions(self) -> list[SubscriptionData]:
+        """What the member wants, the retry topic included."""
+        return list(self._subscriptions.values())
+
     def consumer_data(self) -> ConsumerData:
         """The member in a heartbeat."""
-        where = self._role.consume_from
+        where = self.role.consume_from
         return ConsumerData(
             group_name=self.group,
-            consume_type=self._role.consume_type,
+            consume_type=self.role.consume_type,
+            message_model=self.role.model,
             consume_from_where=(
                 where.value if isinstance(where, ConsumeFrom) else ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
             ),
@@ -143,9 +201,6 @@ class GroupMember:
 
     def _owned_of(self, topic: str) -> list[MessageQueue]:
         return [queue for queue in self.owned.queues() if queue.topic == topic]
-
-    def _subscribe(self, topic: str, expression: str) -> None:
-        self._subscriptions[topic] = subscribe(topic, expression, time.time_ns() // 1_000_000)
 
     # ----------------------------------------------------------------------------------------------------- rebalance
 
@@ -159,7 +214,8 @@ class GroupMember:
         pause_s = None
         for topic, subscription in list(self._subscriptions.items()):
             try:
-                await self._rebalance_topic(topic, subscription)
+                if not await self._rebalance_topic(topic, subscription):
+                    pause_s = SOON_S
             except NoRoute as error:
                 log.debug("topic without a route topic=%s error=%s", topic, error)
                 pause_s = SOON_S
@@ -169,17 +225,42 @@ class GroupMember:
                 pause_s = SOON_S
         return pause_s
 
-    async def _rebalance_topic(self, topic: str, subscription: SubscriptionData) -> None:
+    async def _rebalance_topic(self, topic: str, subscription: SubscriptionData) -> bool:
+        """False if this member's share is not yet its own."""
         route = await self._client.routes.find(topic)
-        members = await self.calls.members(topic)
-        share = set(allocate_averagely(route.subscribe_queues, members, self._client.client_id))
+        members = [] if self.role.broadcasts else await self.calls.members(topic)
+        queues = route.subscribe_queues
+        own_id = self._client.client_id
+        share = set(queues if self.role.broadcasts else allocate_averagely(queues, members, own_id))
         if self._subscriptions.get(topic) is not subscription:
-            return  # changed meanwhile: another round follows
-        await self.owned.release(queue for queue in self._owned_of(topic) if queue not in share)
-        pause_s = self._settings.handover_pause_s if len(members) > 1 else 0.0
-        for queue in sorted(share):
-            if queue not in self.owned:
-                self.owned.adopt(queue, subscription, pause_s=pause_s)
+            return True  # changed meanwhile: another round follows
+        await self._give_up([queue for queue in self._owned_of(topic) if queue not in share])
+        wanted = sorted(share.difference(self.owned.queues()))
+        free = [queue for queue in wanted if queue not in self.owned]
+        if self.locks is not None and free:
+            free = await self.locks.acquire(free)
+        pause_s = self._settings.handover_pause_s if len(members) > 1 and self.locks is None else 0.0
+        for queue in free:
+            self.owned.adopt(queue, subscription, pause_s=pause_s)
+        return len(free) == len(wanted)
+
+    async def _give_up(self, queues: list[MessageQueue]) -> None:
+        """An orderly queue goes when its running handler is through, which nobody else waits for."""
+        if self.locks is None:
+            await self.owned.release(queues)
+        elif queues:
+            self._background.spawn("release", self.owned.release(queues))
+
+    async def _renew_locks(self) -> None:
+        assert self.locks is not None
+        lost = await self.locks.renew()
+        if lost:
+            log.warning("locks lost, giving up their queues queues=%s", [str(queue) for queue in lost])
+            self._background.spawn("forget", self._forget(lost))
+
+    async def _forget(self, queues: list[MessageQueue]) -> None:
+        await self.owned.forget(queues)
+        self.group_changed()
 
     # ------------------------------------------------------------------------------------------------------- offsets
 
@@ -187,14 +268,21 @@ class GroupMember:
         await self.owned.commit()
 
     async def _start_offset(self, queue: MessageQueue) -> int:
-        committed = await self.calls.committed_offset(queue)
+        committed = await self.offsets.committed_offset(queue)
         if committed is not None:
             return committed
-        if self._role.consume_from is ConsumeFrom.FIRST or queue.topic.startswith(RETRY_PREFIX):
+        if self.role.consume_from is ConsumeFrom.FIRST or queue.topic.startswith(RETRY_PREFIX):
             return await self.calls.min_offset(queue)
-        if isinstance(self._role.consume_from, datetime):
-            return await self.calls.offset_at(queue, int(self._role.consume_from.timestamp() * 1000))
+        if isinstance(self.role.consume_from, datetime):
+            return await self.calls.offset_at(queue, int(self.role.consume_from.timestamp() * 1000))
         return await self.calls.max_offset(queue)
 
     def _reader(self, queue: MessageQueue, subscription: SubscriptionData, start_at: int | None) -> QueueReader:
         return QueueReader(queue, subscription, self._surroundings, start_at)
+
+
+def _subscription(topic: str, expression: str | Sql92) -> SubscriptionData:
+    now_ms = time.time_ns() // 1_000_000
+    if isinstance(expression, Sql92):
+        return SubscriptionData(topic, expression.expression, sub_version=now_ms, expression_type=SQL92)
+    return subscribe(topic, expression, now_ms)

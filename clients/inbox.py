@@ -10,11 +10,25 @@ does not pull (`QueueReader.has_room`). Messages of a queue that was given up ar
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
+from typing import Protocol
 
 import msgspec
 
 from clients.progress import Progress
 from protocol.message import MessageExt
+
+
+class Sink(Protocol):
+    """Where readers put what they received."""
+
+    def __len__(self) -> int:
+        """Messages that wait."""
+
+    def put(self, deliveries: Iterable["Delivery"]) -> None:
+        """Add messages of one queue."""
+
+    async def settle(self, progress: Progress) -> None:
+        """Wait until another row of messages of the same queue may begin."""
 
 
 class Delivery(msgspec.Struct, eq=False):
@@ -48,6 +62,9 @@ class Inbox:
         """Add to the end."""
         self._deliveries.extend(deliveries)
         self._wake()
+
+    async def settle(self, progress: Progress) -> None:
+        """At once: the order in which messages are worked on is nobody's concern here."""
 
     def put_back(self, delivery: Delivery) -> None:
         """Return what was taken: it is next."""

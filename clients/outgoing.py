@@ -7,6 +7,7 @@ test holds it to the typed header. Source: docs/formats.md, "Send".
 
 import zlib
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +33,8 @@ from protocol.message import (
 from protocol.message_id import UniqueIds
 from protocol.serialize import encode_header
 
+BATCH_RECORD_OVERHEAD: Final = 22  # what a record has besides body and properties
+_ALONE: Final = frozenset({PropertyName.DELAY, PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS})
 _SURELY_FIT: Final = MAX_PROPERTIES_BYTES // 4  # characters of KEYS and TAGS, with UNIQ_KEY and whatever they are
 _encode_text = msgspec.json.Encoder().encode
 
@@ -68,22 +71,62 @@ def prepare(message: Message, ids: UniqueIds, now_ms: int, settings: ProducerSet
     return Outgoing(message.topic, body, text, msg_id, now_ms, sys_flag, message.flag)
 
 
-def prepare_batch(messages: Sequence[Message], ids: UniqueIds, now_ms: int, settings: ProducerSettings) -> Outgoing:
-    """Several messages of one topic as one request. InvalidMessage."""
+def prepare_batches(
+    messages: Sequence[Message], ids: UniqueIds, now_ms: int, settings: ProducerSettings
+) -> list[Outgoing]:
+    """Messages of one topic as few requests as the size limit allows, in their order. InvalidMessage."""
     if not messages:
         raise InvalidMessage("a batch needs at least one message")
     topic = messages[0].topic
-    records, msg_ids = [], []
+    batches: list[Outgoing] = []
+    records: list[BatchRecord] = []
+    msg_ids: list[str] = []
+    size = 0
+
+    def close() -> None:
+        batches.append(Outgoing(topic, encode_batch(records), "", ",".join(msg_ids), now_ms, is_batch=True))
+        records.clear()
+        msg_ids.clear()
+
     for message in messages:
-        if message.topic != topic:
-            raise InvalidMessage(f"a batch has one topic: this one has {topic} and {message.topic}", topic=topic)
-        properties = message.all_properties()
-        msg_ids.append(properties.setdefault(PropertyName.UNIQ_KEY, ids.next(now_ms)))
-        text = _property_text(properties, topic)
-        records.append(BatchRecord(message.flag, message.body, text.encode()))
-    body = encode_batch(records)
-    _check_size(len(body), topic, settings)
-    return Outgoing(topic, body, "", ",".join(msg_ids), now_ms, is_batch=True)
+        record, msg_id = _record(message, topic, ids.next(now_ms))
+        record_size = BATCH_RECORD_OVERHEAD + len(record.body) + len(record.properties)
+        _check_size(record_size, topic, settings)
+        if records and size + record_size > settings.max_message_bytes:
+            close()
+            size = 0
+        records.append(record)
+        msg_ids.append(msg_id)
+        size += record_size
+    close()
+    return batches
+
+
+def scheduled(
+    message: Message, delay: timedelta | None, deliver_at: datetime | None, delay_level: int | None
+) -> Message:
+    """The message with one of the three as a property. ValueError if more than one is given, or one makes no sense."""
+    if [delay, deliver_at, delay_level].count(None) != 2:
+        raise ValueError("give one of delay, deliver_at and delay_level")
+    if delay is not None:
+        name, number = PropertyName.TIMER_DELAY_MS, int(delay.total_seconds() * 1000)
+    elif deliver_at is not None:
+        name, number = PropertyName.TIMER_DELIVER_MS, int(deliver_at.timestamp() * 1000)
+    else:
+        name, number = PropertyName.DELAY, delay_level or 0
+    if number <= 0:
+        raise ValueError(f"{name}={number} is not ahead: a message can only be delivered later than now")
+    return msgspec.structs.replace(message, properties=message.properties | {name: str(number)})
+
+
+def _record(message: Message, topic: str, new_id: str) -> tuple[BatchRecord, str]:
+    if message.topic != topic:
+        raise InvalidMessage(f"a batch has one topic: this one has {topic} and {message.topic}", topic=topic)
+    properties = message.all_properties()
+    if not _ALONE.isdisjoint(properties):
+        raise InvalidMessage("messages with a time of delivery cannot be in a batch: send them alone", topic=topic)
+    msg_id = properties.setdefault(PropertyName.UNIQ_KEY, new_id)
+    return BatchRecord(message.flag, message.body, _property_text(properties, topic).encode()), msg_id
 
 
 def check_topic(topic: str) -> None:

@@ -1,17 +1,19 @@
 """The queues that one consumer reads: a reader and a task for each, and the offsets to be committed.
 
 A queue is adopted and released as a whole. Releasing commits how far it came, and drops what is still under way: the
-next owner gets it again.
+next owner gets it again. In an orderly group a message that a handler works on is waited for first, and the lock is
+given back last.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from clients.background import Background
 from clients.errors import ClientError
-from clients.queue_calls import QueueCalls
-from clients.queue_reader import QueueReader
+from clients.progress import Progress
+from clients.queue_locks import QueueLocks
+from clients.queue_reader import OffsetStore, QueueReader
 from protocol.bodies.heartbeat import SubscriptionData
 from protocol.bodies.message_queue import MessageQueue
 
@@ -22,12 +24,22 @@ MakeReader = Callable[[MessageQueue, SubscriptionData, int | None], QueueReader]
 
 
 class OwnedQueues:
-    """Readers by queue."""
+    """Readers by queue. `settle` waits until a queue may change hands, `locks` are those of an orderly group."""
 
-    def __init__(self, group: str, calls: QueueCalls, make_reader: MakeReader) -> None:
-        self._calls = calls
+    def __init__(
+        self,
+        group: str,
+        offsets: OffsetStore,
+        make_reader: MakeReader,
+        settle: Callable[[Progress], Awaitable[None]],
+        locks: QueueLocks | None = None,
+    ) -> None:
+        self._offsets = offsets
         self._make_reader = make_reader
+        self._settle = settle
+        self._locks = locks
         self._readers: dict[MessageQueue, tuple[QueueReader, asyncio.Task[None]]] = {}
+        self._leaving: set[MessageQueue] = set()
         self._background = Background(group)
 
     def __repr__(self) -> str:
@@ -37,15 +49,29 @@ class OwnedQueues:
         return len(self._readers)
 
     def __contains__(self, queue: object) -> bool:
-        return queue in self._readers
+        """Whether it is read, or not quite given up."""
+        return queue in self._readers or queue in self._leaving
 
     def queues(self) -> tuple[MessageQueue, ...]:
         """What is owned now, sorted."""
         return tuple(sorted(self._readers))
 
+    def readers(self) -> list[QueueReader]:
+        """Their readers."""
+        return [reader for reader, _ in self._readers.values()]
+
+    def reader(self, queue: MessageQueue) -> QueueReader | None:
+        """The reader of a queue that is owned."""
+        return self._readers[queue][0] if queue in self._readers else None
+
     def unfinished(self) -> int:
         """Messages received and not finished, over all queues."""
-        return sum(reader.progress.unfinished for reader, _ in self._readers.values() if reader.progress is not None)
+        return self.cached()[0]
+
+    def cached(self) -> tuple[int, int]:
+        """Messages received and not finished, and their bytes, over all queues."""
+        rows = [reader.progress for reader in self.readers() if reader.progress is not None]
+        return sum(row.unfinished for row in rows), sum(row.unfinished_bytes for row in rows)
 
     def adopt(
         self, queue: MessageQueue, subscription: SubscriptionData, start_at: int | None = None, pause_s: float = 0.0
@@ -57,21 +83,54 @@ class OwnedQueues:
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
         """Stop to read, and commit."""
-        due = []
-        for queue in list(queues):
-            reader, _ = self._readers[queue]
-            due.append((reader, reader.commit_offset()))
-            self._drop(queue)
-            log.info("released queue=%s offset=%s", queue, due[-1][1])
-        await self._commit_all(due)
+        await asyncio.gather(*(self._release(queue, commit=True) for queue in list(queues)))
+
+    async def forget(self, queues: Iterable[MessageQueue]) -> None:
+        """Stop to read what may be another member's already: nothing is committed."""
+        await asyncio.gather(*(self._release(queue, commit=False) for queue in list(queues)))
+
+    async def move(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at `offset` in a queue that is read now, and make it the group's."""
+        entry = self._readers.get(queue)
+        if entry is None:
+            return
+        reader, task = entry
+        task.cancel()
+        reader.drop()
+        if reader.progress is not None:
+            await self._settle(reader.progress)
+        if self._readers.get(queue) is not entry:
+            return  # it went to somebody else meanwhile
+        self.adopt(queue, reader.subscription, offset)
+        await self._commit(self._readers[queue][0], offset)
 
     async def commit(self) -> None:
         """Commit what is new of every queue; what fails is logged, and tried again the next time."""
-        await self._commit_all([(reader, reader.commit_offset()) for reader, _ in self._readers.values()])
+        due = [(reader, reader.commit_offset()) for reader in self.readers()]
+        await asyncio.gather(*(self._commit(reader, offset) for reader, offset in due if offset is not None))
 
     async def stop_reading(self) -> None:
         """No more pulls; what was received can still be finished and committed."""
         await self._background.stop()
+
+    async def _release(self, queue: MessageQueue, *, commit: bool) -> None:
+        if queue not in self._readers:
+            return
+        reader, task = self._readers.pop(queue)
+        self._leaving.add(queue)
+        try:
+            task.cancel()
+            if self._locks is not None and reader.progress is not None:
+                await self._settle(reader.progress)
+            offset = reader.commit_offset() if commit else None
+            reader.drop()
+            if offset is not None:
+                await self._commit(reader, offset)
+            if self._locks is not None:
+                await self._locks.release([queue])
+        finally:
+            self._leaving.discard(queue)
+        log.info("released queue=%s offset=%s", queue, offset)
 
     def _drop(self, queue: MessageQueue) -> None:
         if queue in self._readers:
@@ -79,12 +138,9 @@ class OwnedQueues:
             reader.drop()
             task.cancel()
 
-    async def _commit_all(self, due: Iterable[tuple[QueueReader, int | None]]) -> None:
-        await asyncio.gather(*(self._commit(reader, offset) for reader, offset in due if offset is not None))
-
     async def _commit(self, reader: QueueReader, offset: int) -> None:
         try:
-            await self._calls.commit(reader.queue, offset)
+            await self._offsets.commit(reader.queue, offset)
             reader.committed = offset
         except ClientError as error:
             log.warning("offset not committed queue=%s offset=%d error=%s", reader.queue, offset, error)

@@ -12,14 +12,22 @@ passed over, and what finishes late counts for nothing.
 """
 
 from collections.abc import Callable
+from typing import Final
+
+from protocol.bodies.message_queue import MessageQueue
+
+NO_QUEUE: Final = MessageQueue()
 
 
 class Progress:
     """The offsets of one queue. `position` is the next to ask the broker for; `on_finished` hears of each finish."""
 
-    __slots__ = ("_on_finished", "_unfinished", "dropped", "position", "unfinished_bytes")
+    __slots__ = ("_on_finished", "_unfinished", "dropped", "position", "queue", "unfinished_bytes")
 
-    def __init__(self, position: int, on_finished: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, position: int, on_finished: Callable[[], None] = lambda: None, queue: MessageQueue = NO_QUEUE
+    ) -> None:
+        self.queue = queue
         self.position = position
         self.dropped = False
         self.unfinished_bytes = 0

@@ -8,7 +8,8 @@
 
 Messages that `poll` returned are finished when `poll` is called again, or `commit`; one of a loop when the next is
 asked for. Finished messages are committed every `commit_interval_s` and at the stop, or, with `auto_commit=False`, by
-`commit` only. Queues are read ahead, up to the limits in `ConsumerSettings`.
+`commit` only. Queues are read ahead, up to the limits in `ConsumerSettings`; `seek` and its like go elsewhere in one,
+`pause` and `resume` hold one back.
 """
 
 import asyncio
@@ -18,10 +19,13 @@ from datetime import datetime
 
 from clients.client import Client
 from clients.errors import ClientClosed
-from clients.group_member import ConsumeFrom, GroupMember, Role
+from clients.group_member import ConsumeFrom, GroupMember, Role, Sql92
 from clients.inbox import Delivery, Inbox
+from clients.member_answers import MemberAnswers
 from clients.participant import Participant
 from clients.push_consumer import ConsumerStatistics
+from clients.queue_reader import QueueReader
+from clients.replies import reply
 from clients.settings import ConsumerSettings, TlsSettings
 from protocol.bodies.enums import ConsumeType
 from protocol.bodies.message_queue import MessageQueue
@@ -50,8 +54,10 @@ class PullConsumer(Participant):
         super().__init__(namesrv, client, tls)
         self._auto_commit = auto_commit
         self._inbox = Inbox()
-        role = Role(ConsumeType.CONSUME_ACTIVELY, consume_from, retries=False)
-        self._member = GroupMember(self.client, group, role, settings or ConsumerSettings(), self._inbox)
+        role = Role(ConsumeType.CONSUME_ACTIVELY, consume_from)
+        settings = settings or ConsumerSettings()
+        self._member = GroupMember(self.client, group, role, settings, self._inbox)
+        self._answers = MemberAnswers(self._member, None, settings)
         self._polled: list[Delivery] = []
         self._handled = 0
 
@@ -72,16 +78,21 @@ class PullConsumer(Participant):
 
     async def _join(self) -> None:
         await self._member.start(auto_commit=self._auto_commit)
+        self.client.callbacks.consumers[self._member.group] = self._answers
 
     async def _leave(self) -> None:
+        self.client.callbacks.consumers.pop(self._member.group, None)
         self._inbox.close()
+        await self._answers.stop()
         await self._member.stop_reading()
         await self._member.leave(commit=self._auto_commit)
 
     # -------------------------------------------------------------------------------------------------------- queues
 
-    async def subscribe(self, topic: str, expression: str = "*") -> None:
-        """Read this member's share of `topic`: every message, or those with one of the tags in `expression`."""
+    async def subscribe(self, topic: str, expression: str | Sql92 = "*") -> None:
+        """Read this member's share of `topic`: every message, those with one of the tags in `expression`, or those
+        whose properties match an `Sql92`. InvalidMessage, ClientClosed, or BrokerError about the expression.
+        """
         await self._member.subscribe(topic, expression)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -103,9 +114,47 @@ class PullConsumer(Participant):
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at `offset` in a queue that is read now, and forget what was received of it; else ClientClosed."""
-        if queue not in self._member.owned:
-            raise ClientClosed(f"{queue} is not read by this consumer: assign it first", topic=queue.topic)
+        self._reader(queue)
+        self._polled = [delivery for delivery in self._polled if delivery.progress.queue != queue]
         self._member.owned.adopt(queue, self._member.subscription(queue.topic), offset)
+
+    async def seek_to_time(self, queue: MessageQueue, when: datetime) -> int:
+        """Go on at the first message stored at or after `when`; returns its offset, or that of the next to come."""
+        offset = await self._member.calls.offset_at(queue, int(when.timestamp() * 1000))
+        self.seek(queue, offset)
+        return offset
+
+    async def seek_to_begin(self, queue: MessageQueue) -> int:
+        """Go on at the first message that the queue still has; returns its offset."""
+        offset = await self._member.calls.min_offset(queue)
+        self.seek(queue, offset)
+        return offset
+
+    async def seek_to_end(self, queue: MessageQueue) -> int:
+        """Go on at the next message to come; returns its offset."""
+        offset = await self._member.calls.max_offset(queue)
+        self.seek(queue, offset)
+        return offset
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Pull no more from these queues; what was received of them, and a pull under way, still arrive."""
+        for queue in queues:
+            self._reader(queue).pause(paused=True)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Go on with queues that were paused."""
+        for queue in queues:
+            self._reader(queue).pause(paused=False)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's offset in a queue; None if there is none."""
+        return await self._member.calls.committed_offset(queue)
+
+    def _reader(self, queue: MessageQueue) -> QueueReader:
+        reader = self._member.owned.reader(queue)
+        if reader is None:
+            raise ClientClosed(f"{queue} is not read by this consumer: assign it first", topic=queue.topic)
+        return reader
 
     async def commit(self) -> None:
         """Finish what `poll` returned, and write the offsets of all queues to the brokers."""
@@ -127,6 +176,10 @@ class PullConsumer(Participant):
             delivery = self._inbox.take_nowait() if len(self._polled) < max_messages else None
         self._handled += len(self._polled)
         return [delivery.message for delivery in self._polled]
+
+    async def reply(self, message: MessageExt, body: bytes, properties: dict[str, str] | None = None) -> None:
+        """Answer a message that `Producer.request` sent. InvalidMessage if it is none, or what a send fails with."""
+        await reply(self.client, self._member.group, message, body, properties)
 
     def __aiter__(self) -> AsyncIterator[MessageExt]:
         return self._inbox.iterate()

@@ -2,39 +2,46 @@
 
     async for message in consumer: ...            one at a time; a message is finished when the next is asked for
     PushConsumer("group", handler=handle, ...)    up to `concurrency` calls at a time; finished when a call returns
+        orderly=True                              ... but of each queue one at a time, in its order
+        broadcast=True                            every member gets everything
 
-The members of a group share the queues (clustering). A queue's committed offset is its smallest message that is not
-finished, so after a crash some messages come again; none is lost.
+The members of a group share the queues, unless they broadcast. A queue's committed offset is its smallest message that
+is not finished, so after a crash some messages come again; none is lost.
 
-A handler that raises has not finished its message. The message comes again on this member, after a pause that doubles
-(`retry_pause_s` to `retry_pause_max_s`), and the queue's offset does not pass it. `message.reconsume_times` counts.
+A handler that raises, or returns `LATER`, has not finished its message: it goes back to the broker and comes again
+after a while, to whichever member reads the group's retry topic then; too often, and it goes to the dead letters
+(clients/handling.py, clients/send_back.py).
 """
 
-import asyncio
-import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from datetime import datetime
+from pathlib import Path
 
 import msgspec
 
-from clients.background import Background
 from clients.client import Client
-from clients.group_member import ConsumeFrom, GroupMember, Role
-from clients.inbox import Delivery, Inbox
+from clients.group_member import ConsumeFrom, GroupMember, Role, Sql92
+from clients.handling import ConcurrentHandling, Handling, MessageHandler, OrderlyHandling, Workers, observed
+from clients.hooks import Hooks
+from clients.inbox import Inbox
+from clients.lanes import Lanes
+from clients.local_offsets import LocalOffsets, default_path
+from clients.member_answers import MemberAnswers
 from clients.participant import Participant
+from clients.replies import reply
+from clients.send_back import SendBack
 from clients.settings import ConsumerSettings, TlsSettings
-from protocol.bodies.enums import ConsumeType
+from protocol.bodies.enums import ConsumeType, MessageModel
 from protocol.bodies.message_queue import MessageQueue
 from protocol.message import MessageExt
 
-log = logging.getLogger(__name__)
-
-MessageHandler = Callable[[MessageExt], Awaitable[object]]
+CONCURRENT_RECONSUME_TIMES = 16
+ENDLESS_RECONSUME_TIMES = 2**31 - 1
 
 
 class ConsumerStatistics(msgspec.Struct, frozen=True):
-    """A consumer at one moment; `handled` and `failed` are totals since its start."""
+    """A consumer at one moment; `handled`, `failed` and `sent_back` are totals since its start."""
 
     group: str
     queues: tuple[MessageQueue, ...]
@@ -42,6 +49,7 @@ class ConsumerStatistics(msgspec.Struct, frozen=True):
     unfinished: int
     handled: int
     failed: int
+    sent_back: int = 0
 
 
 class PushConsumer(Participant):
@@ -52,6 +60,8 @@ class PushConsumer(Participant):
     commits; loops over messages end.
 
     `consume_from` counts for queues of which the group has no committed offset; a time means what was stored since.
+    `orderly` and `broadcast` exclude each other. A broadcasting member keeps its offsets in `offsets_path`, which no
+    other one may use; ClientError if that file cannot be read.
     """
 
     def __init__(
@@ -62,76 +72,91 @@ class PushConsumer(Participant):
         client: Client | None = None,
         tls: TlsSettings | ssl.SSLContext | None = None,
         handler: MessageHandler | None = None,
+        orderly: bool = False,
+        broadcast: bool = False,
         consume_from: ConsumeFrom | datetime = ConsumeFrom.LAST,
+        offsets_path: Path | None = None,
         settings: ConsumerSettings | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
+        if orderly and (broadcast or handler is None):
+            raise ValueError("orderly=True needs a handler, and does not go with broadcast=True")
         super().__init__(namesrv, client, tls)
-        self._settings = settings or ConsumerSettings()
-        self._handler = handler
+        self._settings = settings = settings or ConsumerSettings()
+        model = MessageModel.BROADCASTING if broadcast else MessageModel.CLUSTERING
+        role = Role(ConsumeType.CONSUME_PASSIVELY, consume_from, model, orderly)
+        offsets = LocalOffsets(offsets_path or default_path(group)) if broadcast else None
+        self._hooks = hooks
+        if hooks is not None and handler is not None:
+            handler = observed(handler, hooks, group, self.client.client_id)
         self._inbox = Inbox()
-        role = Role(ConsumeType.CONSUME_PASSIVELY, consume_from, retries=True)
-        self._member = GroupMember(self.client, group, role, self._settings, self._inbox)
-        self._workers = Background(group)
-        self._working: list[asyncio.Task[None]] = []
-        self._handled = self._failed = 0
+        self._lanes = Lanes()
+        sink = self._lanes if orderly else self._inbox
+        self._member = GroupMember(self.client, group, role, settings, sink, offsets)
+        self._send_back = SendBack(self.client, group, self._max_reconsume_times())
+        self._handling = None if handler is None else self._handling_of(handler)
+        self._workers = Workers(group, settings)
+        self._answers = MemberAnswers(self._member, handler, settings)
 
     def __repr__(self) -> str:
         return f"<PushConsumer {self._member}>"
 
     def statistics(self) -> ConsumerStatistics:
         """The consumer's figures now."""
-        owned = self._member.owned
+        owned, handling = self._member.owned, self._handling
         return ConsumerStatistics(
             group=self._member.group,
             queues=owned.queues(),
-            waiting=len(self._inbox),
+            waiting=len(self._inbox) + len(self._lanes),
             unfinished=owned.unfinished(),
-            handled=self._handled,
-            failed=self._failed,
+            handled=handling.handled if handling else 0,
+            failed=handling.failed if handling else 0,
+            sent_back=self._send_back.sent,
         )
 
     async def _join(self) -> None:
         await self._member.start()
-        if self._handler is not None:
-            for n in range(self._settings.concurrency):
-                self._working.append(self._workers.spawn(f"work/{n}", self._work(self._handler)))
+        self.client.callbacks.consumers[self._member.group] = self._answers
+        if self._hooks is not None:
+            self._hooks.consuming(self._member.group, self.client.client_id, self._member.owned.cached)
+        if self._handling is not None:
+            self._workers.start(self._handling)
 
     async def _leave(self) -> None:
+        self.client.callbacks.consumers.pop(self._member.group, None)
         self._inbox.close()
+        self._lanes.close()
+        await self._answers.stop()
         await self._member.stop_reading()
-        if self._working:
-            _, running = await asyncio.wait(self._working, timeout=self._settings.stop_timeout_s)
-            if running:
-                log.warning("handlers cancelled, they did not finish in time handlers=%d", len(running))
         await self._workers.stop()
         await self._member.leave()
 
-    async def subscribe(self, topic: str, expression: str = "*") -> None:
-        """Read `topic` from now on: every message, or those with one of the tags in `expression` (`a || b`)."""
+    async def subscribe(self, topic: str, expression: str | Sql92 = "*") -> None:
+        """Read `topic` from now on: every message, those with one of the tags in `expression` (`a || b`), or those
+        whose properties match an `Sql92`. InvalidMessage, ClientClosed, or BrokerError about the expression.
+        """
         await self._member.subscribe(topic, expression)
 
     async def unsubscribe(self, topic: str) -> None:
         """Read `topic` no more."""
         await self._member.unsubscribe(topic)
 
+    async def reply(self, message: MessageExt, body: bytes, properties: dict[str, str] | None = None) -> None:
+        """Answer a message that `Producer.request` sent. InvalidMessage if it is none, or what a send fails with."""
+        await reply(self.client, self._member.group, message, body, properties)
+
     def __aiter__(self) -> AsyncIterator[MessageExt]:
         return self._inbox.iterate()
 
-    async def _work(self, handler: MessageHandler) -> None:
-        while (delivery := await self._inbox.take()) is not None:
-            try:
-                await handler(delivery.message)
-            except Exception:
-                log.warning("handler failed, its message comes again msg_id=%s", delivery.message.msg_id, exc_info=True)
-                self._again(delivery)
-            else:
-                self._handled += 1
-                delivery.finish()
+    def _handling_of(self, handler: MessageHandler) -> Handling:
+        member, settings = self._member, self._settings
+        if member.locks is not None:
+            return OrderlyHandling(handler, self._lanes, member.locks, self._send_back, settings)
+        send_back = None if member.role.broadcasts else self._send_back
+        return ConcurrentHandling(handler, self._inbox, send_back, settings)
 
-    def _again(self, delivery: Delivery) -> None:
-        settings = self._settings
-        pause_s = min(settings.retry_pause_s * (1 << min(delivery.failures, 16)), settings.retry_pause_max_s)
-        self._failed += 1
-        delivery.failures += 1
-        delivery.message.reconsume_times += 1
-        asyncio.get_running_loop().call_later(pause_s, self._inbox.put_back, delivery)
+    def _max_reconsume_times(self) -> int:
+        given = self._settings.max_reconsume_times
+        if given is not None:
+            return given
+        return ENDLESS_RECONSUME_TIMES if self._member.role.orderly else CONCURRENT_RECONSUME_TIMES

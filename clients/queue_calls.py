@@ -10,15 +10,23 @@ from clients.client import Client
 from clients.errors import BrokerError
 from clients.pull_requests import PullRequests
 from clients.settings import ConsumerSettings
-from protocol.bodies.heartbeat import ConsumerIdList, SubscriptionData
+from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, SubscriptionData
 from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RequestCode, ResponseCode
+from protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.consumer import ConsumerGroupHeader, QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
 from protocol.headers.fields import Header
+from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from protocol.headers.queue import OffsetResponseHeader, QueueHeader, SearchOffsetHeader
+from protocol.message import MessageExt
+from protocol.record import decode
 
 MASTER: Final = 0
+_ELSEWHERE: Final = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
 
 
 class QueueCalls:
@@ -99,6 +107,32 @@ class QueueCalls:
         )
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
+    async def read(self, queue: MessageQueue, offset: int, count: int) -> tuple[list[MessageExt], int | None]:
+        """Up to `count` messages from `offset` on, and where to go on; None: there is nothing more."""
+        header = PullMessageHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count,
+            sys_flag=PullSysFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription="*",
+            bname=queue.broker_name,
+        )
+        route = await self._client.routes.find(queue.topic)
+        connection = await self._client.brokers.get(route.address(queue.broker_name))
+        request = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
+        answer = await connection.invoke(request, self._client.settings.request_timeout_s)
+        if answer.code == ResponseCode.SUCCESS:
+            return decode(answer.body), answer.header(PullMessageResponseHeader).next_begin_offset
+        if answer.code in _ELSEWHERE:
+            following = answer.header(PullMessageResponseHeader).next_begin_offset
+            return [], following if following > offset else None
+        raise BrokerError.of(request.code, answer.code, answer.remark, queue.broker_name, queue.topic)
+
     async def members(self, topic: str) -> list[str]:
         """The client ids of the group, as a broker of `topic` knows them."""
         route = await self._client.routes.find(topic)
@@ -106,6 +140,15 @@ class QueueCalls:
         header = ConsumerGroupHeader(consumer_group=self._group)
         answer = await self._client.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header, topic=topic)
         return ConsumerIdList.decode(answer.body).consumer_id_list
+
+    async def check(self, subscription: SubscriptionData) -> None:
+        """Ask every broker of the topic whether it would understand an expression. BrokerError if one would not."""
+        topic = subscription.topic
+        route = await self._client.routes.find(topic)
+        body = CheckClientRequestBody(self._client.client_id, self._group, subscription_data=subscription).encode()
+        for broker_name in route.brokers:
+            address = route.address(broker_name)
+            await self._client.ask(address, RequestCode.CHECK_CLIENT_CONFIG, body=body, topic=topic)
 
     async def _offset(self, queue: MessageQueue, code: int, header: Header) -> int:
         return (await self._ask(queue, code, header)).header(OffsetResponseHeader).offset

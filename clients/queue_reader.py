@@ -17,13 +17,14 @@ What was received and is given up (21, or the queue goes to another member) is d
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from clients.errors import BrokerError, ClientError
-from clients.inbox import Delivery, Inbox
+from clients.inbox import Delivery, Sink
 from clients.progress import Progress
 from clients.queue_calls import MASTER, QueueCalls
 from clients.routes import TRANSPORT_ERRORS
@@ -33,7 +34,7 @@ from protocol.bodies.message_queue import MessageQueue
 from protocol.codes import RETRY_PREFIX, RequestCode, ResponseCode, SysFlag
 from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError, RequestError
-from protocol.filters.tag import TagFilter
+from protocol.filters.tag import EVERYTHING, TagFilter, is_tag_type
 from protocol.headers.pull import PullMessageResponseHeader
 from protocol.message import MessageExt, PayloadError, PropertyName
 from protocol.record import decode
@@ -43,18 +44,31 @@ NOT_KNOWN_YET: Final = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseC
 PAUSE_S: Final[dict[int, float]] = {ResponseCode.FLOW_CONTROL: 0.02}
 ERROR_PAUSE_S: Final = 1.0
 MOVED_PAUSE_MAX_S: Final = 10.0
+_ANYTHING: Final = TagFilter.parse(EVERYTHING)  # the broker alone judges by properties
 _COMPRESSION: Final = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_TYPE_MASK)
 
 log = logging.getLogger(__name__)
+
+
+class OffsetStore(Protocol):
+    """Where a group's offsets are: at the brokers, or in a file of this member."""
+
+    async def committed_offset(self, queue: MessageQueue) -> int | None:
+        """None: there is none."""
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Keep it. ClientError."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
     """What the readers of one consumer share."""
 
     calls: QueueCalls
-    inbox: Inbox
+    offsets: OffsetStore
+    inbox: Sink
     settings: ConsumerSettings
     with_subscription: bool
+    commits_by_pull: bool
     start_offset: Callable[[MessageQueue], Awaitable[int]]
     beat: Callable[[], Awaitable[None]]
     reload_route: Callable[[str], Awaitable[object]]
@@ -68,12 +82,15 @@ class QueueReader:
         self, queue: MessageQueue, subscription: SubscriptionData, shared: Surroundings, start_at: int | None = None
     ) -> None:
         self.queue = queue
+        self.subscription = subscription
         self.committed: int | None = None
+        self.paused = False
+        self.pulled_s = 0.0
         self.progress: Progress | None = None
         self._pulls = shared.calls.pulls_of(
             queue, subscription, shared.settings, with_subscription=shared.with_subscription
         )
-        self._filter = TagFilter.of(subscription)
+        self._filter = TagFilter.of(subscription) if is_tag_type(subscription.expression_type) else _ANYTHING
         self._shared = shared
         self._start_at = start_at
         self._broker_id = MASTER
@@ -118,13 +135,21 @@ class QueueReader:
     def has_room(self) -> bool:
         """Whether the limits allow another pull."""
         progress, settings = self.progress, self._shared.settings
+        if self.paused:
+            return False
         if progress is None or not progress.unfinished:
             return True
         return (
             progress.unfinished < settings.max_queue_messages
+            and len(self._shared.inbox) < settings.max_messages
             and progress.span < settings.max_queue_span
             and progress.unfinished_bytes * self._shared.reader_count() < settings.max_bytes
         )
+
+    def pause(self, *, paused: bool) -> None:
+        """Pull no more, or go on; a pull that is under way still delivers."""
+        self.paused = paused
+        self._room.set()
 
     async def _start(self) -> Progress:
         start = self._start_at
@@ -135,7 +160,7 @@ class QueueReader:
 
     def _begin(self, offset: int) -> Progress:
         self.drop()
-        self.progress = Progress(offset, self._room.set)
+        self.progress = Progress(offset, self._room.set, self.queue)
         return self.progress
 
     async def _wait_room(self) -> None:
@@ -145,7 +170,8 @@ class QueueReader:
 
     async def _pull_once(self, progress: Progress) -> float:
         """One pull; returns how long to pause after it, in seconds."""
-        commit_offset = progress.commit_offset()
+        commit_offset = progress.commit_offset() if self._shared.commits_by_pull else 0
+        self.pulled_s = time.time()
         answer = await self._shared.calls.pull(
             self._pulls, progress.position, commit_offset if commit_offset > 0 else None, self._broker_id
         )
@@ -162,7 +188,7 @@ class QueueReader:
             progress.position = header.next_begin_offset
             return 0.0
         if code == ResponseCode.PULL_OFFSET_MOVED:
-            return await self._moved(progress.position, answer.header(PullMessageResponseHeader).next_begin_offset)
+            return await self._moved(progress, answer.header(PullMessageResponseHeader).next_begin_offset)
         if code in NOT_KNOWN_YET:
             await self._shared.beat()
         topic = self.queue.topic
@@ -182,11 +208,13 @@ class QueueReader:
             progress.received(message.queue_offset, message.size)
         self._shared.inbox.put(deliveries)
 
-    async def _moved(self, old: int, offset: int) -> float:
+    async def _moved(self, progress: Progress, offset: int) -> float:
         """Begin anew at `offset`; returns a pause that grows if the broker keeps moving us."""
-        log.warning("offset moved by the broker queue=%s from=%d to=%d", self.queue, old, offset)
+        log.warning("offset moved by the broker queue=%s from=%d to=%d", self.queue, progress.position, offset)
+        self.drop()
+        await self._shared.inbox.settle(progress)
         self._begin(offset)
-        await self._shared.calls.commit(self.queue, offset)
+        await self._shared.offsets.commit(self.queue, offset)
         self.committed = offset
         pause_s = min(self._moves * ERROR_PAUSE_S, MOVED_PAUSE_MAX_S)
         self._moves += 1

@@ -25,6 +25,7 @@ from protocol.bodies.message_queue import MessageQueue
 from protocol.bodies.route import TopicRouteData
 from protocol.codes import Permission, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
+from protocol.headers.fields import Header
 from protocol.headers.topic import TopicHeader
 
 MASTER: Final = 0
@@ -85,7 +86,7 @@ class NameServers:
     def __repr__(self) -> str:
         return f"<NameServers {self.addresses[self._current]} of {len(self.addresses)}>"
 
-    async def ask(self, code: int, header: TopicHeader) -> bytes:
+    async def ask(self, code: int, header: Header | None = None, topic: str | None = None) -> bytes:
         """The body of a successful answer. BrokerError for a refusal, the last transport error if nobody answers."""
         failure: ClientError | None = None
         for _ in self.addresses:
@@ -98,17 +99,31 @@ class NameServers:
                 self._current = (self._current + 1) % len(self.addresses)
                 continue
             if answer.code != ResponseCode.SUCCESS:
-                raise BrokerError.of(code, answer.code, answer.remark, f"name server {address}", header.topic)
+                raise BrokerError.of(code, answer.code, answer.remark, f"name server {address}", topic)
             return bytes(answer.body)
         assert failure is not None
         raise failure
+
+    async def tell_each(self, code: int, header: Header) -> None:
+        """Tell all of them; what one fails with is raised when all have been asked."""
+        failures: list[ClientError] = []
+        for address in self.addresses:
+            try:
+                connection = await self._connections.get(address)
+                answer = await connection.invoke(RemotingCommand.request(code, header), self._timeout_s)
+                if answer.code != ResponseCode.SUCCESS:
+                    failures.append(BrokerError.of(code, answer.code, answer.remark, f"name server {address}"))
+            except TRANSPORT_ERRORS as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
 
 class Routes:
     """The routes of all topics in use."""
 
     def __init__(self, name_servers: NameServers) -> None:
-        self._name_servers = name_servers
+        self.name_servers = name_servers
         self._routes: dict[str, TopicRoute] = {}
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
 
@@ -190,7 +205,7 @@ class Routes:
     async def _ask(self, topic: str) -> TopicRouteData:
         header = TopicHeader(topic=topic, accept_standard_json_only="true")
         try:
-            body = await self._name_servers.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+            body = await self.name_servers.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, topic)
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise self._no_route(topic) from error
@@ -198,7 +213,7 @@ class Routes:
         return TopicRouteData.decode(body)
 
     def _no_route(self, topic: str) -> NoRoute:
-        known = ", ".join(self._name_servers.addresses)
+        known = ", ".join(self.name_servers.addresses)
         return NoRoute(
             f"no name server ({known}) knows topic {topic}. Create it, or allow autoCreateTopicEnable on a broker; "
             "if it exists, check that its broker is registered there.",

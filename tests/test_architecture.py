@@ -69,6 +69,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "broker.live_settings",
     ),
     "broker.cli": (*CONFIG, "broker.config", "broker.daemon"),
+    "broker.in_process": (*CONFIG, "broker.config", "broker.daemon"),
+    "broker.testing": ("broker.in_process",),
     "broker.store_commands": (*STORE, "broker.settings", "broker.keys", "broker.store"),
     "broker.__main__": ("broker.cli",),
     "clients": ("protocol",),

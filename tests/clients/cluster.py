@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from protocol.bodies.heartbeat import ConsumerIdList, HeartbeatData
+from protocol.bodies.locks import LockedQueues, LockRequest
+from protocol.bodies.message_queue import MessageQueue
 from protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -23,9 +25,10 @@ from protocol.headers.consumer import (
 from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from protocol.headers.queue import OffsetResponseHeader, QueueHeader
 from protocol.headers.send import SendMessageResponseHeader, SendMessageV2Header
-from protocol.message import decode_batch
+from protocol.headers.send_back import SendBackHeader
+from protocol.message import MessageExt, decode_batch, encode_properties
 from protocol.message_id import encode_host
-from protocol.record import encode
+from protocol.record import decode, encode
 from tests.clients.peer import Handler, Peer, PeerConnection, until
 
 HOST = encode_host("127.0.0.1", 10911)
@@ -41,6 +44,8 @@ class Broker(Peer):
         self.queues: defaultdict[tuple[str, int], list[bytes]] = defaultdict(list)
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.members: dict[PeerConnection, HeartbeatData] = {}
+        self.locks: dict[MessageQueue, str] = {}
+        self.by_position: dict[int, MessageExt] = {}
         self.arrival = asyncio.Event()
         self.on_lost = self._left
         scripts: dict[int, Handler] = {
@@ -53,29 +58,42 @@ class Broker(Peer):
             RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
             RequestCode.GET_MAX_OFFSET: self._max_offset,
+            RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
+            RequestCode.LOCK_BATCH_MQ: self._lock,
+            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
             RequestCode.GET_MIN_OFFSET: lambda *_: RemotingCommand.response(ext=OffsetResponseHeader(offset=0)),
         }
         self.handlers.update(scripts)
 
-    def store(self, topic: str, queue_id: int, body: bytes, properties: str = "", sys_flag: int = 0) -> int:
+    def store(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: str = "",
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+    ) -> int:
         """Append a message; returns its queue offset."""
         queue = self.queues[topic, queue_id]
         now_ms = time.time_ns() // 1_000_000
-        queue.append(
-            encode(
-                topic=topic,
-                body=body,
-                properties=properties.encode(),
-                queue_id=queue_id,
-                queue_offset=len(queue),
-                physical_offset=len(queue) * 1000,
-                born_timestamp=now_ms,
-                born_host=HOST,
-                store_timestamp=now_ms,
-                store_host=HOST,
-                sys_flag=sys_flag,
-            )
+        position = len(self.by_position) * 1000
+        record = encode(
+            topic=topic,
+            body=body,
+            properties=properties.encode(),
+            queue_id=queue_id,
+            queue_offset=len(queue),
+            physical_offset=position,
+            born_timestamp=now_ms,
+            born_host=HOST,
+            store_timestamp=now_ms,
+            store_host=HOST,
+            sys_flag=sys_flag,
+            reconsume_times=reconsume_times,
         )
+        queue.append(record)
+        (self.by_position[position],) = decode(record)
         self.arrival.set()
         self.arrival = asyncio.Event()
         return len(queue) - 1
@@ -132,6 +150,29 @@ class Broker(Peer):
         ids = ",".join(f"{offset:032X}" for offset in stored)
         answer = SendMessageResponseHeader(msg_id=ids, queue_id=header.queue_id, queue_offset=stored[0])
         return RemotingCommand.response(ext=answer)
+
+    def _send_back(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+        """To the retry topic, or to the dead letters, at once."""
+        header = request.header(SendBackHeader)
+        message = self.by_position[header.offset]
+        properties = {"RETRY_TOPIC": message.topic} | message.properties
+        dead = header.delay_level < 0 or message.reconsume_times >= (header.max_reconsume_times or 16)
+        topic = f"{'%DLQ%' if dead else '%RETRY%'}{header.group}"
+        text = encode_properties(properties)
+        self.store(topic, 0, message.body, text, reconsume_times=message.reconsume_times + 1)
+        return RemotingCommand.response()
+
+    def _lock(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+        asked = LockRequest.decode(request.body)
+        mine = [queue for queue in asked.mq_set if self.locks.setdefault(queue, asked.client_id) == asked.client_id]
+        return RemotingCommand.response(body=LockedQueues(mine).encode())
+
+    def _unlock(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+        asked = LockRequest.decode(request.body)
+        for queue in asked.mq_set:
+            if self.locks.get(queue) == asked.client_id:
+                del self.locks[queue]
+        return RemotingCommand.response()
 
     def _max_offset(self, _: PeerConnection, request: RemotingCommand) -> Answer:
         header = request.header(QueueHeader)

@@ -58,6 +58,7 @@ class Peer:
     def __init__(self) -> None:
         self.handlers: dict[int, Handler] = {}
         self.requests: list[RemotingCommand] = []
+        self.answers: list[RemotingCommand] = []  # to what the peer asked
         self.connections: list[PeerConnection] = []
         self.on_lost: Callable[[PeerConnection], None] | None = None
         self.address = ""
@@ -88,10 +89,12 @@ class Peer:
 
     def received(self, connection: PeerConnection, request: RemotingCommand) -> None:
         request.ext_fields()
-        self.requests.append(request)
+        (self.answers if request.is_response else self.requests).append(request)
         task = asyncio.create_task(self._notify())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if request.is_response:
+            return
         handler = self.handlers.get(request.code)
         if handler is None:
             answer: Any = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not scripted")
@@ -112,6 +115,14 @@ class Peer:
         async with self._news, asyncio.timeout(10):
             await self._news.wait_for(lambda: len(self.asked(code)) >= times)
         return self.asked(code)
+
+    async def call(self, command: RemotingCommand) -> RemotingCommand:
+        """What the client that connected last answers to a request of ours."""
+        known = len(self.answers)
+        self.connections[-1].send(command)
+        async with self._news, asyncio.timeout(10):
+            await self._news.wait_for(lambda: len(self.answers) > known)
+        return self.answers[-1]
 
     async def _notify(self) -> None:
         async with self._news:

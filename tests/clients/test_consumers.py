@@ -121,27 +121,6 @@ async def test_a_handler_works_on_many_and_commits_the_smallest_unfinished() -> 
             assert consumer.statistics().handled == 100
 
 
-async def test_a_failed_message_comes_again_and_holds_the_offset(caplog: pytest.LogCaptureFixture) -> None:
-    """With a warning, and a count of its failures."""
-    tries: list[int] = []
-
-    async def handler(message: MessageExt) -> None:
-        if message.body == b"bad":
-            tries.append(message.reconsume_times)
-            if len(tries) < 3:
-                raise ValueError("not yet")
-
-    async with running_cluster() as cluster:
-        cluster.topics["T"] = 1
-        for body in (b"bad", b"good"):
-            cluster.broker.store("T", 0, body)
-        async with push(cluster, handler=handler) as consumer:
-            await consumer.subscribe("T")
-            await cluster.wait_committed("g", "T", {0: 2})
-            assert (tries, consumer.statistics().failed) == ([0, 1, 2], 2)
-        assert "ValueError: not yet" in caplog.text
-
-
 async def test_stop_lets_running_handlers_finish() -> None:
     """And commits what they did; what waits behind them is left to others."""
     begun, gate = asyncio.Event(), asyncio.Event()

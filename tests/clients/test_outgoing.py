@@ -1,11 +1,12 @@
 """Messages on their way out."""
 
 import zlib
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from clients.errors import InvalidMessage
-from clients.outgoing import Outgoing, SendTemplate, check_topic, prepare, prepare_batch
+from clients.outgoing import Outgoing, SendTemplate, check_topic, prepare, prepare_batches, scheduled
 from clients.settings import ProducerSettings
 from protocol.codes import RequestCode, SysFlag
 from protocol.frame import FrameDecoder
@@ -87,7 +88,7 @@ def test_what_cannot_be_sent_is_refused(ids: UniqueIds, message: Message) -> Non
 def test_batch_is_one_body_of_all_messages(ids: UniqueIds) -> None:
     """Each record keeps its flag, body and properties; the ids are joined."""
     messages = [Message("T", b"%d" % n, tags=f"t{n}", flag=n) for n in range(3)]
-    outgoing = prepare_batch(messages, ids, NOW_MS, SETTINGS)
+    (outgoing,) = prepare_batches(messages, ids, NOW_MS, SETTINGS)
     records = decode_batch(outgoing.body)
     assert [(record.flag, bytes(record.body)) for record in records] == [(0, b"0"), (1, b"1"), (2, b"2")]
     properties = [decode_properties(bytes(record.properties).decode()) for record in records]
@@ -101,13 +102,58 @@ def test_batch_is_one_body_of_all_messages(ids: UniqueIds) -> None:
 
 @pytest.mark.parametrize(
     "messages",
-    [[], [Message("A", b""), Message("B", b"")], [Message("A", b"x" * 2**21) for _ in range(3)]],
-    ids=["empty", "topics", "size"],
+    [
+        [],
+        [Message("A", b""), Message("B", b"")],
+        [Message("A", b""), Message("A", b"x" * 2**22)],
+        [Message("A", b"", properties={"DELAY": "3"})],
+    ],
+    ids=["empty", "topics", "size", "delayed"],
 )
 def test_impossible_batches_are_refused(ids: UniqueIds, messages: list[Message]) -> None:
-    """No message, two topics, or more than the limit."""
+    """No message, two topics, a message beyond the limit, or one that is delivered later."""
     with pytest.raises(InvalidMessage):
-        prepare_batch(messages, ids, NOW_MS, SETTINGS)
+        prepare_batches(messages, ids, NOW_MS, SETTINGS)
+
+
+def test_a_batch_is_split_at_the_limit(ids: UniqueIds) -> None:
+    """As few requests as can be, none above it, and the messages in their order."""
+    messages = [Message("T", bytes([n]) * 1000) for n in range(25)]
+    batches = prepare_batches(messages, ids, NOW_MS, ProducerSettings(max_message_bytes=10_800))
+    bodies = [[bytes(record.body) for record in decode_batch(batch.body)] for batch in batches]
+    assert [len(each) for each in bodies] == [10, 10, 5]
+    assert [body for each in bodies for body in each] == [message.body for message in messages]
+    assert max(len(batch.body) for batch in batches) <= 10_800
+    assert len({msg_id for batch in batches for msg_id in batch.msg_id.split(",")}) == 25
+
+
+AT = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("delay", "deliver_at", "level", "expected"),
+    [
+        (timedelta(seconds=1.5), None, None, {"TIMER_DELAY_MS": "1500"}),
+        (None, AT, None, {"TIMER_DELIVER_MS": "1893456000000"}),
+        (None, None, 4, {"DELAY": "4"}),
+    ],
+)
+def test_a_time_of_delivery_is_a_property(
+    delay: timedelta | None, deliver_at: datetime | None, level: int | None, expected: dict[str, str]
+) -> None:
+    """One of RocketMQ's three; the message that was given stays as it is."""
+    message = Message("T", b"x", properties={"k": "v"})
+    assert scheduled(message, delay, deliver_at, level).properties == {"k": "v"} | expected
+    assert message.properties == {"k": "v"}
+
+
+def test_times_that_are_none_are_refused() -> None:
+    """Two of them, or one that is not ahead."""
+    with pytest.raises(ValueError, match="one of"):
+        scheduled(Message("T", b"x"), timedelta(seconds=1), AT, None)
+    for delay, level in ((timedelta(0), None), (None, 0), (timedelta(seconds=-1), None)):
+        with pytest.raises(ValueError, match="not ahead"):
+            scheduled(Message("T", b"x"), delay, None, level)
 
 
 @pytest.mark.parametrize("topic", ["", " ", "a b", "ü", "x" * 128])

@@ -167,7 +167,7 @@ async def test_a_message_group_has_one_queue_and_no_retry() -> None:
 async def test_a_batch_is_one_request() -> None:
     """Consecutive offsets in one queue."""
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
-        result = await producer.send_batch([Message("T", b"%d" % n) for n in range(3)])
+        (result,) = await producer.send_batch([Message("T", b"%d" % n) for n in range(3)])
         assert len(cluster.broker.asked(BATCH)) == 1
         assert (len(result.msg_id.split(",")), result.queue_offset) == (3, 0)
         assert len(cluster.broker.queues["T", result.queue.queue_id]) == 3

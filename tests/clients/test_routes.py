@@ -59,7 +59,7 @@ async def test_the_next_name_server_is_asked_when_one_is_gone() -> None:
     async with running_cluster() as cluster:
         known = routes(f"{dead.address} ; {cluster.namesrv}")
         assert len((await known.find("T")).publish_queues) == 2
-        assert repr(known._name_servers) == f"<NameServers {cluster.namesrv} of 2>"
+        assert repr(known.name_servers) == f"<NameServers {cluster.namesrv} of 2>"
 
 
 async def test_nobody_there_is_an_error_that_says_so() -> None:

@@ -1,0 +1,117 @@
+"""A consumer's answers to what is asked of it: 40, 220, 221, 307, 309.
+
+A reset while it runs: queues that are read here go on at the new offsets, and these become the group's at once; what
+was received of them is forgotten, and in an orderly group a running handler is waited for.
+"""
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from clients.background import Background
+from clients.group_member import GroupMember
+from clients.handling import MessageHandler
+from clients.queue_reader import QueueReader, as_received
+from clients.send_back import Later
+from clients.settings import ConsumerSettings
+from protocol.bodies.client_state import (
+    ConsumeDirectlyResult,
+    ConsumeResultName,
+    ConsumerRunningInfo,
+    ProcessQueueInfo,
+)
+from protocol.bodies.message_queue import MessageQueue
+from protocol.codes import VERSION_NAME
+from protocol.message import MessageExt
+
+_MIB: Final = 1024 * 1024
+
+log = logging.getLogger(__name__)
+
+
+class MemberAnswers:
+    """What one member answers (`clients.callbacks.ConsumerAnswers`); `handler` None: it is not handed messages."""
+
+    def __init__(self, member: GroupMember, handler: MessageHandler | None, settings: ConsumerSettings) -> None:
+        self._member = member
+        self._handler = handler
+        self._settings = settings
+        self._started_ms = _now_ms()
+        self._background = Background(f"{member.group}/answers")
+
+    def __repr__(self) -> str:
+        return f"<MemberAnswers {self._member.group}>"
+
+    def group_changed(self) -> None:
+        """Look again who reads what."""
+        self._member.group_changed()
+
+    def reset(self, offsets: dict[MessageQueue, int]) -> None:
+        """Go on from these offsets."""
+        for queue, offset in offsets.items():
+            self._background.spawn(f"reset/{queue}", self._member.owned.move(queue, offset))
+
+    def positions(self, topic: str) -> dict[MessageQueue, int]:
+        """The smallest unfinished offset of each queue that is read here."""
+        return {reader.queue: offset for reader, offset in self._offsets() if reader.queue.topic == topic}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Settings, subscriptions and queues."""
+        role = self._member.role
+        return ConsumerRunningInfo(
+            properties={
+                "PROP_CLIENT_VERSION": VERSION_NAME,
+                "PROP_CONSUMEORDERLY": str(role.orderly).lower(),
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+                "PROP_CONSUME_TYPE": role.consume_type.value,
+                "PROP_NAMESERVER_ADDR": ";".join(self._member.name_servers),
+                "PROP_THREADPOOL_CORE_SIZE": str(self._settings.concurrency),
+                "messageModel": role.model.value,
+            },
+            subscription_set=self._member.subscriptions,
+            mq_table={reader.queue: self._queue_info(reader) for reader in self._member.owned.readers()},
+        )
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeDirectlyResult | None:
+        """Call the handler now, whatever else runs."""
+        if self._handler is None:
+            return None
+        begun_s = time.perf_counter()
+        name, remark = ConsumeResultName.SUCCESS, None
+        try:
+            result = await self._handler(as_received(message))
+        except Exception as error:
+            log.info("handler failed, as is told to who asked msg_id=%s", message.msg_id, exc_info=True)
+            name, remark = ConsumeResultName.THROW_EXCEPTION, f"{type(error).__name__}: {error}"
+        else:
+            name = ConsumeResultName.LATER if isinstance(result, Later) else name
+        spent_ms = int((time.perf_counter() - begun_s) * 1000)
+        return ConsumeDirectlyResult(name.value, True, self._member.role.orderly, remark, spent_ms)
+
+    async def stop(self) -> None:
+        """End resets that are under way."""
+        await self._background.stop()
+
+    def _offsets(self) -> Iterable[tuple[QueueReader, int]]:
+        for reader in self._member.owned.readers():
+            if reader.progress is not None:
+                yield reader, reader.progress.commit_offset()
+
+    def _queue_info(self, reader: QueueReader) -> ProcessQueueInfo:
+        progress, locks = reader.progress, self._member.locks
+        info = ProcessQueueInfo(
+            commit_offset=reader.committed or 0,
+            last_pull_timestamp=int(reader.pulled_s * 1000),
+            locked=locks is not None and locks.holds(reader.queue),
+        )
+        if progress is not None and progress.unfinished:
+            info.cached_msg_min_offset = progress.commit_offset()
+            info.cached_msg_max_offset = progress.position - 1
+            info.cached_msg_count = progress.unfinished
+            info.cached_msg_size_in_mi_b = progress.unfinished_bytes // _MIB
+        return info
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,102 @@
+"""Locks of queues: in an orderly group a member reads only the queues that their broker has locked for it.
+
+    acquire (41) before a queue is read; renew (41) every `lock_renewal_s`; release (42) when its last message is done
+
+A broker forgets a lock that is not renewed for 60 s, and then another member may have the queue. So a lock counts here
+for LOCK_LIFE_S since it was asked for and granted; behind that no message is begun until it is renewed. A lock that a
+broker refuses to renew is lost at once. Source: docs/formats.md, "Groups".
+"""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from clients.client import Client
+from clients.errors import ClientError
+from protocol.bodies.locks import LockedQueues, LockRequest
+from protocol.bodies.message_queue import MessageQueue
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+
+LOCK_LIFE_S: Final = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class QueueLocks:
+    """The locks of one member. `clock` counts seconds."""
+
+    def __init__(self, client: Client, group: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._group = group
+        self._clock = clock
+        self._asked_s: dict[MessageQueue, float] = {}  # when what is held was last asked for
+
+    def __repr__(self) -> str:
+        return f"<QueueLocks {self._group} {len(self._asked_s)} held>"
+
+    @property
+    def held(self) -> list[MessageQueue]:
+        """What brokers have locked for this member, as far as they said."""
+        return sorted(self._asked_s)
+
+    def holds(self, queue: MessageQueue) -> bool:
+        """Whether a message of this queue may be begun."""
+        asked_s = self._asked_s.get(queue)
+        return asked_s is not None and self._clock() - asked_s < LOCK_LIFE_S
+
+    async def acquire(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """Those of the queues that are locked for this member now, sorted."""
+        granted = await self._each_broker(queues, self._lock)
+        return sorted(queue for queues in granted for queue in queues)
+
+    async def renew(self) -> list[MessageQueue]:
+        """Renew what is held; returns what was lost. A broker that does not answer takes nothing, yet."""
+        before = set(self._asked_s)
+        await self._each_broker(before, self._lock)
+        return sorted(before - set(self._asked_s))
+
+    async def release(self, queues: Iterable[MessageQueue]) -> None:
+        """Give locks back; a broker that cannot be told forgets them after a while."""
+        mine = [queue for queue in queues if self._asked_s.pop(queue, None) is not None]
+        await self._each_broker(mine, self._unlock)
+
+    async def _each_broker(
+        self, queues: Iterable[MessageQueue], call: Callable[[str, list[MessageQueue]], Awaitable[list[MessageQueue]]]
+    ) -> list[list[MessageQueue]]:
+        by_broker: defaultdict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            by_broker[queue.broker_name].append(queue)
+        return await asyncio.gather(*(call(name, of_broker) for name, of_broker in by_broker.items()))
+
+    async def _lock(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
+        now_s = self._clock()
+        try:
+            answer = await self._ask(RequestCode.LOCK_BATCH_MQ, queues)
+        except ClientError as error:
+            log.warning("queues not locked, trying again broker=%s queues=%d error=%s", broker_name, len(queues), error)
+            return []
+        locked = set(LockedQueues.decode(answer.body).lock_ok_mq_set)
+        for queue in queues:
+            if queue in locked:
+                self._asked_s[queue] = now_s
+            else:
+                self._asked_s.pop(queue, None)
+        return [queue for queue in queues if queue in locked]
+
+    async def _unlock(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
+        try:
+            await self._ask(RequestCode.UNLOCK_BATCH_MQ, queues)
+        except ClientError as error:
+            log.info("queues not unlocked, their locks run out broker=%s error=%s", broker_name, error)
+        return []
+
+    async def _ask(self, code: int, queues: list[MessageQueue]) -> RemotingCommand:
+        topic = queues[0].topic
+        route = await self._client.routes.find(topic)
+        request = LockRequest(self._client.client_id, self._group, queues)
+        address = route.address(queues[0].broker_name)
+        return await self._client.ask(address, code, body=request.encode(), topic=topic)

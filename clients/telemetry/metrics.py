@@ -1,0 +1,105 @@
+"""Metrics of sends and of handler calls, under the names that RocketMQ's own clients use and those of OpenTelemetry.
+
+    metrics = ClientMetrics()                     in prometheus_client's registry, or in one that is given
+    Producer(..., hooks=metrics)
+
+Times of RocketMQ's are ms, those of OpenTelemetry's seconds. What a consumer holds is read when it is scraped. The
+names: docs/sdk.md, "Traces and metrics".
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from clients.hooks import ObservedProcess, ObservedSend
+from protocol.message import Message, MessageExt
+
+MS_BUCKETS: Final = (1, 5, 10, 20, 50, 100, 200, 500, 1_000, 10_000)
+DELIVERY_MS_BUCKETS: Final = (10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000)
+S_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+_SENT: Final = ("topic", "client_id", "invocation_status")
+_RECEIVED: Final = ("topic", "consumer_group", "client_id")
+_HANDLED: Final = (*_RECEIVED, "invocation_status")
+_OPERATION: Final = ("messaging_operation_name", "messaging_destination_name", "error_type")
+
+
+class ClientMetrics:
+    """`clients.hooks.Hooks` that count. One for all producers and consumers of a process."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        def histogram(name: str, text: str, labels: Iterable[str], buckets: Iterable[float]) -> Histogram:
+            return Histogram(name, text, tuple(labels), registry=registry, buckets=tuple(buckets))
+
+        self._send_ms = histogram("rocketmq_send_cost_time", "From a send to its result, ms.", _SENT, MS_BUCKETS)
+        self._process_ms = histogram("rocketmq_process_time", "In the handler, ms.", _HANDLED, MS_BUCKETS)
+        self._await_ms = histogram("rocketmq_await_time", "From store to handler, ms.", _RECEIVED, MS_BUCKETS)
+        self._delivery_ms = histogram(
+            "rocketmq_delivery_latency", "From the sender's clock to the handler, ms.", _RECEIVED, DELIVERY_MS_BUCKETS
+        )
+        self._operation_s = histogram(
+            "messaging_client_operation_duration_seconds", "Of a send.", _OPERATION, S_BUCKETS
+        )
+        self._process_s = histogram("messaging_process_duration_seconds", "Of a handler call.", _OPERATION, S_BUCKETS)
+        self._sent = Counter("messaging_client_sent_messages", "Messages sent.", _OPERATION, registry=registry)
+        self._consumed = Counter("messaging_client_consumed_messages", "Calls.", _OPERATION, registry=registry)
+        self._caches: dict[tuple[str, str], Callable[[], tuple[int, int]]] = {}
+        registry.register(self)
+
+    def __repr__(self) -> str:
+        return f"<ClientMetrics {len(self._caches)} consumers>"
+
+    def collect(self) -> Iterator[Metric]:
+        """What consumers hold now, for the registry."""
+        count = GaugeMetricFamily("rocketmq_consumer_cached_messages", "Not finished.", labels=_RECEIVED[1:])
+        size = GaugeMetricFamily("rocketmq_consumer_cached_bytes", "Not finished.", labels=_RECEIVED[1:])
+        for labels, cached in self._caches.items():
+            messages, in_bytes = cached()
+            count.add_metric(labels, messages)
+            size.add_metric(labels, in_bytes)
+        yield count
+        yield size
+
+    @contextmanager
+    def sending(self, message: Message, client_id: str) -> Iterator[ObservedSend]:
+        """Time a send."""
+        observed, begun_s, error = ObservedSend(message), time.perf_counter(), ""
+        try:
+            yield observed
+        except BaseException as failure:
+            error = type(failure).__name__
+            raise
+        finally:
+            spent_s = time.perf_counter() - begun_s
+            self._send_ms.labels(message.topic, client_id, _status(not error)).observe(spent_s * 1000)
+            self._operation_s.labels("send", message.topic, error).observe(spent_s)
+            self._sent.labels("send", message.topic, error).inc()
+
+    @contextmanager
+    def processing(self, message: MessageExt, group: str, client_id: str) -> Iterator[ObservedProcess]:
+        """Time a call of the handler, and what came before it."""
+        observed, topic, begun_s, error = ObservedProcess(message), message.topic, time.perf_counter(), ""
+        now_ms = time.time() * 1000
+        self._await_ms.labels(topic, group, client_id).observe(max(0.0, now_ms - message.store_timestamp))
+        self._delivery_ms.labels(topic, group, client_id).observe(max(0.0, now_ms - message.born_timestamp))
+        try:
+            yield observed
+        except BaseException as failure:
+            error = type(failure).__name__
+            raise
+        finally:
+            spent_s = time.perf_counter() - begun_s
+            self._process_ms.labels(topic, group, client_id, _status(observed.succeeded)).observe(spent_s * 1000)
+            self._process_s.labels("process", topic, error).observe(spent_s)
+            self._consumed.labels("process", topic, error).inc()
+
+    def consuming(self, group: str, client_id: str, cached: Callable[[], tuple[int, int]]) -> None:
+        """Scrape this consumer too."""
+        self._caches[group, client_id] = cached
+
+
+def _status(succeeded: bool) -> str:
+    return "success" if succeeded else "failure"

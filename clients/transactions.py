@@ -1,0 +1,154 @@
+"""Messages that become visible together with something else that the application does.
+
+    send_in_transaction   half message (nobody gets it yet) -> the local transaction -> 37: commit or rollback
+    39                    a broker that heard no end asks anybody of the group -> the checker -> 37
+
+A producer that dies between the two leaves the end to the checker of whichever member of its group is there, so the
+checker must find out from what lasts (a database), by the message or its transaction id. Who does not know says
+UNKNOWN, and is asked again. A commit that does not reach the broker is no error either: it asks.
+Source: docs/formats.md, "Transactions".
+"""
+
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from enum import IntEnum
+
+import msgspec
+
+from clients.client import Client
+from clients.connection import Connection
+from clients.errors import BrokerError, ClientError
+from clients.hooks import Hooks
+from clients.producer import Producer
+from clients.sends import SendResult, SendStatus
+from clients.settings import ProducerSettings, TlsSettings
+from protocol.codes import RequestCode, ResponseCode, SysFlag
+from protocol.command import RemotingCommand
+from protocol.headers.transactions import CheckTransactionHeader, EndTransactionHeader
+from protocol.message import Message, MessageExt, PropertyName
+from protocol.message_id import decode_offset_id
+
+log = logging.getLogger(__name__)
+
+
+class TransactionState(IntEnum):
+    """How a local transaction ended."""
+
+    COMMIT = SysFlag.TRANSACTION_COMMIT
+    ROLLBACK = SysFlag.TRANSACTION_ROLLBACK
+    UNKNOWN = 0
+
+
+LocalTransaction = Callable[[str], Awaitable[TransactionState]]
+"""What is done besides, given the transaction's id. If it raises nobody knows how it ended: the checker is asked."""
+TransactionChecker = Callable[[MessageExt], Awaitable[TransactionState]]
+"""How the transaction of this half message ended; its id is the message's `msg_id`."""
+
+
+class TransactionResult(msgspec.Struct, frozen=True):
+    """Where the half message is, and how the transaction ended."""
+
+    send: SendResult
+    state: TransactionState
+
+    @property
+    def transaction_id(self) -> str:
+        """What the local transaction was given."""
+        return self.send.msg_id
+
+
+class TransactionProducer(Producer):
+    """A producer whose group ends transactions. All members of the group need the same `checker`."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        checker: TransactionChecker,
+        namesrv: str | None = None,
+        client: Client | None = None,
+        tls: TlsSettings | ssl.SSLContext | None = None,
+        settings: ProducerSettings | None = None,
+        hooks: Hooks | None = None,
+    ) -> None:
+        super().__init__(group, namesrv=namesrv, client=client, tls=tls, settings=settings, hooks=hooks)
+        self._checker = checker
+
+    async def _join(self) -> None:
+        self.client.callbacks.checkers[self.group] = self._check
+        await super()._join()
+
+    async def _leave(self) -> None:
+        self.client.callbacks.checkers.pop(self.group, None)
+        await super()._leave()
+
+    async def send_in_transaction(
+        self, message: Message, local: LocalTransaction, *, timeout_s: float | None = None
+    ) -> TransactionResult:
+        """Send `message`, run `local`, and let the broker deliver or forget the message as that says.
+
+        Errors as of `send`, and then `local` was not run; or what `local` raises.
+        """
+        half = {PropertyName.TRANSACTION_PREPARED: "true", PropertyName.PRODUCER_GROUP: self.group}
+        outgoing = self._prepare(msgspec.structs.replace(message, properties=message.properties | half), None)
+        outgoing = msgspec.structs.replace(outgoing, sys_flag=outgoing.sys_flag | SysFlag.TRANSACTION_PREPARED)
+        result = await self._sends.begin(outgoing, None, None, timeout_s or self._settings.send_timeout_s)
+        state = TransactionState.ROLLBACK
+        if result.status is SendStatus.OK:  # else the half message may be lost, and what depends on it must not be done
+            state = await local(result.msg_id)
+        await self._end(result, state)
+        return TransactionResult(result, state)
+
+    async def _end(self, result: SendResult, state: TransactionState) -> None:
+        if state is TransactionState.UNKNOWN:
+            return
+        queue = result.queue
+        _, _, physical_offset = decode_offset_id(result.offset_msg_id)
+        header = EndTransactionHeader(
+            producer_group=self.group,
+            tran_state_table_offset=result.queue_offset,
+            commit_log_offset=physical_offset,
+            commit_or_rollback=int(state),
+            msg_id=result.msg_id,
+            topic=queue.topic,
+            transaction_id=result.transaction_id or result.msg_id,
+            bname=queue.broker_name,
+        )
+        try:
+            route = await self.client.routes.find(queue.topic)
+            address = route.address(queue.broker_name)
+            await self.client.ask(address, RequestCode.END_TRANSACTION, header, topic=queue.topic)
+        except ClientError as error:
+            log.warning(
+                "end not told, the broker will ask msg_id=%s state=%s error=%s", result.msg_id, state.name, error
+            )
+
+    async def _check(self, connection: Connection, asked: CheckTransactionHeader, message: MessageExt) -> None:
+        """Answer a broker's question."""
+        try:
+            state = await self._checker(message)
+        except Exception:
+            log.warning("checker failed, the broker asks again msg_id=%s", message.msg_id, exc_info=True)
+            return
+        if state is TransactionState.UNKNOWN:
+            return
+        header = EndTransactionHeader(
+            producer_group=self.group,
+            tran_state_table_offset=asked.tran_state_table_offset,
+            commit_log_offset=asked.commit_log_offset,
+            commit_or_rollback=int(state),
+            msg_id=asked.msg_id or message.msg_id,
+            topic=message.topic,
+            from_transaction_check="true",
+            transaction_id=asked.transaction_id,
+            bname=asked.bname,
+        )
+        code = RequestCode.END_TRANSACTION
+        try:
+            request = RemotingCommand.request(code, header)
+            answer = await connection.invoke(request, self.client.settings.request_timeout_s)
+            if answer.code != ResponseCode.SUCCESS:
+                raise BrokerError.of(code, answer.code, answer.remark, f"broker {connection.peer}", message.topic)
+        except ClientError as error:
+            log.warning("end not told, the broker asks again msg_id=%s error=%s", message.msg_id, error)

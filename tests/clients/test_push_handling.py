@@ -1,0 +1,359 @@
+"""What becomes of messages that a handler could not finish, of ordered ones, and of broadcast ones."""
+
+import asyncio
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from clients import LATER, BrokerError, ConsumeFrom, ConsumerSettings, Later, MessageExt, PushConsumer, Sql92
+from protocol.bodies.enums import MessageModel
+from protocol.bodies.heartbeat import HeartbeatData
+from protocol.bodies.message_queue import MessageQueue
+from protocol.codes import RequestCode, ResponseCode
+from protocol.headers.send import SendMessageV2Header
+from protocol.headers.send_back import SendBackHeader
+from protocol.message import decode_properties
+from tests.clients.cluster import Cluster, running_cluster
+from tests.clients.peer import refuse, until
+
+FAST = ConsumerSettings(
+    suspend_s=0.5,
+    commit_interval_s=0.02,
+    retry_pause_s=0.01,
+    handover_pause_s=0.05,
+    suspend_pause_s=0.01,
+    rebalance_interval_s=0.05,
+)
+BACK = RequestCode.CONSUMER_SEND_MSG_BACK
+RETRY = "%RETRY%g"
+
+
+def push(cluster: Cluster, **options: object) -> PushConsumer:
+    options = {"consume_from": ConsumeFrom.FIRST, "settings": FAST} | options
+    return PushConsumer("g", namesrv=cluster.namesrv, **options)  # type: ignore[arg-type]  # a test's short hand
+
+
+# ------------------------------------------------------------------------------------------------------- sending back
+
+
+async def test_a_message_that_failed_goes_back_and_comes_again() -> None:
+    """36 names it; it arrives from the retry topic, under its own topic, counted; both offsets pass it."""
+    seen: list[tuple[str, bytes, int]] = []
+
+    async def handler(message: MessageExt) -> None:
+        seen.append((message.topic, message.body, message.reconsume_times))
+        if message.reconsume_times < 2:
+            raise ValueError("not yet")
+
+    async with running_cluster() as cluster:
+        cluster.topics = {"T": 1, RETRY: 1}
+        cluster.broker.store("T", 0, b"bad", "UNIQ_KEY\x01ID\x02")
+        async with push(cluster, handler=handler) as consumer:
+            await consumer.subscribe("T")
+            await cluster.wait_committed("g", "T", {0: 1})
+            await cluster.wait_committed("g", RETRY, {0: 2})
+            assert seen == [("T", b"bad", 0), ("T", b"bad", 1), ("T", b"bad", 2)]
+            assert (consumer.statistics().failed, consumer.statistics().sent_back) == (2, 2)
+        first = cluster.broker.asked(BACK)[0].header(SendBackHeader)
+        assert (first.offset, first.group, first.delay_level, first.max_reconsume_times) == (0, "g", 0, 16)
+        assert (first.origin_msg_id, first.origin_topic, first.bname) == ("ID", "T", "broker-a")
+
+
+@pytest.mark.parametrize(("result", "level"), [(LATER, 0), (Later(delay_level=5), 5), (Later(delay_level=-1), -1)])
+async def test_a_handler_says_when_a_message_shall_come_again(result: Later, level: int) -> None:
+    """By what it returns: after the broker's own time, a level's, or not again."""
+
+    async def handler(message: MessageExt) -> object:
+        return result if message.reconsume_times == 0 else None
+
+    async with running_cluster() as cluster:
+        cluster.topics = {"T": 1, RETRY: 1}
+        cluster.broker.store("T", 0, b"x")
+        async with push(cluster, handler=handler) as consumer:
+            await consumer.subscribe("T")
+            (request,) = await cluster.broker.wait_asked(BACK)
+            assert request.header(SendBackHeader).delay_level == level
+            await cluster.wait_committed("g", "T", {0: 1})
+            assert (("%DLQ%g", 0) in cluster.broker.queues) is (level == -1)
+
+
+async def test_where_the_broker_does_not_take_it_back_a_copy_is_sent() -> None:
+    """To the retry topic, with RocketMQ's properties, its count and limit in the header."""
+
+    async def handler(message: MessageExt) -> object:
+        return LATER if message.reconsume_times == 0 else None
+
+    async with running_cluster() as cluster:
+        cluster.topics = {"T": 1, RETRY: 1}
+        cluster.broker.on(BACK, refuse(ResponseCode.SYSTEM_ERROR))
+        cluster.broker.store("T", 0, b"x", "UNIQ_KEY\x01ID\x02TRAN_MSG\x01true\x02k\x01v\x02")
+        async with push(cluster, handler=handler) as consumer:
+            await consumer.subscribe("T")
+            (request,) = await cluster.broker.wait_asked(RequestCode.SEND_MESSAGE_V2)
+            header = request.header(SendMessageV2Header)
+            assert (header.topic, header.reconsume_times, header.max_reconsume_times) == (RETRY, 1, 16)
+            assert decode_properties(header.properties) == {
+                "UNIQ_KEY": "ID",
+                "k": "v",
+                "RETRY_TOPIC": "T",
+                "ORIGIN_MESSAGE_ID": "ID",
+                "DELAY": "3",
+            }
+            await cluster.wait_committed("g", "T", {0: 1})
+
+
+async def test_what_cannot_be_sent_back_at_all_stays_here(caplog: pytest.LogCaptureFixture) -> None:
+    """It holds the offset, and comes again on this member, with a warning."""
+    tries: list[int] = []
+
+    async def handler(message: MessageExt) -> None:
+        tries.append(message.reconsume_times)
+        if len(tries) < 3:
+            raise ValueError("not yet")
+
+    async with running_cluster() as cluster:
+        cluster.topics = {"T": 1}
+        cluster.broker.on(BACK, refuse(ResponseCode.SYSTEM_ERROR))
+        cluster.broker.store("T", 0, b"x")
+        async with push(cluster, handler=handler) as consumer:
+            await consumer.subscribe("T")
+            await cluster.wait_committed("g", "T", {0: 1})
+            assert tries == [0, 1, 2]
+        assert "ValueError: not yet" in caplog.text
+
+
+# ------------------------------------------------------------------------------------------------------------ orderly
+
+
+async def test_an_orderly_queue_is_worked_on_one_message_at_a_time() -> None:
+    """In its order, while other queues go on."""
+    order: defaultdict[int, list[int]] = defaultdict(list)
+    running: Counter[int] = Counter()
+    together = 0
+
+    async def handler(message: MessageExt) -> None:
+        nonlocal together
+        running[message.queue_id] += 1
+        assert running[message.queue_id] == 1
+        together = max(together, running.total())
+        await asyncio.sleep(0)
+        order[message.queue_id].append(int(message.body))
+        running[message.queue_id] -= 1
+
+    async with running_cluster() as cluster:
+        for n in range(100):
+            cluster.broker.store("T", n % 2, b"%d" % n)
+        async with push(cluster, handler=handler, orderly=True) as consumer:
+            await consumer.subscribe("T")
+            await cluster.wait_committed("g", "T", {0: 50, 1: 50})
+        assert order == {0: list(range(0, 100, 2)), 1: list(range(1, 100, 2))}
+        assert together == 2
+        assert not cluster.broker.locks
+
+
+async def test_an_orderly_queue_rests_behind_a_failure() -> None:
+    """The same message comes again, counted, and nothing overtakes it; the other queue does not wait."""
+    seen: list[tuple[bytes, int]] = []
+
+    async def handler(message: MessageExt) -> object:
+        seen.append((message.body, message.reconsume_times))
+        return LATER if message.body == b"bad" and message.reconsume_times < 2 else None
+
+    async with running_cluster() as cluster:
+        cluster.topics["T"] = 1
+        for body in (b"bad", b"good"):
+            cluster.broker.store("T", 0, body)
+        async with push(cluster, handler=handler, orderly=True) as consumer:
+            await consumer.subscribe("T")
+            await cluster.wait_committed("g", "T", {0: 2})
+        assert seen == [(b"bad", 0), (b"bad", 1), (b"bad", 2), (b"good", 0)]
+        assert not cluster.broker.asked(BACK)
+
+
+async def test_an_orderly_message_that_fails_too_often_makes_way() -> None:
+    """It is sent to the retry topic, which brokers turn into a dead letter."""
+    settings = ConsumerSettings(suspend_s=0.5, suspend_pause_s=0.01, commit_interval_s=0.02, max_reconsume_times=2)
+    seen: list[bytes] = []
+
+    async def handler(message: MessageExt) -> None:
+        seen.append(message.body)
+        if message.body == b"bad":
+            raise ValueError("never")
+
+    async with running_cluster() as cluster:
+        cluster.topics |= {"T": 1, RETRY: 1}
+        for body in (b"bad", b"good"):
+            cluster.broker.store("T", 0, body)
+        cluster.broker.on(RequestCode.SEND_MESSAGE_V2, {"msgId": "0" * 32, "queueId": "0", "queueOffset": "0"})
+        async with push(cluster, handler=handler, orderly=True, settings=settings) as consumer:
+            await consumer.subscribe("T")
+            await cluster.wait_committed("g", "T", {0: 2})
+        assert seen == [b"bad", b"bad", b"bad", b"good"]
+        header = cluster.broker.asked(RequestCode.SEND_MESSAGE_V2)[0].header(SendMessageV2Header)
+        assert (header.topic, header.reconsume_times, header.max_reconsume_times) == (RETRY, 3, 2)
+
+
+async def test_an_orderly_queue_is_read_only_when_it_is_locked() -> None:
+    """Another member's lock keeps it away, until that one gives it back."""
+    seen: list[bytes] = []
+
+    async def handler(message: MessageExt) -> None:
+        seen.append(message.body)
+
+    queue = MessageQueue("T", "broker-a", 0)
+    async with running_cluster() as cluster:
+        cluster.topics["T"] = 1
+        cluster.broker.locks[queue] = "somebody else"
+        cluster.broker.store("T", 0, b"x")
+        async with push(cluster, handler=handler, orderly=True) as consumer:
+            await consumer.subscribe("T")
+            await cluster.broker.wait_asked(RequestCode.LOCK_BATCH_MQ, 2)
+            assert not cluster.broker.asked(RequestCode.PULL_MESSAGE)
+            assert consumer.statistics().queues == ()
+            del cluster.broker.locks[queue]
+            await until(lambda: seen == [b"x"])
+            assert cluster.broker.locks[queue] == consumer.client.client_id
+        assert queue not in cluster.broker.locks
+
+
+async def test_an_orderly_queue_changes_hands_behind_its_running_message() -> None:
+    """The newcomer gets the lock when the handler is through and the offset committed, so nothing comes twice."""
+    gate, seen = asyncio.Event(), Counter[bytes]()
+
+    async def slow(message: MessageExt) -> None:
+        seen[message.body] += 1
+        await gate.wait()
+
+    async def quick(message: MessageExt) -> None:
+        seen[message.body] += 1
+
+    async with running_cluster() as cluster:
+        for n in range(10):
+            cluster.broker.store("T", n % 2, b"%d" % n)
+        async with push(cluster, handler=slow, orderly=True) as first:
+            await first.subscribe("T")
+            await until(lambda: seen.total() == 2)
+            async with push(cluster, handler=quick, orderly=True) as second:
+                await second.subscribe("T")
+                await until(lambda: len(first.statistics().queues) == 1)
+                assert second.statistics().queues == ()
+                gate.set()
+                await until(lambda: len(second.statistics().queues) == 1)
+                await until(lambda: seen.total() == 10)
+        assert set(seen.values()) == {1}
+
+
+async def test_a_lost_lock_gives_up_its_queue_without_a_commit() -> None:
+    """Its new owner's offsets are not touched; it is read again when the lock can be had again."""
+    settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=3600, lock_renewal_s=0.02, rebalance_interval_s=0.05)
+    started = asyncio.Event()
+
+    async def handler(message: MessageExt) -> None:
+        started.set()
+
+    queue = MessageQueue("T", "broker-a", 0)
+    async with running_cluster() as cluster:
+        cluster.topics["T"] = 1
+        cluster.broker.store("T", 0, b"x")
+        async with push(cluster, handler=handler, orderly=True, settings=settings) as consumer:
+            await consumer.subscribe("T")
+            await started.wait()
+            cluster.broker.locks[queue] = "somebody else"
+            await until(lambda: consumer.statistics().queues == ())
+            assert cluster.broker.committed("g", "T") == {}
+            del cluster.broker.locks[queue]
+            await until(lambda: consumer.statistics().queues == (queue,))
+
+
+# ---------------------------------------------------------------------------------------------------------- broadcast
+
+
+async def test_every_broadcasting_member_gets_everything_once(tmp_path: Path) -> None:
+    """Its offsets are in a file of its own, brokers keep none, and a failure does not come again."""
+    seen: defaultdict[str, list[bytes]] = defaultdict(list)
+
+    def member(cluster: Cluster, name: str) -> PushConsumer:
+        async def handler(message: MessageExt) -> None:
+            seen[name].append(message.body)
+            if message.body == b"1":
+                raise ValueError("lost")
+
+        return push(cluster, handler=handler, broadcast=True, offsets_path=tmp_path / name)
+
+    async with running_cluster() as cluster:
+        cluster.topics["T"] = 1
+        for n in range(3):
+            cluster.broker.store("T", 0, b"%d" % n)
+        async with member(cluster, "a") as first, member(cluster, "b") as second:
+            for consumer in (first, second):
+                await consumer.subscribe("T")
+            await until(lambda: len(seen["a"]) == len(seen["b"]) == 3)
+        cluster.broker.store("T", 0, b"3")
+        async with member(cluster, "a") as consumer:
+            await consumer.subscribe("T")
+            await until(lambda: len(seen["a"]) == 4)
+        assert sorted(seen["a"]) == [b"0", b"1", b"2", b"3"]
+        assert not cluster.broker.offsets
+        for code in (BACK, RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET):
+            assert not cluster.broker.asked(code)
+        (data,) = HeartbeatData.decode(cluster.broker.asked(RequestCode.HEART_BEAT)[0].body).consumer_data_set
+        assert data.message_model is MessageModel.BROADCASTING
+
+
+async def test_orderly_and_broadcast_exclude_each_other() -> None:
+    """And an orderly consumer has a handler: a loop could not tell that a message failed."""
+    async with running_cluster() as cluster:
+        with pytest.raises(ValueError, match="does not go with"):
+            push(cluster, orderly=True, broadcast=True, handler=lambda message: asyncio.sleep(0))
+        with pytest.raises(ValueError, match="needs a handler"):
+            push(cluster, orderly=True)
+
+
+# -------------------------------------------------------------------------------------------------------------- SQL92
+
+
+async def test_an_expression_over_properties_is_checked_and_told() -> None:
+    """46 before the heartbeat; what the broker sends is not filtered again."""
+    seen: list[bytes] = []
+
+    async def handler(message: MessageExt) -> None:
+        seen.append(message.body)
+
+    async with running_cluster() as cluster:
+        cluster.topics["T"] = 1
+        cluster.broker.on(RequestCode.CHECK_CLIENT_CONFIG, None)
+        cluster.broker.store("T", 0, b"x", "TAGS\x01t\x02")
+        async with push(cluster, handler=handler) as consumer:
+            await consumer.subscribe("T", Sql92("a > 5"))
+            await until(lambda: seen == [b"x"])
+            beat = cluster.broker.asked(RequestCode.HEART_BEAT)[-1]
+            (data,) = HeartbeatData.decode(beat.body).consumer_data_set
+            (wanted,) = (entry for entry in data.subscription_data_set if entry.topic == "T")
+            assert (wanted.sub_string, wanted.expression_type, wanted.tags_set) == ("a > 5", "SQL92", [])
+
+
+async def test_an_expression_that_a_broker_refuses_is_no_subscription() -> None:
+    """The error is the broker's."""
+    async with running_cluster() as cluster, push(cluster) as consumer:
+        cluster.broker.on(RequestCode.CHECK_CLIENT_CONFIG, refuse(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "at 3"))
+        with pytest.raises(BrokerError, match="at 3"):
+            await consumer.subscribe("T", Sql92("a >"))
+        assert consumer.statistics().queues == ()
+
+
+async def test_a_broker_that_does_not_answer_holds_up_no_lock_of_others() -> None:
+    """Each broker locks its own queues."""
+    seen: set[str] = set()
+
+    async def handler(message: MessageExt) -> None:
+        seen.add(message.body.decode())
+
+    async with running_cluster(brokers=2) as cluster:
+        cluster.topics["T"] = 1
+        for broker in cluster.brokers:
+            broker.store("T", 0, broker.name.encode())
+        cluster.brokers[1].on(RequestCode.LOCK_BATCH_MQ, refuse(ResponseCode.SYSTEM_ERROR))
+        async with push(cluster, handler=handler, orderly=True) as consumer:
+            await consumer.subscribe("T")
+            await until(lambda: seen == {"broker-a"})

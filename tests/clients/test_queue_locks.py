@@ -1,0 +1,49 @@
+"""Locks of queues."""
+
+from clients.client import Client
+from clients.queue_locks import LOCK_LIFE_S, QueueLocks
+from protocol.bodies.message_queue import MessageQueue
+from protocol.codes import RequestCode, ResponseCode
+from tests.clients.cluster import running_cluster
+from tests.clients.peer import refuse
+
+QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]
+
+
+async def test_what_is_granted_is_held_until_it_grows_old() -> None:
+    """A lock that cannot be renewed is no lock, before the broker forgets it; a renewed one is."""
+    now_s = 0.0
+    async with running_cluster() as cluster, Client(cluster.namesrv) as client:
+        locks = QueueLocks(client, "g", lambda: now_s)
+        cluster.broker.locks[QUEUES[1]] = "somebody else"
+        assert await locks.acquire(QUEUES) == QUEUES[:1]
+        assert [locks.holds(queue) for queue in QUEUES] == [True, False]
+        now_s = LOCK_LIFE_S
+        assert not locks.holds(QUEUES[0])
+        cluster.broker.on(RequestCode.LOCK_BATCH_MQ, refuse(ResponseCode.SYSTEM_ERROR))
+        assert await locks.renew() == []
+        assert not locks.holds(QUEUES[0])
+        cluster.broker.handlers[RequestCode.LOCK_BATCH_MQ] = cluster.broker._lock
+        assert await locks.renew() == []
+        assert locks.holds(QUEUES[0])
+
+
+async def test_a_refused_renewal_is_a_loss() -> None:
+    """It is told which."""
+    async with running_cluster() as cluster, Client(cluster.namesrv) as client:
+        locks = QueueLocks(client, "g")
+        await locks.acquire(QUEUES)
+        cluster.broker.locks[QUEUES[1]] = "somebody else"
+        assert await locks.renew() == [QUEUES[1]]
+        assert locks.held == QUEUES[:1]
+
+
+async def test_released_locks_are_anybodys() -> None:
+    """At the broker too, and nothing is asked for what was not held."""
+    async with running_cluster() as cluster, Client(cluster.namesrv) as client:
+        locks = QueueLocks(client, "g")
+        await locks.acquire(QUEUES[:1])
+        await locks.release(QUEUES)
+        assert cluster.broker.locks == {}
+        await locks.release(QUEUES)
+        assert len(cluster.broker.asked(RequestCode.UNLOCK_BATCH_MQ)) == 1
