@@ -1,0 +1,105 @@
+"""What the three header dialects cost: bytes on the wire, to write a header, to read one, to read many sends at once.
+
+    python -m tests.bench.bench_dialects                      # as installed
+    SKYLARK_COMPILED=0 python -m tests.bench.bench_dialects   # without the compiled leaves
+
+`bytes`: of a frame without a body. `write`: a typed header to its frame. `read`: a frame to the typed header. `pass`:
+sends as a broker reads them, 100 frames at a time, per frame; compiled leaves read plain sends in JSON and in the
+binary dialect by themselves. Microseconds, the least of many short rounds.
+
+There is no budget: the table is to choose by.
+"""
+
+import argparse
+from collections.abc import Callable
+from timeit import repeat
+from typing import Final
+
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
+from protocol.compiled import variant
+from protocol.headers.consumer import UpdateConsumerOffsetHeader
+from protocol.headers.fields import Header
+from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from protocol.headers.send import SendMessageResponseHeader, SendMessageV2Header
+from protocol.serialize import decode_command, encode_command
+from protocol.stream import CommandDecoder
+
+DIALECTS: Final = {"JSON": JSON, "ROCKETMQ": ROCKETMQ, "MSGPACK": MSGPACK}
+PROPERTIES: Final = "KEYS\x01order-1\x02UNIQ_KEY\x01C0A8010A0001000000000001\x02TAGS\x01TagA\x02"
+HEADERS: Final[dict[str, tuple[int, Header]]] = {
+    "send": (
+        RequestCode.SEND_MESSAGE_V2,
+        SendMessageV2Header(
+            "group", "Topic", "TBW102", 4, 3, 0, 1_700_000_000_000, 0, PROPERTIES, unit_mode="false", batch="false"
+        ),
+    ),
+    "sent": (ResponseCode.SUCCESS, SendMessageResponseHeader("7F00000100002A9F" + "0" * 16, 3, 123_456, "C0A8" * 6)),
+    "pull": (
+        RequestCode.PULL_MESSAGE,
+        PullMessageHeader("group", "Topic", 3, 123_456, 32, 3, 123_400, 15_000, 1_700_000_000_000, "*", "TAG"),
+    ),
+    "pulled": (ResponseCode.SUCCESS, PullMessageResponseHeader(0, 123_488, 0, 200_000, 0, 0)),
+    "commit": (RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetHeader("group", "Topic", 3, 123_456)),
+}
+SENDS_AT_ONCE: Final = 100
+ROUND_CALLS: Final = 500
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=50)
+    rounds = parser.parse_args().rounds
+    print(f"leaves: {variant()}")
+    print(f"{'':8}" + "".join(f"{name:>12}{'':20}" for name in DIALECTS))
+    print(f"{'':8}" + f"{'bytes':>10}{'write':>10}{'read':>10}  " * len(DIALECTS))
+    for name, (code, header) in HEADERS.items():
+        cells = [figures(code, header, dialect, rounds) for dialect in DIALECTS.values()]
+        print(f"{name:8}" + "".join(f"{size:10}{write:10.2f}{read:10.2f}  " for size, write, read in cells))
+    passes = [pass_over(dialect, rounds) for dialect in DIALECTS.values()]
+    print(f"{'pass':8}" + "".join(f"{'':20}{us:10.2f}  " for us in passes))
+
+
+def figures(code: int, header: Header, dialect: int, rounds: int) -> tuple[int, float, float]:
+    """Bytes of the frame, and microseconds to write it and to read it."""
+    header_type = type(header)
+    frame = encode_command(command_of(code, header, dialect))
+    parts = (dialect, memoryview(frame)[8 : 8 + int.from_bytes(frame[5:8], "big")], memoryview(b""))
+
+    def read() -> None:
+        command = decode_command(parts)
+        assert command is not None
+        command.header(header_type)
+
+    return len(frame), least(lambda: encode_command(command_of(code, header, dialect)), rounds), least(read, rounds)
+
+
+def command_of(code: int, header: Header, dialect: int) -> RemotingCommand:
+    """A request; an answer differs in nothing that matters here."""
+    command = RemotingCommand.request(code, header)
+    command.dialect = dialect
+    command.opaque = 123_456
+    return command
+
+
+def pass_over(dialect: int, rounds: int) -> float:
+    """Microseconds for each send of a read that brings many."""
+    code, header = HEADERS["send"]
+    command = command_of(code, header, dialect)
+    command.body = b"x" * 100
+    data = memoryview(encode_command(command) * SENDS_AT_ONCE)
+    commands = CommandDecoder().feed_commands(data)
+    assert len(commands) == SENDS_AT_ONCE
+    assert all(command.sent is not None for command in commands)
+    calls = max(1, ROUND_CALLS // SENDS_AT_ONCE)
+    return least(lambda: CommandDecoder().feed_commands(data), rounds, calls) / SENDS_AT_ONCE
+
+
+def least(call: Callable[[], object], rounds: int, calls: int = ROUND_CALLS) -> float:
+    """The least time of a call, in microseconds."""
+    return min(repeat(call, number=calls, repeat=rounds)) / calls * 1e6
+
+
+if __name__ == "__main__":
+    main()
