@@ -1,0 +1,1 @@
+"""Arbitrary timers: messages wait on the timer wheel until the second that they were sent for."""

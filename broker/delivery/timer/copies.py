@@ -1,0 +1,50 @@
+"""From a message that waits in the timer topic to what becomes of it: the delivered one, or one that waits on.
+
+Everything that was sent is kept, as with delay levels (broker/delivery/delay/restoration.py). Added are
+TIMER_ENQUEUE_MS, when it was put on the wheel, and TIMER_DEQUEUE_MS, when it left; a message that goes round once more
+has TIMER_ROLL_TIMES and stays in the timer topic. What earlier rounds have added is replaced.
+Source: docs/formats.md, "Timer messages".
+"""
+
+from typing import Final
+
+from broker.delivery.delay.restoration import restored
+from broker.store.append import Append
+from protocol.codes import SystemTopic
+from protocol.message import decode_properties, encode_properties
+from protocol.record import Record
+from protocol.timers import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES
+
+_ADDED: Final = DEQUEUE_MS.encode()
+_ENTRY_END: Final = b"\x02"
+
+
+def delivered(record: Record, enqueue_ms: int, now_ms: int) -> Append:
+    """The message as its consumers get it; its body is a view into the record. NoDestination."""
+    append = restored(record)
+    append.properties = _with_times(append.properties, enqueue_ms, now_ms)
+    return append
+
+
+def rolled(record: Record, enqueue_ms: int, now_ms: int) -> Append:
+    """The message as it waits on, once more through the timer topic. NoDestination."""
+    append = restored(record)
+    append.topic, append.queue_id = SystemTopic.TIMER, 0
+    properties = decode_properties(append.properties.decode("utf-8", "replace"))
+    times = properties.get(ROLL_TIMES, "0")
+    properties |= {
+        ENQUEUE_MS: str(enqueue_ms),
+        DEQUEUE_MS: str(now_ms),
+        ROLL_TIMES: str(int(times) + 1 if times.isdecimal() else 1),
+    }
+    append.properties = encode_properties(properties).encode("utf-8", "replace")
+    return append
+
+
+def _with_times(properties: bytes, enqueue_ms: int, now_ms: int) -> bytes:
+    if _ADDED in properties:
+        known = decode_properties(properties.decode("utf-8", "replace"))
+        known |= {ENQUEUE_MS: str(enqueue_ms), DEQUEUE_MS: str(now_ms)}
+        return encode_properties(known).encode("utf-8", "replace")
+    end = b"" if properties.endswith(_ENTRY_END) else _ENTRY_END
+    return b"%b%bTIMER_ENQUEUE_MS\x01%d\x02TIMER_DEQUEUE_MS\x01%d\x02" % (properties, end, enqueue_ms, now_ms)

@@ -1,0 +1,252 @@
+"""Timer messages reach their topics: the wheel, the clock, and whose turn it is.
+
+    arrival ─▶ (a moment, so that more come) ─▶ Enqueue ─▶ wheel ─▶ its time is over ─▶ SlotDelivery
+
+`step` does one slice, of about half a millisecond: what has arrived goes on the wheel first; only when nothing is left
+of that, the earliest slot whose time is over is delivered. So a deletion that is stored in time is known in time,
+behind a long stop too. A message that is rolled has to be back on the wheel before a later slot is delivered.
+
+The loop calls `step` again at once, or when the next slot is due, and never sleeps for more than LONGEST_SLEEP_MS, so
+that a clock that was set is noticed. What is cold is fetched by a thread meanwhile.
+
+A stop finishes the slot that is under way, has the log flushed, and writes how far everything is; then nothing is
+delivered twice. Source: docs/formats.md, "Timer messages".
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from broker.delivery.delay.delivery import AFTER_FAILURE_MS, FLUSH_LIMIT_S, LONGEST_SLEEP_MS, Callbacks
+from broker.delivery.timer.enqueue import Enqueue, EnqueueStatistics
+from broker.delivery.timer.slot_delivery import SlotDelivery, SlotDeliveryStatistics, Tally
+from broker.delivery.timer.timing_counts import TimingCounts
+from broker.store.append import Append, PutStatus
+from broker.store.cold_reads import ColdRead
+from broker.store.message_store import MessageStore
+from broker.store.timer_files import TimerFiles, TimerFilesStatistics
+from protocol.codes import SystemTopic
+from protocol.timers import TimerCheck
+
+GATHER_MS: Final = 10
+RETRY_MS: Final = 100
+FINISH_LIMIT_S: Final = 5.0
+
+_TOPIC: Final = SystemTopic.TIMER
+
+log = logging.getLogger(__name__)
+
+
+class TimerDeliveryStatistics(msgspec.Struct, frozen=True):
+    """`behind_ms`: by how much the earliest slot that is not delivered is overdue."""
+
+    enqueue: EnqueueStatistics
+    slots: SlotDeliveryStatistics
+    files: TimerFilesStatistics
+    behind_ms: int
+
+
+class TimerDelivery:
+    """Delivers from one store. Times in ms; `now_ms` gives Unix time."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        files: TimerFiles,
+        counts: TimingCounts,
+        precision_ms: int,
+        window_ms: int,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._files = files
+        self._precision_ms = precision_ms
+        self._now_ms = now_ms
+        self._enqueue = Enqueue(store, files, counts, precision_ms, window_ms)
+        self.tally = Tally(counts)
+        self._open_ms = 0  # slots before it are delivered
+        self._slot: SlotDelivery | None = None  # the one under way
+        self._rolled: Append | None = None  # the last that has to be back on the wheel
+        self._loop: asyncio.AbstractEventLoop | Callbacks | None = None  # None: not running
+        self._handle: asyncio.Handle | None = None
+        self._is_asleep = False  # until a time that arrivals may end earlier
+
+    def __repr__(self) -> str:
+        return f"<TimerDelivery {self._enqueue!r} delivered={self.tally.delivered}>"
+
+    def statistics(self) -> TimerDeliveryStatistics:
+        """The figures now."""
+        first_ms = self._slot.slot_ms if self._slot is not None else self._files.wheel.first_ms()
+        behind_ms = 0 if first_ms is None else max(self._now_ms() - first_ms - self._precision_ms, 0)
+        return TimerDeliveryStatistics(
+            self._enqueue.statistics(), self.tally.statistics(), self._files.statistics(), behind_ms
+        )
+
+    # ------------------------------------------------------------------------------------------------- start and stop
+
+    def load(self) -> None:
+        """Find what was left by an earlier process. StoreError, OSError."""
+        self.tally.counts.load()
+        check = self._files.load(self._now_ms(), self._offset_of)
+        self._open_ms = check.read_ms
+        low, high = self._store.min_offset(_TOPIC, 0) or 0, self._store.max_offset(_TOPIC, 0) or 0
+        self._enqueue.next_offset = min(max(check.queue_offset, low), high)
+
+    def _offset_of(self, physical_offset: int) -> int | None:
+        """The offset in the timer topic of the message at that byte of the log."""
+        low, high = self._store.min_offset(_TOPIC, 0) or 0, self._store.max_offset(_TOPIC, 0) or 0
+        while low < high:
+            middle = (low + high) // 2
+            units = self._store.units(_TOPIC, 0, middle, 1)
+            if units and units[0][0] == physical_offset:
+                return middle
+            if units and units[0][0] < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return None
+
+    def start(self, loop: asyncio.AbstractEventLoop | Callbacks) -> None:
+        """Begin to deliver what `load` has found, and what comes."""
+        self._loop = loop
+        if isinstance(loop, asyncio.AbstractEventLoop):
+            self._files.reads.start(loop)
+        self._wake(0)
+
+    async def stop(self) -> None:
+        """Deliver nothing more behind the slot that is under way; what was delivered counts as such."""
+        self._loop = None
+        if self._handle is not None:
+            self._handle.cancel()
+        try:
+            await asyncio.wait_for(self._finish_slot(), FINISH_LIMIT_S)
+            flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._store.when_flushed(lambda: None if flushed.done() else flushed.set_result(None))
+            await asyncio.wait_for(flushed, FLUSH_LIMIT_S)
+        except TimeoutError:
+            log.warning("timers not finished in time, some messages may be delivered again")
+        self.tally.counts.hurry()
+        self._files.finish(self._now_ms(), self.check())
+
+    async def _finish_slot(self) -> None:
+        while self._slot is not None:
+            try:
+                next_ms = self.step(self._now_ms())
+                if next_ms is not None and next_ms > self._now_ms():
+                    return
+            except ColdRead as cold:
+                await self._fetch(cold)
+            await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """Give up what `load` has opened; nothing is written."""
+        self._files.close()
+
+    def progress(self) -> tuple[int, int]:
+        """Messages that came onto the wheel, and that left it, since the start."""
+        tally = self.tally
+        return self._enqueue.enqueued, tally.delivered + tally.deleted + tally.rolled + tally.dropped
+
+    def check(self) -> TimerCheck:
+        """How far everything is."""
+        return TimerCheck(read_ms=self._open_ms, queue_offset=self._enqueue.next_offset)
+
+    def write(self, now_ms: int) -> None:
+        """Have the files written, as often as they are to be."""
+        try:
+            self._files.step(now_ms, self.check())
+            self._files.remove_old(now_ms)
+        except OSError as problem:
+            log.warning("timer files not tidied up error=%s", problem)
+        except ColdRead as cold:
+            self._files.reads.fetch(cold)
+
+    # ---------------------------------------------------------------------------------------------------------- slices
+
+    def step(self, now_ms: int) -> int | None:
+        """Do one slice of what is due; when to look again, None: when something arrives. ColdRead: nothing was done.
+        OSError."""
+        if self._slot is None and self._enqueue.is_behind:
+            self._enqueue.step(now_ms, self._open_ms)
+            return now_ms
+        if self._slot is None:
+            first_ms = self._files.wheel.first_ms()
+            if first_ms is None:
+                return None
+            due_ms = first_ms + self._precision_ms
+            if due_ms > now_ms or not self._is_settled():
+                return due_ms if due_ms > now_ms else now_ms + RETRY_MS
+            self._begin_slot(first_ms)
+        return self._go_on_with_slot(now_ms)
+
+    def _is_settled(self) -> bool:
+        """Whether everything that was rolled is back on the wheel."""
+        rolled = self._rolled
+        if rolled is None or rolled.queue_offset < self._enqueue.next_offset:
+            self._rolled = None
+            return True
+        return rolled.status not in {PutStatus.PENDING, PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT}
+
+    def _begin_slot(self, slot_ms: int) -> None:
+        last = self._files.wheel.slot(slot_ms).last
+        self._slot = SlotDelivery(slot_ms, last, self._precision_ms, self._store, self._files.log, self.tally)
+
+    def _go_on_with_slot(self, now_ms: int) -> int:
+        if self._store.is_flush_behind or not self._store.is_writable:
+            return now_ms + RETRY_MS
+        slot = self._slot
+        assert slot is not None
+        is_done = slot.step(now_ms)
+        if is_done is None:
+            return now_ms + RETRY_MS
+        if is_done:
+            self._files.wheel.pass_over(slot.slot_ms)
+            self._open_ms = slot.slot_ms + self._precision_ms
+            self._rolled = slot.last_rolled or self._rolled
+            self._slot = None
+        return now_ms
+
+    # ----------------------------------------------------------------------------------------------------------- turns
+
+    def arrived(self, _queue_id: int, _max_offset: int, _tags_codes: object) -> None:
+        """Messages are new in the timer topic."""
+        if self._loop is not None and self._is_asleep:
+            self._wake(GATHER_MS)
+            self._is_asleep = False
+
+    def _wake(self, in_ms: int) -> None:
+        if self._loop is None:
+            return
+        if self._handle is not None:
+            self._handle.cancel()
+        self._is_asleep = in_ms > GATHER_MS
+        if in_ms <= 0:
+            self._handle = self._loop.call_soon(self._take_turn)
+        else:
+            self._handle = self._loop.call_later(in_ms / 1000, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._handle = None
+        self._is_asleep = False
+        try:
+            next_ms = self.step(self._now_ms())
+        except ColdRead as cold:
+            self._fetch(cold).add_done_callback(self._fetched)
+        except Exception:
+            log.exception("timer messages cannot be delivered retry_ms=%d", AFTER_FAILURE_MS)
+            self._wake(AFTER_FAILURE_MS)
+        else:
+            if next_ms is None:
+                self._is_asleep = True
+            else:
+                self._wake(min(next_ms - self._now_ms(), LONGEST_SLEEP_MS))
+
+    def _fetch(self, cold: ColdRead) -> "asyncio.Future[None]":
+        is_ours = cold.range.path.startswith(self._files.log.directory)
+        return self._files.reads.fetch(cold) if is_ours else self._store.fetch(cold)
+
+    def _fetched(self, _future: "asyncio.Future[None]") -> None:
+        self._wake(0)

@@ -1,0 +1,157 @@
+"""From the timer topic onto the wheel: each message gets a unit in the timer log and a place in the chain of its slot.
+
+A message whose slot has been delivered already, since it came so late, waits in the first one that has not; so every
+message is on the wheel before it is delivered, and a deletion is there before what it deletes. One that is due beyond
+the window gets a slot inside it, from which it is rolled: the window's end, or its half if what remains would be less
+than a third of a window.
+
+A batch is one write to the timer log; the wheel is told once that has succeeded.
+Source: docs/formats.md, "Timer files".
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from broker.delivery.timer.timing_counts import TimingCounts
+from broker.store.message_store import MessageStore
+from broker.store.reading import GetResult, GetStatus
+from broker.store.timer_files import TimerFiles, behind
+from broker.store.timer_wheel import Slot
+from protocol.codes import SystemTopic
+from protocol.message import PropertyName, java_hash, property_value
+from protocol.record import Record, iterate
+from protocol.timers import DELETE, DELETES, NORMAL, OUT_MS, ROLL, UNIT_SIZE, TimerUnit
+
+BATCH_MESSAGES: Final = 32
+
+_TOPIC: Final = SystemTopic.TIMER
+
+log = logging.getLogger(__name__)
+
+
+class EnqueueStatistics(msgspec.Struct, frozen=True):
+    """`next_offset` in the timer topic; the others are totals since the start. `strange`: no timer messages at all."""
+
+    next_offset: int
+    max_offset: int
+    enqueued: int
+    strange: int
+
+
+class _Wanted(msgspec.Struct, gc=False):
+    """What the wheel is to know of a message."""
+
+    slot_ms: int
+    magic: int
+    record: Record
+    topic: str
+
+
+class Enqueue:
+    """Puts messages of one store on its wheel. `window_ms`: how far ahead a slot may lie."""
+
+    def __init__(
+        self, store: MessageStore, files: TimerFiles, counts: TimingCounts, precision_ms: int, window_ms: int
+    ) -> None:
+        self._store = store
+        self._files = files
+        self._counts = counts
+        self._precision_ms = precision_ms
+        self._window_ms = window_ms
+        self.next_offset = 0
+        self.enqueued = 0
+        self._strange = 0
+
+    def __repr__(self) -> str:
+        return f"<Enqueue next={self.next_offset} enqueued={self.enqueued}>"
+
+    def statistics(self) -> EnqueueStatistics:
+        """The figures now."""
+        end = self._store.max_offset(_TOPIC, 0) or 0
+        return EnqueueStatistics(self.next_offset, end, self.enqueued, self._strange)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are messages that are not on the wheel."""
+        return (self._store.max_offset(_TOPIC, 0) or 0) > self.next_offset
+
+    def step(self, now_ms: int, open_ms: int) -> None:
+        """Put some messages on the wheel; the first slot that takes any is that of `open_ms`. ColdRead, OSError."""
+        found = self._store.get(_TOPIC, 0, self.next_offset, BATCH_MESSAGES)
+        write_ms = now_ms // self._precision_ms * self._precision_ms
+        wanted = [self._place(record, write_ms, open_ms) for record in _records(found)]
+        self._put([one for one in wanted if one is not None], write_ms)
+        self._strange += wanted.count(None)
+        if found.status is not GetStatus.FOUND:
+            next_offset = found.next_begin_offset
+            log.warning("timer messages are gone because=%s from=%d to=%d", found.status, self.next_offset, next_offset)
+        self.next_offset = found.next_begin_offset
+
+    def _place(self, record: Record, write_ms: int, open_ms: int) -> _Wanted | None:
+        """Where a message goes; None: it is no timer message."""
+        text = record.properties.decode("utf-8", "replace")
+        due, topic = property_value(text, OUT_MS), property_value(text, PropertyName.REAL_TOPIC)
+        if due is None or topic is None or not due.isdecimal():
+            log.warning("no timer message, it is dropped offset=%d", record.physical_offset)
+            return None
+        slot_ms, magic = int(due) // self._precision_ms * self._precision_ms, NORMAL
+        if slot_ms - write_ms >= self._window_ms:
+            magic |= ROLL
+            is_short = slot_ms - write_ms - self._window_ms < self._window_ms // 3
+            slot_ms = write_ms + self._within_window(is_short=is_short)
+        if property_value(text, DELETES) is not None:
+            magic |= DELETE
+        return _Wanted(max(slot_ms, open_ms), magic, record, topic)
+
+    def _within_window(self, *, is_short: bool) -> int:
+        if not is_short:
+            return self._window_ms
+        return self._window_ms // self._precision_ms // 2 * self._precision_ms
+
+    def _put(self, wanted: list[_Wanted], write_ms: int) -> None:
+        """Write the units, then tell the wheel."""
+        if not wanted:
+            return
+        timer_log, wheel = self._files.log, self._files.wheel
+        slots: dict[int, Slot] = {}
+        units, positions, end = [], [], timer_log.end
+        for one in wanted:
+            slot = slots.get(one.slot_ms) or wheel.slot(one.slot_ms)
+            position = timer_log.next_position(end)
+            record = one.record
+            unit = TimerUnit(
+                slot.last,
+                one.magic,
+                write_ms,
+                one.slot_ms - write_ms,
+                record.physical_offset,
+                record.size,
+                java_hash(one.topic),
+            )
+            slots[one.slot_ms] = behind(slot, position, one.magic)
+            units.append(unit.encode())
+            positions.append(position)
+            end = position + UNIT_SIZE
+        self._files.make()
+        begin = timer_log.end
+        try:
+            timer_log.append(units, positions)
+        except OSError:
+            timer_log.take_back(begin)
+            raise
+        for slot_ms, slot in slots.items():
+            wheel.put(slot_ms, slot)
+        self.enqueued += len(wanted)
+        for one in wanted:
+            if not one.magic & DELETE:
+                self._counts.add(one.topic, 1)
+
+
+def _records(found: GetResult) -> Iterator[Record]:
+    for region in found.regions:
+        for record in iterate(region.view, check_body=False):
+            if isinstance(record, Record):
+                yield record

@@ -1,0 +1,131 @@
+"""Timer messages on their way into the log: when they are due, and whether that can be promised.
+
+    TIMER_DELAY_SEC, TIMER_DELAY_MS     so long from now          the first one that is there counts
+    TIMER_DELIVER_MS                    at that time, Unix ms
+
+What is due by now goes straight to its topic. Else the time is rounded down to a multiple of the precision that lies
+before it, which is the slot in which the message waits: a slot is delivered when its whole step is over, so nothing
+comes early, and nothing more than one step late. The message is stored in the timer topic, with TIMER_OUT_MS,
+REAL_TOPIC and REAL_QID; its properties have to leave room for those that its delivery adds.
+
+Refused, with a remark of RocketMQ's: what is no time, or too far ahead; a deletion whose time is over; everything while
+timers are turned off; and what comes due together with too many others, each the likelier the more there are.
+
+Source: docs/formats.md, "Timer messages".
+"""
+
+import random
+import re
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from broker.delivery.diversion import TIMER_REQUESTS, redirect
+from broker.store.append import Append, PutStatus
+from protocol.codes import ResponseCode, SystemTopic
+from protocol.errors import RequestError
+from protocol.timers import DELETES, OUT_MS
+
+ROOM_BYTES: Final = 128
+"""Left of a message's properties for those that rolling and delivery add."""
+MAX_PROPERTIES_BYTES: Final = 32_767
+
+ILLEGAL: Final = (
+    "timer message illegal, the delay time should not be bigger than the max delay {max_ms}ms; or if set del msg, the "
+    "delay time should be bigger than the current time"
+)
+CONGESTED: Final = (
+    "timer message is under flow control, max num limit is {most} or the current value is greater than {some} and less "
+    "than {most}, trigger random flow control"
+)
+DISABLED: Final = "accurate timer message is not enabled, timerWheelEnable is false"
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+_UNIT_MS: Final = {"TIMER_DELAY_SEC": 1_000, "TIMER_DELAY_MS": 1}
+
+
+class TimerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be asked for. Milliseconds; `congested`: messages of a slot above which some are refused."""
+
+    is_enabled: bool = True
+    precision_ms: int = 1_000
+    max_delay_ms: int = 259_200_000
+    congested: int = 2**31 - 1
+
+
+class TimerEntryStatistics(msgspec.Struct, frozen=True):
+    """Totals since the start."""
+
+    accepted: int
+    refused: int
+
+
+class TimerEntry:
+    """The `timers` of a Diversion. `count_at`: how many messages wait for a time; `chance`: numbers from 0 to 1."""
+
+    def __init__(
+        self, config: TimerConfig, count_at: Callable[[int], int], chance: Callable[[], float] = random.random
+    ) -> None:
+        self._config = config
+        self._count_at = count_at
+        self._chance = chance
+        self._accepted = 0
+        self._refused = 0
+        self.note_request: Callable[[str, float], None] = lambda _topic, _seconds: None
+        """Called with the topic of each message that will wait, and for how long."""
+
+    def __repr__(self) -> str:
+        return f"<TimerEntry accepted={self._accepted} refused={self._refused}>"
+
+    def statistics(self) -> TimerEntryStatistics:
+        """The figures now."""
+        return TimerEntryStatistics(self._accepted, self._refused)
+
+    def configure(self, config: TimerConfig) -> None:
+        """Accept by another limit from now on; what else `config` says has to be what it was."""
+        self._config = config
+
+    def divert(self, append: Append, properties: dict[str, str], now_ms: int) -> PutStatus | None:
+        """Rewrite a message that asks for a time. RequestError: it is refused."""
+        config = self._config
+        if append.topic == SystemTopic.TIMER:
+            return None
+        if not config.is_enabled:
+            raise self._refusal(ResponseCode.SYSTEM_ERROR, DISABLED)
+        due_ms = deliver_time(properties, now_ms)
+        if due_ms is None or due_ms - now_ms > config.max_delay_ms or (due_ms <= now_ms and DELETES in properties):
+            raise self._refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL.format(max_ms=config.max_delay_ms))
+        if due_ms <= now_ms:
+            return None
+        out_ms = (due_ms - 1) // config.precision_ms * config.precision_ms
+        if self._is_congested(out_ms):
+            remark = CONGESTED.format(some=config.congested, most=2 * config.congested)
+            raise self._refusal(ResponseCode.SYSTEM_ERROR, remark)
+        properties[OUT_MS] = str(out_ms)
+        real_topic = append.topic
+        redirect(append, properties, SystemTopic.TIMER, 0)
+        if len(append.properties) > MAX_PROPERTIES_BYTES - ROOM_BYTES:
+            return PutStatus.PROPERTIES_SIZE_EXCEEDED
+        self._accepted += 1
+        self.note_request(real_topic, (due_ms - now_ms) / 1000)
+        return None
+
+    def _is_congested(self, out_ms: int) -> bool:
+        limit = self._config.congested
+        excess = self._count_at(out_ms) - limit
+        return excess > 0 and excess >= self._chance() * limit
+
+    def _refusal(self, code: ResponseCode, remark: str) -> RequestError:
+        self._refused += 1
+        return RequestError(code, remark)
+
+
+def deliver_time(properties: dict[str, str], now_ms: int) -> int | None:
+    """When a message with these properties is to be delivered, Unix ms; None: that is no number."""
+    name = next(name for name in TIMER_REQUESTS if properties.get(name))
+    text = properties[name]
+    if not _NUMBER.fullmatch(text):
+        return None
+    unit_ms = _UNIT_MS.get(name)
+    return int(text) if unit_ms is None else now_ms + int(text) * unit_ms

@@ -1,0 +1,249 @@
+"""One slot of the wheel is delivered: its chain is read, then what it deletes, then its messages in their order.
+
+    chain       from the last unit back to the first, some hundred at a time; what is no unit of this slot ends it
+    deletions   messages that are no more than the order to drop another one of the same time (TIMER_DEL_UNIQKEY)
+    messages    those that are not dropped go to their topics; those that were in this slot only because their own lies
+                beyond the window (rolled ones, deletions too) go once more through the timer topic
+
+Each step does one batch of one of these, for about half a millisecond. What is cold is asked for all at once, and the
+step is run again when it is there; nothing has changed until then. A message that the store refuses for now is tried
+again; one that it will never take, or whose record or topic is gone, is dropped, counted and named in the log.
+
+A crash repeats a slot that was under way. Source: docs/formats.md, "Timer messages".
+"""
+
+import logging
+from array import array
+from time import monotonic
+from typing import Final
+
+import msgspec
+
+from broker.buckets import Buckets
+from broker.delivery.delay.restoration import NEVER_DELIVERED, NoDestination
+from broker.delivery.internal_puts import STORED
+from broker.delivery.kinds import special_kind
+from broker.delivery.timer.copies import delivered, rolled
+from broker.delivery.timer.timing_counts import TimingCounts
+from broker.store.append import Append, PutStatus
+from broker.store.cold_reads import ColdRead
+from broker.store.message_store import MessageStore
+from broker.store.timer_log import TimerLog
+from protocol.codes import SystemTopic
+from protocol.message import PropertyName, property_value
+from protocol.record import Record, parse
+from protocol.timers import DELETE, DELETES, NO_POSITION, ROLL
+
+CHAIN_UNITS: Final = 256
+BATCH_MESSAGES: Final = 32
+BATCH_BYTES: Final = 256 << 10
+SLICE_S: Final = 0.000_5
+LATENESS_BOUNDS_S: Final = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 10, 60)
+
+_UNSTORABLE: Final = frozenset((PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED))
+
+log = logging.getLogger(__name__)
+
+
+class SlotDeliveryStatistics(msgspec.Struct, frozen=True):
+    """Totals since the start. `deleted`: messages that a deletion has dropped; `refused`: steps that a put ended."""
+
+    delivered: int
+    deleted: int
+    rolled: int
+    dropped: int
+    refused: int
+
+
+class Tally:
+    """What became of messages, over all slots."""
+
+    def __init__(self, counts: TimingCounts) -> None:
+        self.counts = counts
+        self.delivered = self.deleted = self.rolled = self.dropped = self.refused = 0
+        self.lateness = Buckets(LATENESS_BOUNDS_S)
+
+    def __repr__(self) -> str:
+        return f"<Tally delivered={self.delivered} dropped={self.dropped}>"
+
+    def statistics(self) -> SlotDeliveryStatistics:
+        """The figures now."""
+        return SlotDeliveryStatistics(self.delivered, self.deleted, self.rolled, self.dropped, self.refused)
+
+
+class SlotDelivery:
+    """The slot of `slot_ms`, whose chain ends at position `last`."""
+
+    def __init__(self, slot_ms: int, last: int, precision_ms: int, store: MessageStore, units: TimerLog, tally: Tally):
+        self.slot_ms = slot_ms
+        self._due_ms = slot_ms + precision_ms
+        self._store = store
+        self._units = units
+        self._tally = tally
+        self._position = last
+        self._messages: tuple[array[int], ...] = (array("q"), array("i"), array("b"), array("q"))
+        self._deletions: list[tuple[int, int]] = []
+        self._deleted: set[str] = set()
+        self._left = -1  # messages that are not delivered, once the chain is read
+        self.last_rolled: Append | None = None
+
+    def __repr__(self) -> str:
+        return f"<SlotDelivery {self.slot_ms} left={self._left}>"
+
+    def step(self, now_ms: int) -> bool | None:
+        """Do a batch. True: the slot is done with; None: not now, the store refuses. ColdRead: nothing was done."""
+        if self._position != NO_POSITION:
+            self._read_chain()
+            return False
+        if self._deletions:
+            self._read_deletions()
+            return False
+        if self._left < 0:
+            self._left = len(self._messages[0])
+        if self._left and self._deliver(now_ms) is None:
+            self._tally.refused += 1
+            return None
+        return not self._left
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    def _read_chain(self) -> None:
+        offsets, sizes, magics, writes = self._messages
+        for _ in range(CHAIN_UNITS):
+            unit = self._units.unit(self._position)
+            if unit is None or unit.slot_ms != self.slot_ms or unit.previous >= self._position:
+                log.warning("chain of timers ends early slot=%d position=%d", self.slot_ms, self._position)
+                self._position = NO_POSITION
+                return
+            if unit.magic & DELETE and not unit.magic & ROLL:
+                self._deletions.append((unit.physical_offset, unit.size))
+            else:
+                offsets.append(unit.physical_offset)
+                sizes.append(unit.size)
+                magics.append(unit.magic)
+                writes.append(unit.write_ms)
+            self._position = unit.previous
+            if self._position == NO_POSITION:
+                return
+
+    def _read_deletions(self) -> None:
+        batch = self._deletions[-BATCH_MESSAGES:]
+        for record in self._records([offset for offset, _ in batch]):
+            if record is not None:
+                key = property_value(_text(record), DELETES)
+                if key is not None:
+                    self._deleted.add(key)
+        del self._deletions[-len(batch) :]
+
+    def _records(self, offsets: list[int]) -> list[Record | None]:
+        """The records at these bytes of the commit log, None for what is none. ColdRead, once all were asked for."""
+        found: list[Record | None] = []
+        cold: list[ColdRead] = []
+        for offset in offsets:
+            try:
+                data = self._store.record_at(offset)
+            except ColdRead as missed:
+                cold.append(missed)
+                continue
+            record = None if data is None else parse(memoryview(data), check_body=False)
+            found.append(record if isinstance(record, Record) and record.topic == SystemTopic.TIMER else None)
+        if cold:
+            for missed in cold[1:]:
+                self._store.fetch(missed)
+            raise cold[0]
+        return found
+
+    # ------------------------------------------------------------------------------------------------ delivering
+
+    def _batch(self) -> int:
+        """How many messages are looked at together."""
+        sizes = self._messages[1]
+        count = total = 0
+        while count < min(self._left, BATCH_MESSAGES):
+            total += sizes[self._left - 1 - count]
+            if count and total > BATCH_BYTES:
+                break
+            count += 1
+        return count
+
+    def _deliver(self, now_ms: int) -> bool | None:
+        """Put the next messages where they belong; None if the store refuses the first of them."""
+        offsets, _, magics, writes = self._messages
+        first = self._left - 1
+        records = self._records([offsets[first - at] for at in range(self._batch())])
+        end_s = monotonic() + SLICE_S
+        ended: list[_Ended] = []
+        is_refused = False
+        for at, record in enumerate(records):
+            if ended and monotonic() > end_s:
+                break
+            outcome = self._put(record, magics[first - at], writes[first - at], now_ms)
+            is_refused = outcome.append is not None and outcome.append.status is not PutStatus.PENDING
+            if is_refused:
+                break
+            ended.append(outcome)
+        self._store.commit()
+        put = next((one.append for one in ended if one.append is not None), None)
+        if put is not None and put.status not in STORED:
+            return None
+        self._left -= len(ended)
+        for one in ended:
+            self._note(one)
+        return None if is_refused and not ended else True
+
+    def _put(self, record: Record | None, magic: int, enqueue_ms: int, now_ms: int) -> "_Ended":
+        """What was put for a message, whatever the store says, or why nothing ever will be."""
+        if record is None:
+            return _Ended("", magic, None, "its record is gone")
+        text = _text(record)
+        topic = property_value(text, PropertyName.REAL_TOPIC) or ""
+        if self._deleted and f"{topic}+{property_value(text, PropertyName.UNIQ_KEY)}" in self._deleted:
+            return _Ended(topic, magic)
+        try:
+            append = (rolled if magic & ROLL else delivered)(record, enqueue_ms, now_ms)
+        except NoDestination as problem:
+            return _Ended(topic, magic, None, f"no destination, {problem}")
+        if topic in NEVER_DELIVERED or topic == SystemTopic.TIMER:
+            return _Ended(topic, magic, None, "nothing is delivered there")
+        if self._store.is_deleted(topic, record.physical_offset):
+            return _Ended(topic, magic, None, "the topic was deleted")
+        self._store.put(append)
+        if append.status in _UNSTORABLE:
+            return _Ended(topic, magic, None, append.status.name)
+        return _Ended(topic, magic, append)
+
+    def _note(self, one: "_Ended") -> None:
+        """Count what became of a message, and keep nothing of its memory."""
+        tally, append = self._tally, one.append
+        if one.topic and not one.magic & DELETE:
+            tally.counts.add(one.topic, -1)
+        if append is None:
+            if one.problem:
+                tally.dropped += 1
+                log.warning("timer message dropped topic=%s slot=%d reason=%s", one.topic, self.slot_ms, one.problem)
+            else:
+                tally.deleted += 1
+            return
+        append.body = b""
+        if one.magic & ROLL:
+            tally.rolled += 1
+            self.last_rolled = append
+            return
+        tally.delivered += 1
+        tally.lateness.note(max(append.store_timestamp - self._due_ms, 0) / 1000)
+        kind = special_kind(append.properties)
+        if kind is not None:
+            self._store.note_special(append.topic, kind, append.size)
+
+
+class _Ended(msgspec.Struct, gc=False):
+    """What became of one message of `topic`: put, deleted, or dropped because of a problem."""
+
+    topic: str
+    magic: int
+    append: Append | None = None
+    problem: str = ""
+
+
+def _text(record: Record) -> str:
+    return record.properties.decode("utf-8", "replace")

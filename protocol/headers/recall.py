@@ -1,0 +1,18 @@
+"""Headers of taking a timer message back: RECALL_MESSAGE (370). Source: docs/formats.md, "Timer messages"."""
+
+from protocol.headers.fields import Header
+
+
+class RecallMessageHeader(Header, gc=False, rename="camel"):
+    """Which message; `recall_handle` is from the answer to its send."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str = ""
+    bname: str | None = None
+
+
+class RecallMessageResponseHeader(Header, gc=False, rename="camel"):
+    """The unique key of the message."""
+
+    msg_id: str

@@ -1,0 +1,155 @@
+"""Timers of a store, stepped by hand: when they come, what may hold them up, what a restart leaves of them."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.delivery.timer.timers import Timers
+from protocol.codes import SystemTopic
+from protocol.message import decode_properties
+from protocol.timers import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES
+from tests.harness.stores import Opened, message, opened, records_of
+from tests.harness.timed import deletion, stop, timed, timers_of
+
+BEGIN = 1_700_000_000_000
+
+
+@pytest.fixture
+def it(tmp_path: Path) -> Iterator[Opened]:
+    with opened(tmp_path, mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=20_000) as it:
+        yield it
+
+
+def loaded(it: Opened, **fields: Any) -> Timers:
+    timers = timers_of(it, **fields)
+    timers.delivery.load()
+    return timers
+
+
+def run(it: Opened, timers: Timers, until_ms: int) -> None:
+    """Step until a time comes; time passes as fast as nothing is to be done."""
+    while True:
+        next_ms = timers.delivery.step(it.clock.now_ms)
+        if next_ms is None or next_ms > until_ms:
+            it.clock.now_ms = max(until_ms, it.clock.now_ms)
+            return
+        it.clock.now_ms = max(next_ms, it.clock.now_ms)
+
+
+def test_a_slot_is_delivered_when_its_step_is_over(it: Opened) -> None:
+    """Not a millisecond before; everything of it in the order of its arrival."""
+    timers = loaded(it)
+    it.put(*(timed(b"%d" % n, BEGIN + 4_000) for n in range(100)), timed(b"later", BEGIN + 5_000))
+    run(it, timers, BEGIN + 4_999)
+    assert it.bodies() == []
+    run(it, timers, BEGIN + 5_000)
+    assert it.bodies() == [b"%d" % n for n in range(100)]
+    run(it, timers, BEGIN + 6_000)
+    assert it.bodies()[-1] == b"later"
+    assert timers.delivery.step(it.clock.now_ms) is None
+    slots = timers.statistics().slots
+    assert (slots.delivered, slots.dropped, timers.files.wheel.waiting) == (101, 0, 0)
+    stop(it, timers)
+
+
+def test_what_is_delivered_is_what_was_sent(it: Opened) -> None:
+    """With the times of its waiting added to its properties; nothing else has changed."""
+    timers = loaded(it)
+    fields = {"flag": 7, "sys_flag": 1, "born_timestamp": 5, "reconsume_times": 3}
+    (sent,) = it.put(timed(b"one", BEGIN + 1_000, queue_id=3, more={"TAGS": "TagA"}, **fields))
+    run(it, timers, BEGIN + 2_000)
+    (record,) = records_of(it.store.get("T", 3, 0, 32))
+    assert (record.topic, record.queue_id, bytes(record.body), record.flag, record.sys_flag) == ("T", 3, b"one", 7, 1)
+    assert (record.born_timestamp, record.reconsume_times) == (5, 3)
+    added = {ENQUEUE_MS: str(BEGIN), DEQUEUE_MS: str(BEGIN + 2_000)}
+    assert decode_properties(record.properties.decode()) == decode_properties(sent.properties.decode()) | added
+    assert it.arrivals[-1] == ("T", 3, 1, (2598919,))
+    stop(it, timers)
+
+
+def test_a_deletion_drops_the_message_of_its_key(it: Opened) -> None:
+    """Wherever they stand in their slot; and no message of another topic, or of another slot."""
+    timers = loaded(it)
+    out = BEGIN + 3_000
+    it.put(deletion(out, "a"), timed(b"gone", out, key="a"), timed(b"too", out, key="b"), deletion(out, "b"))
+    it.put(timed(b"stays", out, "U", key="a"), timed(b"later", out + 1_000, key="a"))
+    run(it, timers, out + 2_000)
+    assert (it.bodies(), it.bodies("U")) == ([b"later"], [b"stays"])
+    assert timers.statistics().slots.deleted == 2
+    assert timers.counts.statistics().counts == {"T": 0, "U": 0}
+    stop(it, timers)
+
+
+def test_what_is_beyond_the_window_is_rolled(it: Opened) -> None:
+    """Once more through the timer topic from the window's end, or its half if too little remains; and comes in time."""
+    timers = loaded(it, window_slots=30)
+    it.put(timed(b"far", BEGIN + 70_000), timed(b"near", BEGIN + 31_000), deletion(BEGIN + 70_000, "k"))
+    it.put(timed(b"gone", BEGIN + 70_000, key="k"))
+    run(it, timers, BEGIN + 1)
+    assert {time_ms - BEGIN for time_ms, _ in timers.files.wheel.slots()} == {30_000, 15_000}
+    run(it, timers, BEGIN + 70_999)
+    assert it.bodies() == [b"near"]
+    run(it, timers, BEGIN + 71_000)
+    assert it.bodies() == [b"near", b"far"]
+    (far,) = records_of(it.store.get("T", 0, 1, 1))
+    assert decode_properties(far.properties.decode())[ROLL_TIMES] == "2"
+    slots = timers.statistics().slots
+    assert (slots.delivered, slots.deleted, slots.dropped) == (2, 1, 0)
+    stop(it, timers)
+
+
+def test_a_message_that_comes_too_late_waits_for_the_next_slot(it: Opened) -> None:
+    """Its own is over: it is delivered one step later, and not lost."""
+    timers = loaded(it)
+    it.put(timed(b"one", BEGIN))
+    run(it, timers, BEGIN + 1_000)
+    it.put(timed(b"late", BEGIN))
+    run(it, timers, BEGIN + 1_999)
+    assert it.bodies() == [b"one"]
+    run(it, timers, BEGIN + 2_000)
+    assert it.bodies() == [b"one", b"late"]
+    stop(it, timers)
+
+
+def test_nothing_is_written_before_the_first_message(it: Opened) -> None:
+    """No wheel, no log, no check."""
+    timers = loaded(it)
+    run(it, timers, BEGIN + 10_000)
+    timers.step(it.clock.now_ms)
+    stop(it, timers)
+    assert not [path for path in it.root.rglob("*timer*")]
+
+
+def test_a_stop_keeps_what_waits_and_what_was_delivered(it: Opened) -> None:
+    """Behind it each message comes once, those of a slot that was over meanwhile at once, and deletions hold."""
+    timers = loaded(it)
+    it.put(timed(b"before", BEGIN + 1_000), timed(b"behind", BEGIN + 5_000), timed(b"gone", BEGIN + 5_000, key="k"))
+    run(it, timers, BEGIN + 3_000)
+    assert it.bodies() == [b"before"]
+    stop(it, timers)
+    it.put(deletion(BEGIN + 5_000, "k"))
+    it.clock.now_ms = BEGIN + 60_000
+    timers = loaded(it)
+    assert timers.counts.statistics().counts == {"T": 2}
+    run(it, timers, BEGIN + 60_000)
+    assert it.bodies() == [b"before", b"behind"]
+    stop(it, timers)
+    check = loaded(it).delivery.check()
+    assert (check.read_ms, check.queue_offset) == (BEGIN + 6_000, 4)
+
+
+def test_strange_messages_are_dropped(it: Opened) -> None:
+    """Without a time or a destination, for topics that nothing is delivered to, and of a topic that was deleted."""
+    timers = loaded(it)
+    it.put(message(b"none", SystemTopic.TIMER, 0), timed(b"loop", BEGIN, SystemTopic.TIMER))
+    it.put(timed(b"half", BEGIN, SystemTopic.TRANSACTION_HALF), timed(b"x", BEGIN, more={"REAL_QID": "x"}))
+    it.put(timed(b"gone", BEGIN, "Gone"), timed(b"good", BEGIN))
+    asyncio.run(it.store.delete_topic("Gone", may_have_delayed=True))
+    run(it, timers, BEGIN + 5_000)
+    assert it.bodies() == [b"good"]
+    statistics = timers.statistics()
+    assert (statistics.enqueue.strange, statistics.slots.dropped, statistics.slots.delivered) == (1, 4, 1)
+    stop(it, timers)

@@ -1,0 +1,54 @@
+"""Timer messages for tests: how they lie in the store, and the timers of a small store with a small wheel."""
+
+import asyncio
+from typing import Any, Final
+
+from broker.delivery.timer.entry import TimerConfig
+from broker.delivery.timer.timers import Timers, TimersConfig
+from broker.store.append import Append
+from protocol.codes import SystemTopic
+from protocol.message import encode_properties, tags_code
+from protocol.timers import DELETES, OUT_MS
+from tests.harness.stores import Opened, message
+
+WHEEL_SLOTS: Final = 1_024
+LOG_BYTES: Final = 1_056  # of a timer log file: 19 units, and 68 bytes
+
+
+def timed(body: bytes, out_ms: int, topic: str = "T", queue_id: int = 0, key: str = "", **fields: Any) -> Append:
+    """A message on its way to `topic`, in the slot of `out_ms`, as the diversion leaves it."""
+    properties = {OUT_MS: str(out_ms), "REAL_TOPIC": topic, "REAL_QID": str(queue_id), "UNIQ_KEY": key or body.hex()}
+    properties |= fields.pop("more", {})
+    fields.setdefault("tags_code", tags_code(properties.get("TAGS")))
+    encoded = encode_properties(properties).encode()
+    return message(body, SystemTopic.TIMER, 0, properties=fields.pop("properties", encoded), **fields)
+
+
+def deletion(out_ms: int, key: str, topic: str = "T") -> Append:
+    """What deletes the message with that unique key, in the same slot."""
+    return timed(b"0", out_ms, topic, key=key, more={DELETES: f"{topic}+{key}"})
+
+
+def stop(it: Opened, timers: Timers) -> None:
+    """Stop timers; the store, which has no loop, is stepped meanwhile."""
+
+    async def stopped() -> None:
+        task = asyncio.ensure_future(timers.delivery.stop())
+        while not task.done():
+            it.store.step(it.clock.now_ms)
+            await asyncio.sleep(0)
+        await task
+
+    asyncio.run(stopped())
+
+
+def timers_of(it: Opened, disk: Any = None, **fields: Any) -> Timers:
+    """The timers of a store, by its clock; nothing is loaded."""
+    config = TimersConfig(
+        root=it.root,
+        entry=fields.pop("entry", TimerConfig()),
+        slots=WHEEL_SLOTS,
+        log_file_size=fields.pop("log_file_size", LOG_BYTES),
+        **fields,
+    )
+    return Timers(config, it.store, it.clock, disk or it.disk)
