@@ -218,7 +218,7 @@ def store_config(root: Path) -> StoreConfig:
 
 
 def put_delayed(root: Path, ledger: Ledger) -> None:
-    """Delayed messages, put as a broker stores them: the daemon takes none before it can deliver them."""
+    """Delayed messages, put as a broker stores them while none runs, which would deliver them by itself."""
     with opened(root, **STORE_SIZES) as it:
         it.clock.now_ms = int(time.time() * 1000)
         for level in (*LEVELS_SOON, LEVEL_TWO_HOURS):

@@ -35,6 +35,7 @@ class Order(msgspec.Struct, frozen=True):
     properties: dict[str, str]
     body: bytes
     last_of_batch: bool = False
+    delay_level: int = 0  # 0: now
 
 
 def one_byte(chance: random.Random) -> bytes:

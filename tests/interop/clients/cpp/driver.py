@@ -72,6 +72,8 @@ def message(topic: str, order: dict[str, Any]) -> Any:
     made.set_body(base64.b64decode(order["body"]))
     for name, value in order["properties"].items():
         made.set_property(name, value)
+    if order["delay_level"]:
+        made.set_delay_time_level(order["delay_level"])
     return made
 
 

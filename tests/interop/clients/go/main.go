@@ -26,6 +26,7 @@ type order struct {
 	Properties  map[string]string `json:"properties"`
 	Body        []byte            `json:"body"`
 	LastOfBatch bool              `json:"last_of_batch"`
+	DelayLevel  int               `json:"delay_level"`
 }
 
 type event map[string]any
@@ -39,11 +40,9 @@ func main() {
 	seconds, err := strconv.Atoi(os.Args[5])
 	check(err)
 	time.AfterFunc(time.Duration(seconds)*time.Second, func() { os.Exit(3) })
-	if os.Args[1] == "produce" {
-		produce(os.Args[2], os.Args[3], os.Args[4])
-	} else {
-		consume(os.Args[2], os.Args[3], os.Args[4])
-	}
+	run := map[string]func(string, string, string){
+		"produce": produce, "consume": consume, "request": request, "reply": reply}[os.Args[1]]
+	run(os.Args[2], os.Args[3], os.Args[4])
 	emit(event{"event": "left"})
 }
 
@@ -117,6 +116,61 @@ func consume(namesrv, topic, group string) {
 	check(c.Shutdown())
 }
 
+// A broker knows a producer from its first heartbeat on, which this client sends a while after its start: until then no
+// reply finds it.
+const tries = 5
+
+func request(namesrv, topic, group string) {
+	p, err := rocketmq.NewProducer(producer.WithNameServer([]string{namesrv}), producer.WithGroupName(group))
+	check(err)
+	check(p.Start())
+	emit(event{"event": "started"})
+	lines := bufio.NewReader(os.Stdin)
+	for line, err := lines.ReadBytes('\n'); err == nil; line, err = lines.ReadBytes('\n') {
+		var o order
+		check(json.Unmarshal(line, &o))
+		var reply *primitive.Message
+		failure := io.EOF
+		for try := 0; failure != nil && try < tries; try++ {
+			reply, failure = p.Request(context.Background(), 2*time.Second, message(topic, o))
+		}
+		if failure != nil {
+			emit(event{"event": "failed", "n": o.N, "error": failure.Error()})
+			continue
+		}
+		emit(event{"event": "received", "topic": reply.Topic, "queue": 0, "offset": 0, "id": "", "tags": reply.GetTags(),
+			"keys": reply.GetKeys(), "properties": reply.GetProperties(), "body": reply.Body})
+	}
+	check(p.Shutdown())
+}
+
+func reply(namesrv, topic, group string) {
+	p, err := rocketmq.NewProducer(producer.WithNameServer([]string{namesrv}), producer.WithGroupName(group+"-replies"))
+	check(err)
+	check(p.Start())
+	c, err := rocketmq.NewPushConsumer(consumer.WithNameServer([]string{namesrv}), consumer.WithGroupName(group),
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
+	check(err)
+	answer := func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+		for _, m := range messages {
+			r, err := consumer.CreateReplyMessage(m, nil) // what it is given as a body does not become one
+			check(err)
+			r.Body = append([]byte("re: "), m.Body...)
+			r.WithProperty("n", m.GetProperty("n"))
+			result, err := p.SendSync(ctx, r)
+			sent(order{N: m.GetProperty("n")}, result, err)
+		}
+		return received(ctx, messages...)
+	}
+	check(c.Subscribe(topic, consumer.MessageSelector{}, answer))
+	check(c.Start())
+	emit(event{"event": "started"})
+	_, err = io.Copy(io.Discard, os.Stdin)
+	check(err)
+	check(c.Shutdown())
+	check(p.Shutdown())
+}
+
 func received(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 	for _, m := range messages {
 		emit(event{"event": "received", "topic": m.Topic, "queue": m.Queue.QueueId, "offset": m.QueueOffset,
@@ -129,6 +183,9 @@ func message(topic string, o order) *primitive.Message {
 	m := primitive.NewMessage(topic, o.Body).WithTag(o.Tags).WithKeys(o.Keys)
 	for name, value := range o.Properties {
 		m.WithProperty(name, value)
+	}
+	if o.DelayLevel > 0 {
+		m.WithDelayTimeLevel(o.DelayLevel)
 	}
 	return m
 }

@@ -1,6 +1,7 @@
 import com.alibaba.fastjson.JSON;
 import com.alibaba.fastjson.JSONObject;
 import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
@@ -9,23 +10,33 @@ import java.util.Base64;
 import java.util.List;
 import java.util.Timer;
 import java.util.TimerTask;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Phaser;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 
 /** The Java driver, one source for every client version. Its command line and its lines: ../../drivers.py. */
 public final class Driver {
     private static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+    private static final long REQUEST_MS = 10_000;
+    private static final long SUSPENDED_MS = 50;
     private static final BufferedReader IN =
         new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
 
@@ -34,7 +45,9 @@ public final class Driver {
         switch (args[0]) {
             case "produce": produce(args[1], args[2], args[3]); break;
             case "query": query(args[1], args[3]); break;
-            default: consume(args[1], args[2], args[3]);
+            case "request": request(args[1], args[2], args[3]); break;
+            case "reply": reply(args[1], args[2], args[3]); break;
+            default: consume(args[1], args[2], args[3], args[0]);
         }
         emit(event("left"));
         System.exit(0);
@@ -95,7 +108,7 @@ public final class Driver {
         }
     }
 
-    private static void consume(String namesrv, String topic, String group) throws Exception {
+    private static void consume(String namesrv, String topic, String group, String how) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(namesrv);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -107,14 +120,114 @@ public final class Driver {
                 consumer.subscribe(name, "*");
             }
         }
+        if (how.equals("broadcast")) {
+            consumer.setMessageModel(MessageModel.BROADCASTING);
+        }
+        if (!how.equals("consume")) {
+            consumer.setMaxReconsumeTimes(1);
+        }
+        if (how.equals("orderly")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                messages.forEach(Driver::received);
+                context.setSuspendCurrentQueueTimeMillis(SUSPENDED_MS);
+                return fails(messages) ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+                    : ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                messages.forEach(Driver::received);
+                return fails(messages) ? ConsumeConcurrentlyStatus.RECONSUME_LATER
+                    : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
+        consumer.start();
+        emit(event("started"));
+        while (IN.readLine() != null) { }
+        consumer.shutdown();
+    }
+
+    private static boolean fails(List<MessageExt> messages) {
+        MessageExt message = messages.get(0);
+        String fails = message.getUserProperty("fails");
+        return fails != null && message.getReconsumeTimes() < Integer.parseInt(fails);
+    }
+
+    private static void request(String namesrv, String topic, String group) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(group);
+        producer.setNamesrvAddr(namesrv);
+        producer.start();
+        emit(event("started"));
+        for (String line = IN.readLine(); line != null; line = IN.readLine()) {
+            JSONObject order = JSON.parseObject(line);
+            Object end = request(producer, message(topic, order));
+            if (end instanceof MessageExt) {
+                received((MessageExt) end);
+            } else {
+                emit(event("failed").fluentPut("n", order.get("n")).fluentPut("error", String.valueOf(end)));
+            }
+        }
+        producer.shutdown();
+    }
+
+    /**
+     * A reply, what went wrong, or null. The request that waits for its reply gives up in 5.3.3 as soon as it is sent;
+     * with a callback, which is called then too, with nothing, it works in every version.
+     */
+    private static Object request(DefaultMQProducer producer, Message message) throws Exception {
+        BlockingQueue<Object> ends = new LinkedBlockingQueue<>();
+        producer.request(message, new RequestCallback() {
+            @Override
+            public void onSuccess(Message reply) {
+                if (reply != null) {
+                    ends.add(reply);
+                }
+            }
+
+            @Override
+            public void onException(Throwable error) {
+                ends.add(error);
+            }
+        }, REQUEST_MS);
+        return ends.poll(REQUEST_MS, TimeUnit.MILLISECONDS);
+    }
+
+    private static void reply(String namesrv, String topic, String group) throws Exception {
+        DefaultMQProducer replier = new DefaultMQProducer(group + "-replies");
+        replier.setNamesrvAddr(namesrv);
+        replier.start();
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            messages.forEach(Driver::received);
+            for (MessageExt message : messages) {
+                received(message);
+                try {
+                    sent(replier.send(replyTo(message), REQUEST_MS), new JSONObject().fluentPut("n", nameOf(message)));
+                } catch (Exception error) {
+                    emit(event("failed").fluentPut("n", nameOf(message)).fluentPut("error", error.toString()));
+                }
+            }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
         emit(event("started"));
         while (IN.readLine() != null) { }
         consumer.shutdown();
+        replier.shutdown();
+    }
+
+    private static Message replyTo(MessageExt message) throws MQClientException {
+        ByteArrayOutputStream body = new ByteArrayOutputStream();
+        body.writeBytes("re: ".getBytes(StandardCharsets.UTF_8));
+        body.writeBytes(message.getBody());
+        Message reply = MessageUtil.createReplyMessage(message, body.toByteArray());
+        reply.putUserProperty("n", nameOf(message));
+        return reply;
+    }
+
+    private static String nameOf(MessageExt message) {
+        return message.getUserProperty("n");
     }
 
     private static void query(String namesrv, String group) throws Exception {
@@ -159,6 +272,9 @@ public final class Driver {
         message.setTags(order.getString("tags"));
         message.setKeys(order.getJSONArray("keys").toJavaList(String.class));
         order.getJSONObject("properties").forEach((name, value) -> message.putUserProperty(name, (String) value));
+        if (order.getIntValue("delay_level") > 0) {
+            message.setDelayTimeLevel(order.getIntValue("delay_level"));
+        }
         return message;
     }
 
@@ -179,7 +295,8 @@ public final class Driver {
     private static JSONObject receivedEvent(MessageExt message) {
         byte[] body = message.getBody() == null ? new byte[0] : message.getBody();
         return event("received").fluentPut("topic", message.getTopic()).fluentPut("queue", message.getQueueId())
-            .fluentPut("offset", message.getQueueOffset()).fluentPut("id", message.getMsgId())
+            .fluentPut("offset", message.getQueueOffset())
+            .fluentPut("id", message.getMsgId() == null ? "" : message.getMsgId())
             .fluentPut("tags", message.getTags()).fluentPut("keys", message.getKeys())
             .fluentPut("properties", message.getProperties())
             .fluentPut("body", Base64.getEncoder().encodeToString(body));

@@ -40,6 +40,7 @@ function message(order) {
   const message = new Message(topic, order.tags, Buffer.from(order.body, 'base64'));
   message.keys = order.keys;
   Object.assign(message.properties, order.properties);
+  if (order.delay_level) message.delayTimeLevel = order.delay_level;
   return message;
 }
 

@@ -1,0 +1,89 @@
+"""Official clients send by delay level: what they send comes once, unchanged, and not before its time."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.codes import SystemTopic
+from protocol.message import MessageExt
+from tests.harness.raw import RawClient
+from tests.interop.brokers import LOOPBACK, BrokerUnderTest, running_broker
+from tests.interop.cases import CLIENTS
+from tests.interop.drivers import Stage
+from tests.interop.exchange import pull_queue
+from tests.interop.plan import SYNC, Order
+
+TOPIC, QUEUES = "Delayed", 4
+DELAYS_MS = {1: 1_000, 2: 2_000, 3: 3_000}
+ABOVE_THE_LAST = 30
+EACH = 8
+LATEST_MS = 1_000
+CLIENT_NAMES = ["java-4.9.8", "java-4.9.8-binary", "java-5.3.3", "go-2.1.2", "cpp-0.4.4", "ali-ons-3.12"]
+STARTED_DEADLINE_S, RECEIVED_DEADLINE_S = 45.0, 60.0
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerUnderTest]:
+    levels = " ".join(f"{delay // 1000}s" for delay in DELAYS_MS.values())
+    with running_broker(broker_kind, tmp_path_factory.mktemp("broker"), {"messageDelayLevel": levels}) as running:
+        running.create_topic(TOPIC, QUEUES)
+        yield running
+
+
+def orders_of(client: str) -> dict[str, Order]:
+    """At once, by each level, and by one above the last."""
+    levels = [level for level in (0, *DELAYS_MS, ABOVE_THE_LAST) for _ in range(EACH)]
+    orders = [
+        Order(f"{client}-{at}", SYNC, "TagA", (f"k{at}",), {"n": f"{client}-{at}"}, b"body %d" % at, delay_level=level)
+        for at, level in enumerate(levels)
+    ]
+    return {order.n: order for order in orders}
+
+
+@pytest.mark.parametrize("client", CLIENT_NAMES)
+def test_delayed_messages_come_when_they_are_due(
+    client: str, broker: BrokerUnderTest, tmp_path: Path, measured: list[str]
+) -> None:
+    """Each once, with body, tag and key; its client takes the answer to the send; none early, none much too late."""
+    command = CLIENTS[client].command
+    command(tmp_path)  # built, or skipped, before the clock runs
+    orders = orders_of(client)
+    stage = Stage(tmp_path, broker.log)
+    try:
+        group = f"delays-{client.replace('.', '-')}"
+        stage.start("member", command, "consume", broker.namesrv, TOPIC, group)
+        stage.wait_until(lambda: "member" in stage.started, "the consumer has started", STARTED_DEADLINE_S)
+        producer = stage.start("producer", command, "produce", broker.namesrv, TOPIC, f"{group}-producer")
+        producer.send(orders.values())
+        stage.wait_for_messages(set(orders), RECEIVED_DEADLINE_S)
+        assert stage.failed == []
+        assert {sent.status for sent in stage.sent.values()} == {"SEND_OK"}
+        received = [seen.message for seen in stage.deliveries if seen.message.n in orders]
+        assert Counter(message.n for message in received) == dict.fromkeys(orders, 1)
+        seen = {(message.n, message.body, message.tags, message.keys) for message in received}
+        assert seen == {(order.n, order.body, order.tags, order.keys[0]) for order in orders.values()}
+        late = sorted(lateness_ms(broker, orders))
+        assert 0 <= late[0] <= late[-1] < LATEST_MS
+        measured.append(f"delays, {client}: {len(late)} messages {late[0]} to {late[-1]} ms late")
+    finally:
+        stage.stop()
+
+
+def lateness_ms(broker: BrokerUnderTest, orders: dict[str, Order]) -> Iterator[int]:
+    """How long after they were due delayed messages were stored in their topic, by the broker's clock."""
+    delivered = {message.properties["n"]: message for message in stored(broker, TOPIC, QUEUES)}
+    for message in stored(broker, SystemTopic.SCHEDULE, len(DELAYS_MS)):
+        n = message.properties["n"]
+        if n in orders:
+            delay_ms = DELAYS_MS[min(orders[n].delay_level, len(DELAYS_MS))]
+            yield delivered[n].store_timestamp - message.store_timestamp - delay_ms
+
+
+def stored(broker: BrokerUnderTest, topic: str, queues: int) -> list[MessageExt]:
+    port = int(broker.broker_address.split(":")[1])
+    with RawClient(LOOPBACK, port, timeout=20) as client:
+        return [message for queue in range(queues) for message in pull_queue(client, topic, queue)]
