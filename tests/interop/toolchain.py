@@ -80,6 +80,17 @@ def apache_broker(version: str) -> Path:
     )
 
 
+def mqadmin(version: str) -> Path:
+    """A directory with classes/ and lib/ for one version of RocketMQ's tools."""
+
+    def recipe(target: Path) -> None:
+        copy_jars(target, version)
+        run(["javac", "-Xlint:-removal", "-cp", "lib/*", "-d", "classes", "Admin.java"], cwd=target)
+
+    tools = ("mvn", "java", "javac")
+    return product(f"mqadmin-{version}", HERE / "mqadmin", recipe, tools=tools, recipe_id=version)
+
+
 def promtool() -> Path:
     """Prometheus's checker of rules: the machine's own, or out of Debian's package, which is not installed for that."""
     installed = shutil.which("promtool")
