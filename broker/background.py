@@ -3,6 +3,8 @@
     diversion   rewrites such messages on their way into the log
     puts        stores messages of the broker's own
     delay       delivers from the queues of delay levels
+    timers      deliver at the time that was asked for
+    endings     commits and rolls back transactions; those that nobody ends are asked about by transaction_checks
 
 The parts are wired here; `broker/daemon.py` starts them behind the tables and before requests are let in, and stops
 them behind the last request.
@@ -18,6 +20,15 @@ from broker.delivery.delay.delivery import DelayDelivery
 from broker.delivery.delay.offsets import DelayOffsetTable
 from broker.delivery.diversion import Diversion
 from broker.delivery.internal_puts import InternalPuts
+from broker.delivery.timer.timers import Timers
+from broker.delivery.transactions.checks import TransactionChecks
+from broker.delivery.transactions.ending import Endings
+from broker.delivery.transactions.progress import Progress
+from broker.delivery.transactions.resumption import Resumption
+from broker.delivery.transactions.transactions import Transactions
+from broker.derived_config import timers_config, transactions_config
+from broker.metadata.client_sessions import ClientSessions
+from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.metadata.saver import Table
 from broker.store.config import parse_delay_levels
 from broker.store.message_store import MessageStore
@@ -34,42 +45,66 @@ class Background:
     """These parts of one broker. `now_ms` gives Unix time."""
 
     def __init__(
-        self, config: DaemonConfig, store: MessageStore, arrivals: Arrivals, now_ms: Callable[[], int]
+        self,
+        config: DaemonConfig,
+        store: MessageStore,
+        arrivals: Arrivals,
+        sessions: ClientSessions,
+        offsets: ConsumerOffsetTable,
+        now_ms: Callable[[], int],
     ) -> None:
         delays_ms = parse_delay_levels(config.store.message_delay_level)
         self._store = store
         self.puts = InternalPuts(store)
-        self.diversion = Diversion(delays_ms)
+        self.transactions = Transactions(transactions_config(config))
+        self.timers = Timers(timers_config(config), store, now_ms)
+        self.diversion = Diversion(delays_ms, self.timers.entry.divert, self.transactions.half)
+        self.timers.entry.note_request = self.diversion.note_request
+        self.endings = Endings(store, self.puts, self.transactions, self.diversion.divert, now_ms)
+        self.resumption = Resumption(store, self.puts, self.transactions)
+        self.transaction_checks = TransactionChecks(
+            store, self.transactions, Progress(offsets), sessions.producers, now_ms
+        )
         self.delay_offsets = DelayOffsetTable(config.broker.flush_delay_offset_interval, now_ms)
         self.delay = DelayDelivery(store, self.delay_offsets, delays_ms, now_ms)
         arrivals.watch(SystemTopic.SCHEDULE, self.delay.arrived)
+        arrivals.watch(SystemTopic.TIMER, self.timers.arrived)
 
     def __repr__(self) -> str:
-        return f"<Background {self.delay!r}>"
+        return f"<Background {self.delay!r} {self.transactions!r}>"
 
     def kept(self) -> list[Kept]:
         """Tables to be loaded before the start, and saved at their wish."""
         return [(self.delay_offsets, DELAY_OFFSETS_FILE, DelayOffsets.decode)]
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to deliver."""
+        """Begin to deliver. StoreError, OSError: the files of timers are in the way."""
         self.delay.start(loop)
+        self.timers.start(loop)
+        self.transaction_checks.start(loop)
 
     async def stop(self) -> None:
         """Deliver nothing more; what was delivered is in the tables."""
+        await self.transaction_checks.stop()
+        await self.timers.stop()
         await self.delay.stop()
 
     def step(self, now_ms: int) -> None:
-        """Have tables saved that have changed."""
+        """Have tables saved that have changed, and asked who is due."""
+        self.transaction_checks.step(now_ms)
+        self.timers.step(now_ms)
         self.delay_offsets.step(now_ms, self._store.flushed_offset)
 
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted."""
         self.diversion.forget_topic(topic)
+        self.timers.forget_topic(topic)
+        self.transactions.forget_topic(topic)
 
     def runtime(self) -> dict[str, object]:
         """What the runtime information says of these parts."""
-        return {
+        levels: dict[str, object] = {
             f"scheduleMessageOffset_{level}": f"{offset},{end}"
             for level, (offset, end) in self.delay.progress().items()
         }
+        return levels | self.timers.runtime()

@@ -64,9 +64,17 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     filter_support_retry: bool = False  # such a subscription holds for what its group sent back, too
     slave_read_enable: bool = False  # groups that read from disk are sent to their whichBrokerWhenConsumeSlowly
     real_time_notify_consumer_change: bool = True  # members of a group hear at once who came or left
+    store_reply_message_enable: bool = True  # replies of request-reply are stored, too
+    use_server_side_reset_offset: bool = True  # groups are reset by the broker, else by their members
+    rebalance_lock_max_live_time: int = 60_000  # a queue that its owner does not lock again meanwhile may go to another
     register_name_server_period: int = 30_000  # kept between 10 s and 60 s
     flush_consumer_offset_interval: int = 5_000  # committed offsets that a crash may take back
+    recall_message_enable: bool = False  # timer messages may be taken back (370)
     flush_delay_offset_interval: int = 10_000  # delayed messages that a crash may have delivered twice
+    reject_transaction_message: bool = False  # half messages are refused
+    transaction_time_out: int = 6_000  # from the birth of a half message, before its producers are asked about it
+    transaction_check_max: int = 15  # times, then it is discarded
+    transaction_check_interval: int = 30_000  # between two rounds of questions
     config_black_list: tuple[str, ...] = ()  # more keys that request 25 may not change
 
 
@@ -90,7 +98,9 @@ class PoolsConfig(msgspec.Struct, frozen=True, kw_only=True):
     client_manage: int = 1_000_000
     heartbeat: int = 50_000
     consumer_manage: int = 1_000_000
+    end_transaction: int = 100_000
     admin: int = 10_000
+    reply: int = 10_000
 
 
 class WaitsConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +110,7 @@ class WaitsConfig(msgspec.Struct, frozen=True, kw_only=True):
     pull: int = 5_000
     lite_pull: int = 5_000
     heartbeat: int = 31_000
+    end_transaction: int = 3_000
     admin: int = 5_000
 
 
@@ -125,6 +136,7 @@ class OpsConfig(msgspec.Struct, frozen=True, kw_only=True):
     enable_remoting_metrics: bool = True
     enable_request_metrics: bool = True
     enable_stats_metrics: bool = True
+    enable_transaction_metrics: bool = True
 
 
 class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -91,8 +91,7 @@ class Broker(Parts):
                 await start_health(HealthServer(config.ops.host, config.ops.port, self.checks(), page), running)
             self._open_store(running)
             self._open_tables(running)
-            self.background.start(asyncio.get_running_loop())
-            running.push_async_callback(self.background.stop)
+            self._start_deliveries(running)
             await listen(self.server.start, listen_config.bind_host, listen_config.port, "listenPort")
             running.push_async_callback(self._finish_requests)
             if self.name_server is not None and config.namesrv is not None:
@@ -133,6 +132,13 @@ class Broker(Parts):
             raise StartError(f"the store cannot be opened: {error}") from None
         running.callback(self.store.close)
 
+    def _start_deliveries(self, running: AsyncExitStack) -> None:
+        try:
+            self.background.start(asyncio.get_running_loop())
+        except (StoreError, OSError) as error:
+            raise StartError(f"timers cannot be opened: {error}") from None
+        running.push_async_callback(self.background.stop)
+
     def _open_tables(self, running: AsyncExitStack) -> None:
         directory = self._config.store.store_path_root_dir / "config"
         kept: list[Kept] = [
@@ -159,6 +165,7 @@ class Broker(Parts):
         self.offsets.step(wall_ms())
         self.background.step(wall_ms())
         self.clients.step(steady_ms())
+        self.queue_locks.step(steady_ms())
         self.windows.step(steady_ms())
 
     def _stop_stepping(self) -> None:

@@ -7,6 +7,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from broker.config import LOOPBACK, DaemonConfig, NamesrvDaemonConfig, is_wildcard
+from broker.delivery.timer.entry import TimerConfig
+from broker.delivery.timer.timers import TimersConfig
+from broker.delivery.transactions.transactions import TransactionsConfig
 from broker.metadata.consumer_offsets import OffsetsConfig
 from broker.metadata.subscription_groups import GroupsConfig
 from broker.metadata.topics import TopicsConfig
@@ -14,6 +17,7 @@ from broker.namesrv.config import NamesrvConfig
 from broker.ops.metrics import Identity
 from broker.processors.client_manage import ClientManageConfig
 from broker.processors.pull_checks import PullConfig
+from broker.processors.recall import RecallConfig
 from broker.processors.send_checks import SendConfig
 from broker.remoting.admission import Pool, PoolLimits
 from broker.remoting.config import RemotingConfig
@@ -21,6 +25,7 @@ from broker.store.config import LIVE, StoreConfig, parse_delay_levels
 from protocol.headers.namesrv import RegisterBrokerHeader
 
 LIVE_REMOTING: Final = ("max_connections", "max_idle_s", "transfer_by_copying")
+LIVE_TIMER: Final = ("max_delay_ms",)
 LIVE_NAMESRV: Final = (
     "scan_not_active_broker_interval",
     "order_message_enable",
@@ -44,6 +49,7 @@ def topics_config(config: DaemonConfig) -> TopicsConfig:
         default_topic_queue_nums=broker.default_topic_queue_nums,
         auto_create_topic_enable=broker.auto_create_topic_enable,
         delay_levels=len(parse_delay_levels(config.store.message_delay_level)),
+        has_timers=config.store.timer_wheel_enable,
     )
 
 
@@ -124,6 +130,21 @@ def send_config(config: DaemonConfig) -> SendConfig:
     )
 
 
+def transactions_config(config: DaemonConfig) -> TransactionsConfig:
+    """Whether there are transactions, and when producers are asked how theirs ended."""
+    broker = config.broker
+    return TransactionsConfig(
+        broker_ip=config.listen.advertised_ip,
+        broker_name=broker.broker_name,
+        store_host=config.store.store_host,
+        reject_transaction_message=broker.reject_transaction_message,
+        transaction_time_out=broker.transaction_time_out,
+        transaction_check_max=broker.transaction_check_max,
+        transaction_check_interval=broker.transaction_check_interval,
+        file_reserved_time=config.store.file_reserved_time,
+    )
+
+
 def pull_config(config: DaemonConfig) -> PullConfig:
     """What pulls are checked by, and how they wait."""
     broker = config.broker
@@ -149,6 +170,42 @@ def notices_config(config: DaemonConfig) -> ClientManageConfig:
     )
 
 
+def timers_config(config: DaemonConfig) -> TimersConfig:
+    """What timers run with."""
+    store = config.store
+    return TimersConfig(
+        root=store.store_path_root_dir,
+        entry=timer_config(config),
+        window_slots=store.timer_roll_window_slot,
+        log_file_size=store.mapped_file_size_timer_log,
+        flush_interval_ms=store.timer_flush_interval_ms,
+    )
+
+
+def recall_config(config: DaemonConfig) -> RecallConfig:
+    """Whether timer messages may be taken back."""
+    broker = config.broker
+    return RecallConfig(
+        is_enabled=broker.recall_message_enable,
+        broker_name=broker.broker_name,
+        cluster_name=broker.broker_cluster_name,
+        region=broker.region_id,
+        start_accept_ms=broker.start_accept_send_request_time_stamp,
+        max_delay_ms=config.store.timer_max_delay_sec * 1000,
+    )
+
+
+def timer_config(config: DaemonConfig) -> TimerConfig:
+    """What timer messages may ask for."""
+    store = config.store
+    return TimerConfig(
+        is_enabled=store.timer_wheel_enable,
+        precision_ms=store.timer_precision_ms,
+        max_delay_ms=store.timer_max_delay_sec * 1000,
+        congested=store.timer_congest_num_each_slot,
+    )
+
+
 # What a part takes over while it runs, of a struct that holds more than that: the rest is as it was at the start.
 
 
@@ -165,6 +222,11 @@ def live_remoting(start: DaemonConfig) -> Callable[[DaemonConfig], RemotingConfi
 def live_namesrv(start: NamesrvConfig) -> Callable[[DaemonConfig | NamesrvDaemonConfig], NamesrvConfig]:
     """The name server's part; where it listens and keeps its file is what it was."""
     return lambda config: start if config.namesrv is None else _with(start, config.namesrv, LIVE_NAMESRV)
+
+
+def live_timer(start: DaemonConfig) -> Callable[[DaemonConfig], TimerConfig]:
+    """What timer messages may ask for; how far ahead is that of now."""
+    return lambda config: _with(timer_config(start), timer_config(config), LIVE_TIMER)
 
 
 def _with(start: C, now: C, fields: Iterable[str]) -> C:

@@ -9,27 +9,38 @@ from collections.abc import Mapping
 import msgspec
 
 from broker.config import DaemonConfig
+from broker.delivery.queue_locks import QueueLocks
+from broker.delivery.timer.timers import Timers
+from broker.delivery.transactions.transactions import Transactions
 from broker.derived_config import (
     groups_config,
     live_namesrv,
     live_remoting,
     live_store,
+    live_timer,
     notices_config,
     offsets_config,
     pool_limits_of,
     pull_config,
+    recall_config,
     send_config,
+    transactions_config,
 )
 from broker.live_settings import LiveSettings
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import TopicTable
 from broker.namesrv.server import NameServer
+from broker.processors.admin.reset_offset import ResetOffsetProcessor
 from broker.processors.admin.runtime import RuntimeProcessor
 from broker.processors.client_manage import ClientManageProcessor
+from broker.processors.end_transaction import EndTransactionProcessor
 from broker.processors.pull import PullProcessor
 from broker.processors.query import QueryProcessor
+from broker.processors.recall import RecallProcessor
+from broker.processors.reply import ReplyProcessor
 from broker.processors.send_answer import SendAnswers
+from broker.processors.send_back import SendBackProcessor
 from broker.processors.send_checks import SendChecks
 from broker.processors.send_messages import SendMessages
 from broker.remoting.admission import Pool, PoolLimits
@@ -43,10 +54,16 @@ class Following(msgspec.Struct, frozen=True, kw_only=True):
     topics: TopicTable
     groups: SubscriptionGroups
     offsets: ConsumerOffsetTable
+    queue_locks: QueueLocks
     store: MessageStore
     send_checks: SendChecks
     send_messages: SendMessages
     send_answers: SendAnswers
+    send_backs: SendBackProcessor
+    transactions: Transactions
+    ends: EndTransactionProcessor
+    replies: ReplyProcessor
+    resets: ResetOffsetProcessor
     pulls: PullProcessor
     queries: QueryProcessor
     clients: ClientManageProcessor
@@ -54,6 +71,8 @@ class Following(msgspec.Struct, frozen=True, kw_only=True):
     pools: Mapping[str, Pool]
     selector: Selector
     name_server: NameServer | None
+    timers: Timers
+    recalls: RecallProcessor
 
 
 def follow_settings(settings: LiveSettings[DaemonConfig], parts: Following) -> None:
@@ -68,16 +87,30 @@ def follow_settings(settings: LiveSettings[DaemonConfig], parts: Following) -> N
     follow(offsets_config, parts.offsets.configure)
     follow(live_store(settings.config), parts.store.configure)
     follow(send_config, parts.send_checks.configure)
+    follow(send_config, parts.send_backs.configure)
     follow(lambda config: config.store.max_message_size, parts.send_messages.limit)
+    follow(lambda config: config.store.max_message_size, parts.ends.limit)
+    follow(transactions_config, parts.transactions.configure)
     follow(
         lambda config: (config.broker.region_id, config.broker.trace_on),
         lambda told: parts.send_answers.configure(told[0], trace_on=told[1]),
+    )
+    follow(lambda config: config.broker.rebalance_lock_max_live_time, parts.queue_locks.configure)
+    follow(
+        lambda config: config.broker.store_reply_message_enable,
+        lambda stored: parts.replies.configure(are_stored=stored),
+    )
+    follow(
+        lambda config: config.broker.use_server_side_reset_offset,
+        lambda by_broker: parts.resets.configure(by_broker=by_broker),
     )
     follow(pull_config, parts.pulls.configure)
     follow(lambda config: config.store.default_query_max_num, parts.queries.limit_unique_keys)
     follow(notices_config, parts.clients.configure)
     follow(lambda config: config.broker.start_accept_send_request_time_stamp, parts.runtime.accept_sends_from)
     follow(pool_limits_of, lambda limits: _limit(parts.pools, limits))
+    follow(live_timer(settings.config), parts.timers.configure)
+    follow(recall_config, parts.recalls.configure)
     follow(live_remoting(settings.config), parts.selector.configure)
     name_server, namesrv = parts.name_server, settings.config.namesrv
     if name_server is not None and namesrv is not None:

@@ -104,9 +104,17 @@ BROKER: Final = section(
     ("filterSupportRetry", "filter_support_retry", FLAG),
     ("slaveReadEnable", "slave_read_enable", FLAG),
     ("realTimeNotifyConsumerChange", "real_time_notify_consumer_change", FLAG),
+    ("storeReplyMessageEnable", "store_reply_message_enable", FLAG),
+    ("useServerSideResetOffset", "use_server_side_reset_offset", FLAG),
+    ("rebalanceLockMaxLiveTime", "rebalance_lock_max_live_time", MS),  # a JVM property there, by another name
     ("registerNameServerPeriod", "register_name_server_period", MS),
     ("flushConsumerOffsetInterval", "flush_consumer_offset_interval", MS),
+    ("recallMessageEnable", "recall_message_enable", FLAG),
     ("flushDelayOffsetInterval", "flush_delay_offset_interval", MS),
+    ("rejectTransactionMessage", "reject_transaction_message", FLAG),
+    ("transactionTimeOut", "transaction_time_out", MS),
+    ("transactionCheckMax", "transaction_check_max", COUNT),
+    ("transactionCheckInterval", "transaction_check_interval", MS),
     ("configBlackList", "config_black_list", several(KEY, ";")),
 )
 
@@ -164,7 +172,9 @@ POOLS: Final = section(
     ("clientManagerThreadPoolQueueCapacity", "client_manage", COUNT),
     ("heartbeatThreadPoolQueueCapacity", "heartbeat", COUNT),
     ("consumerManagerThreadPoolQueueCapacity", "consumer_manage", COUNT),
+    ("endTransactionPoolQueueCapacity", "end_transaction", COUNT),
     ("adminBrokerThreadPoolQueueCapacity", "admin", COUNT),
+    ("replyThreadPoolQueueCapacity", "reply", COUNT),
 )
 
 WAITS: Final = section(
@@ -173,6 +183,7 @@ WAITS: Final = section(
     ("waitTimeMillsInPullQueue", "pull", MS),
     ("waitTimeMillsInLitePullQueue", "lite_pull", MS),
     ("waitTimeMillsInHeartbeatQueue", "heartbeat", MS),
+    ("waitTimeMillsInTransactionQueue", "end_transaction", MS),
     ("waitTimeMillsInAdminBrokerQueue", "admin", MS),
 )
 
@@ -228,6 +239,13 @@ STORE: Final = section(
     ("maxMsgsNumBatch", "max_msgs_num_batch", COUNT),
     ("defaultQueryMaxNum", "default_query_max_num", COUNT),
     ("messageDelayLevel", "message_delay_level", DELAY_LEVELS),
+    ("timerWheelEnable", "timer_wheel_enable", FLAG),
+    ("timerPrecisionMs", "timer_precision_ms", whole(100, 60_000, "ms")),
+    ("timerMaxDelaySec", "timer_max_delay_sec", S),
+    ("timerRollWindowSlot", "timer_roll_window_slot", COUNT),
+    ("timerFlushIntervalMs", "timer_flush_interval_ms", MS),
+    ("timerCongestNumEachSlot", "timer_congest_num_each_slot", COUNT),
+    ("mappedFileSizeTimerLog", "mapped_file_size_timer_log", whole(4_096, 1 << 40, "bytes")),
     ("checkCRCOnRecover", "check_crc_on_recover", FLAG),
     ("openQueueFiles", "open_queue_files", COUNT),  # ours
     ("queueUnitsInMemory", "queue_units_in_memory", whole(0, INT_MAX, "units")),  # ours
@@ -263,6 +281,7 @@ METRICS: Final = section(
     ("enableRemotingMetrics", "enable_remoting_metrics", FLAG),
     ("enableRequestMetrics", "enable_request_metrics", FLAG),
     ("enableStatsMetrics", "enable_stats_metrics", FLAG),
+    ("enableTransactionMetrics", "enable_transaction_metrics", FLAG),
 )
 
 NAMESRV: Final = section(

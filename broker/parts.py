@@ -14,10 +14,15 @@ from typing import Final
 from broker.background import Background
 from broker.config import DaemonConfig, Loaded
 from broker.delivery.arrivals import Arrivals
+from broker.delivery.client_calls import ClientCalls
+from broker.delivery.notices import Notices
 from broker.delivery.put_times import PutTimes
+from broker.delivery.queue_locks import QueueLocks
+from broker.delivery.replies import Replies
 from broker.delivery.stats_windows import StatsWindows
 from broker.delivery.traffic import Counters, Traffic
 from broker.derived_config import (
+    address_text,
     embedded_address,
     groups_config,
     identity_of,
@@ -25,6 +30,7 @@ from broker.derived_config import (
     offsets_config,
     pools_of,
     pull_config,
+    recall_config,
     registration_of,
     send_config,
     topics_config,
@@ -44,21 +50,30 @@ from broker.ops.health import Check
 from broker.ops.loop_lag import LoopLag
 from broker.ops.metrics import Observed, scrape_of
 from broker.ops.metrics_page import MetricsPage
+from broker.processors.admin.client_relays import ClientRelays
+from broker.processors.admin.clients import ClientsProcessor
 from broker.processors.admin.config import ConfigProcessor
 from broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
 from broker.processors.admin.counters import sources_of
 from broker.processors.admin.delay_offset import DelayOffsetProcessor
+from broker.processors.admin.group import GroupProcessor
+from broker.processors.admin.reset_offset import ResetOffsetProcessor
 from broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, StoreTimes
 from broker.processors.admin.tidying import TidyingProcessor
 from broker.processors.admin.topic import TopicProcessor
 from broker.processors.admin.topic_stats import TopicStatsProcessor
 from broker.processors.client_manage import ClientManageProcessor
 from broker.processors.consumer_offset import ConsumerOffsetProcessor
+from broker.processors.end_transaction import EndTransactionProcessor
 from broker.processors.pull import PullProcessor
 from broker.processors.pull_checks import PullChecks
 from broker.processors.query import QueryProcessor
+from broker.processors.queue_lock import QueueLockProcessor
+from broker.processors.recall import RecallProcessor
+from broker.processors.reply import ReplyProcessor
 from broker.processors.send import SendProcessor
 from broker.processors.send_answer import SendAnswers
+from broker.processors.send_back import SendBackProcessor
 from broker.processors.send_checks import SendChecks
 from broker.processors.send_gate import SendGate
 from broker.processors.send_messages import SendMessages
@@ -71,7 +86,11 @@ from broker.store.message_store import MessageStore
 from protocol.codes import RequestCode
 from protocol.message_id import UniqueIds
 
-OWN_POOLS: Final = {RequestCode.LITE_PULL_MESSAGE: "lite_pull", RequestCode.HEART_BEAT: "heartbeat"}
+OWN_POOLS: Final = {
+    RequestCode.LITE_PULL_MESSAGE: "lite_pull",
+    RequestCode.HEART_BEAT: "heartbeat",
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: "admin",
+}
 """Requests that are not in the pool of their processor's others."""
 
 
@@ -102,10 +121,15 @@ class Parts:
         self.groups = SubscriptionGroups(groups_config(config), wall_ms)
         self.offsets = ConsumerOffsetTable(offsets_config(config), wall_ms)
         self.sessions = ClientSessions()
+        self.calls = ClientCalls()
+        self.notices = Notices(
+            asyncio.get_running_loop(), self.sessions, at_once=broker.real_time_notify_consumer_change
+        )
+        self.queue_locks = QueueLocks(broker.rebalance_lock_max_live_time)
         self.pools = pools_of(config)
         self.arrivals = Arrivals(asyncio.get_running_loop(), self.pools["pull"])
         self.store = MessageStore(config.store, wall_ms, self.arrivals.arrived)
-        self.background = Background(config, self.store, self.arrivals, wall_ms)
+        self.background = Background(config, self.store, self.arrivals, self.sessions, self.offsets, wall_ms)
         self.outbound = Outbound(config.remoting, client_context(config.outbound_tls, config.tls.mode))
         self.name_server = None
         if config.namesrv is not None:
@@ -126,12 +150,17 @@ class Parts:
         """Hand every processor what it uses, and put it into the table with its pool."""
         self.pulls = self._pull_processor()
         cluster = self._config.broker.broker_cluster_name
-        self.windows = StatsWindows(sources_of(cluster, self.store, self.pulls.deliveries, self.traffic))
+        self.send_backs = self._send_back_processor()
+        sent_back = self.send_backs.sent_back
+        self.windows = StatsWindows(sources_of(cluster, self.store, self.pulls.deliveries, sent_back, self.traffic))
         self.clients = ClientManageProcessor(
-            notices_config(self._config), self.sessions, self.groups, self.topics, steady_ms
+            notices_config(self._config), self.sessions, self.groups, self.topics, self.notices, steady_ms
         )
         self.runtime = self._runtime_processor()
         sends = self._send_processor()
+        self.replies = self._reply_processor()
+        self.resets = self._reset_offset_processor()
+        self.ends = self._end_transaction_processor()
         queries = QueryProcessor(self.store, self._config.store.default_query_max_num)
         offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
         self.topic_requests = TopicProcessor(
@@ -139,16 +168,25 @@ class Parts:
         )
         for pool, processor in (
             ("send", sends),
+            ("end_transaction", self.ends),
+            ("send", self.send_backs),
             ("pull", self.pulls),
             ("query", queries),
+            ("reply", self.replies),
             ("client_manage", self.clients),
             ("consumer_manage", offsets),
             ("admin", self.topic_requests),
+            ("admin", GroupProcessor(self.groups, self.offsets, self._groups_saved)),
+            ("admin", QueueLockProcessor(self.queue_locks, steady_ms)),
+            ("send", self._recall_processor()),
             ("admin", DelayOffsetProcessor(self.background.delay_offsets)),
             ("admin", self.runtime),
             ("admin", self._config_processor()),
             ("admin", self._topic_stats_processor()),
             ("admin", self._consume_stats_processor()),
+            ("admin", ClientsProcessor(self.sessions, lambda seen_ms: wall_ms() - steady_ms() + seen_ms)),
+            ("admin", self._client_relays()),
+            ("admin", self.resets),
             ("admin", TidyingProcessor(self.topics, self.store)),
         ):
             for code, handler in processor.handlers().items():
@@ -156,6 +194,7 @@ class Parts:
         for code, run_handler in sends.run_handlers().items():
             self.server.dispatcher.register_run([code], run_handler, self.pools["send"])
         self.server.dispatcher.at_turn_end(sends.finish_turn)
+        self.server.dispatcher.at_turn_end(self.ends.finish_turn)
         self.gate = SendGate(
             self.store, self.pools["send"], self.server.dispatcher.reopen, self.server.selector.release_held
         )
@@ -166,18 +205,78 @@ class Parts:
         self.topics.on_delete(self.pulls.deliveries.remove_topic)
         self.topics.on_delete(self.background.forget_topic)
         self.topics.on_delete(self.windows.remove_topic)
+        self.topics.on_delete(sent_back.remove_topic)
+        for forget in (
+            *(self.pulls.deliveries.remove_group, self.pulls.fall_behind.remove_group, sent_back.remove_group),
+            *(self.windows.remove_group, self.queue_locks.remove_group),
+        ):
+            self.groups.on_delete(forget)
         self._follow_settings(queries)
 
     def _send_processor(self) -> SendProcessor:
         config, broker = self._config, self._config.broker
         unique_ids = UniqueIds(config.listen.advertised_ip, os.getpid(), random.getrandbits(32))
         completion = PropertyCompletion(broker.broker_cluster_name, lambda: unique_ids.next(wall_ms()))
-        self.send_checks = SendChecks(send_config(config), self.topics, self.groups, wall_ms)
+        self.send_checks = SendChecks(send_config(config), self.topics, self.groups, self._is_orderly, wall_ms)
         divert = self.background.diversion.divert
         self.send_messages = SendMessages(completion, config.store.max_message_size, divert, wall_ms)
-        self.send_answers = SendAnswers(broker.region_id, trace_on=broker.trace_on, store_host=config.store.store_host)
+        self.send_answers = SendAnswers(
+            broker.region_id,
+            trace_on=broker.trace_on,
+            store_host=config.store.store_host,
+            broker_name=broker.broker_name,
+        )
         return SendProcessor(
             self.send_checks, self.send_messages, self.store, self.send_answers, self.pools["send"], self.put_times
+        )
+
+    def _send_back_processor(self) -> SendBackProcessor:
+        return SendBackProcessor(
+            send_config(self._config),
+            self.topics,
+            self.groups,
+            self.store,
+            self.background.puts,
+            self.background.diversion.divert,
+            wall_ms,
+        )
+
+    def _reply_processor(self) -> ReplyProcessor:
+        config = self._config
+        address = address_text(config.listen.advertised_ip, config.listen.port)
+        replies = Replies(self.sessions, self.calls, address, wall_ms)
+        return ReplyProcessor(
+            self.send_checks,
+            self.send_messages,
+            self.background.puts,
+            self.send_answers,
+            replies,
+            are_stored=config.broker.store_reply_message_enable,
+        )
+
+    def _client_relays(self) -> ClientRelays:
+        name = self._config.broker.broker_name
+        return ClientRelays(name, self.sessions, self.topics, self.groups, self.store, self.calls)
+
+    def _reset_offset_processor(self) -> ResetOffsetProcessor:
+        return ResetOffsetProcessor(
+            self._config.broker.broker_name,
+            self.topics,
+            self.groups,
+            self.sessions,
+            self.offsets,
+            self.store,
+            self.arrivals,
+            by_broker=self._config.broker.use_server_side_reset_offset,
+        )
+
+    def _end_transaction_processor(self) -> EndTransactionProcessor:
+        return EndTransactionProcessor(
+            self.background.endings,
+            self.background.resumption,
+            self.pools["end_transaction"],
+            self.server.dispatcher.latencies,
+            self._config.store.max_message_size,
         )
 
     def _pull_processor(self) -> PullProcessor:
@@ -212,6 +311,13 @@ class Parts:
     def _black_list(self) -> tuple[str, ...]:
         return *BLACK_LIST, *self.settings.config.broker.config_black_list
 
+    def _recall_processor(self) -> RecallProcessor:
+        background = self.background
+        self.recalls = RecallProcessor(
+            recall_config(self._config), self.topics, background.diversion.divert, background.puts, wall_ms
+        )
+        return self.recalls
+
     def _follow_settings(self, queries: QueryProcessor) -> None:
         follow_settings(
             self.settings,
@@ -219,10 +325,16 @@ class Parts:
                 topics=self.topics,
                 groups=self.groups,
                 offsets=self.offsets,
+                queue_locks=self.queue_locks,
                 store=self.store,
                 send_checks=self.send_checks,
                 send_messages=self.send_messages,
                 send_answers=self.send_answers,
+                send_backs=self.send_backs,
+                transactions=self.background.transactions,
+                ends=self.ends,
+                replies=self.replies,
+                resets=self.resets,
                 pulls=self.pulls,
                 queries=queries,
                 clients=self.clients,
@@ -230,6 +342,8 @@ class Parts:
                 pools=self.pools,
                 selector=self.server.selector,
                 name_server=self.name_server,
+                timers=self.background.timers,
+                recalls=self.recalls,
             ),
         )
 
@@ -248,6 +362,12 @@ class Parts:
             wall_ms,
             [self.background.runtime],
         )
+
+    def _is_orderly(self, group: str) -> bool:
+        return self.queue_locks.is_orderly(group, steady_ms())
+
+    async def _groups_saved(self) -> None:
+        await self._savers["subscriptionGroup.json"].saved()
 
     async def _topics_saved(self) -> None:
         await self._savers["topics.json"].saved()
@@ -294,6 +414,8 @@ class Parts:
             heartbeats=lambda: self.clients.statistics().heartbeats,
             delay=self.background.delay,
             delays_requested=self.background.diversion.requested,
+            transactions=self.background.transactions,
+            transaction_checks=self.background.transaction_checks,
             now_ms=wall_ms,
         )
         return MetricsPage(scrape_of(config.ops, identity_of(config, self.runtime.boot_ms), observed))

@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.derived_config": (
         "protocol",
         "broker.config",
+        "broker.delivery",
         "broker.metadata",
         "broker.remoting",
         "broker.namesrv",
@@ -59,7 +60,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "broker.following": (*DAEMON, "broker.derived_config", "broker.live_settings"),
     "broker.starting": ("broker.errors", "broker.ops"),
-    "broker.background": (*DELIVERY, "broker.delivery"),
+    "broker.background": (*DELIVERY, "broker.delivery", "broker.derived_config"),
     "broker.parts": (
         *(*DAEMON, "broker.background", "broker.derived_config", "broker.following", "broker.keys"),
         "broker.live_settings",

@@ -60,6 +60,14 @@ class InternalPuts:
         for append in appends:
             if append.status is PutStatus.PENDING:
                 self._store.put(append)
+        return await self._ended(appends)
+
+    async def put_together(self, appends: Sequence[Append]) -> list[PutStatus]:
+        """The same, but all of them or none, contiguous in the log."""
+        self._store.put_batch(appends)
+        return await self._ended(appends)
+
+    async def _ended(self, appends: Sequence[Append]) -> list[PutStatus]:
         if _is_any_pending(appends):
             await asyncio.shield(self._written())
         if _is_any_pending(appends):

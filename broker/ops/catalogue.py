@@ -31,6 +31,7 @@ class Switch(Enum):
     REMOTING = "enableRemotingMetrics"
     REQUEST = "enableRequestMetrics"
     STATS = "enableStatsMetrics"
+    TRANSACTION = "enableTransactionMetrics"
 
 
 class Scope(Enum):
@@ -160,6 +161,19 @@ STORAGE: Final = rows(
     ("rocketmq_storage_message_reserve_time_milliseconds", GAUGE, "", "Age of the oldest message in the log."),
     ("rocketmq_delay_message_latency_seconds", HISTOGRAM, "topic", "Delays that messages were sent with."),
 )
+TRANSACTIONS: Final = rows(
+    Switch.TRANSACTION,
+    Scope.NODE,
+    ("rocketmq_half_messages", GAUGE, "topic", "Transactions that are open."),
+    ("rocketmq_commit_messages_total", COUNTER, "topic", "Transactions committed."),
+    ("rocketmq_rollback_messages_total", COUNTER, "topic", "Transactions rolled back."),
+    (
+        "rocketmq_finish_message_latency_milliseconds",
+        HISTOGRAM,
+        "topic",
+        "Seconds, whatever the name says, from the birth of half messages to their commit.",
+    ),
+)
 
 EXPORTER: Final = (
     *rows(
@@ -275,6 +289,13 @@ OURS: Final = rows(
     ("skylark_delay_delivered_total", COUNTER, "level", "Delayed messages that were delivered."),
     ("skylark_delay_dropped_total", COUNTER, "level", "Delayed messages that were not, and never will be."),
     ("skylark_delay_lateness_seconds", HISTOGRAM, "", "How late delayed messages came to their topics."),
+    (
+        "skylark_transaction_checks_total",
+        COUNTER,
+        "outcome",
+        "Half messages about which one was `asked`, or `nobody`.",
+    ),
+    ("skylark_transaction_discarded_total", COUNTER, "", "Half messages that nobody is asked about any more."),
     ("skylark_memory_anonymous_bytes", GAUGE, "", "Memory of the process's own, without the mapped store."),
     ("skylark_loop_lag_seconds", HISTOGRAM, "", "How late the event loop came to what was due."),
     ("skylark_scrape_samples", GAUGE, "", "Samples of the scrape before this one."),
@@ -296,7 +317,11 @@ PROCESS: Final = rows(
 )
 
 CATALOGUE: Final[dict[str, Row]] = {
-    row.name: row for row in (*REQUESTS, *REMOTING, *STATS, *CONNECTIONS, *LAGS, *STORAGE, *EXPORTER, *OURS, *PROCESS)
+    row.name: row
+    for row in (
+        *(*REQUESTS, *REMOTING, *STATS, *CONNECTIONS, *LAGS, *STORAGE, *TRANSACTIONS),
+        *(*EXPORTER, *OURS, *PROCESS),
+    )
 }
 
 LIBRARY: Final = {

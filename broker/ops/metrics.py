@@ -13,6 +13,8 @@ from broker.delivery.arrivals import Arrivals
 from broker.delivery.delay.delivery import DelayDelivery
 from broker.delivery.deliveries import Deliveries
 from broker.delivery.traffic import Traffic
+from broker.delivery.transactions.checks import TransactionChecks
+from broker.delivery.transactions.transactions import Transactions
 from broker.metadata.client_sessions import ClientSessions
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.metadata.subscription_groups import SubscriptionGroups
@@ -25,6 +27,7 @@ from broker.ops.collectors.process import ProcessCollector
 from broker.ops.collectors.requests import RequestCollector
 from broker.ops.collectors.storage import StorageCollector
 from broker.ops.collectors.topics import TopicCollector
+from broker.ops.collectors.transactions import TransactionCollector
 from broker.ops.collectors.whole import (
     CheckCollector,
     RuntimeCollector,
@@ -73,6 +76,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     heartbeats: Callable[[], int]
     delay: DelayDelivery
     delays_requested: Mapping[str, Buckets]  # of Diversion
+    transactions: Transactions
+    transaction_checks: TransactionChecks
     now_ms: Callable[[], int]
 
 
@@ -104,6 +109,7 @@ def collectors_of(parts: Observed) -> list[Collector]:
         ProcessCollector(),
         StorageCollector(parts.store, parts.store_path),
         DelayCollector(parts.delay, parts.delays_requested),
+        TransactionCollector(parts.transactions, parts.transaction_checks),
         RuntimeCollector(parts.runtime, parts.now_ms),
         RequestCollector(parts.server, parts.pools),
         ClientCollector(parts.sessions),
@@ -140,5 +146,6 @@ def hidden_by(config: OpsConfig) -> frozenset[str]:
         Switch.REMOTING: config.enable_remoting_metrics,
         Switch.REQUEST: config.enable_request_metrics,
         Switch.STATS: config.enable_stats_metrics,
+        Switch.TRANSACTION: config.enable_transaction_metrics,
     }
     return frozenset(row.name for row in CATALOGUE.values() if not is_on[row.switch])

@@ -1,4 +1,5 @@
-"""Headers about transactions: how one ended (37), and the broker's question how it did (39).
+"""Headers about transactions: how one ended (37), and the broker's question how it did (39);
+and an operator's wish that it be asked again (323).
 
 Source: docs/formats.md, "Transactions".
 """
@@ -31,5 +32,13 @@ class CheckTransactionHeader(Header, gc=False, rename="camel"):
     msg_id: str | None = None
     transaction_id: str | None = None
     offset_msg_id: str | None = None
+    topic: str | None = None
+    bname: str | None = None
+
+
+class ResumeCheckHeader(Header, gc=False, rename="camel"):
+    """Request 323: the offset id of a half message, or of one that is no longer asked about."""
+
+    msg_id: str
     topic: str | None = None
     bname: str | None = None

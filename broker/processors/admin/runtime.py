@@ -179,7 +179,11 @@ class RuntimeProcessor:
 
     def _about_queues(self) -> dict[str, object]:
         pools = {pool.name: pool for pool in self._pools()}
-        figures: dict[str, object] = {"EndTransactionQueueSize": 0, "EndTransactionThreadPoolQueueCapacity": 0}
+        ends = pools.get("end_transaction")
+        figures: dict[str, object] = {
+            "EndTransactionQueueSize": 0 if ends is None else ends.held,
+            "EndTransactionThreadPoolQueueCapacity": 0 if ends is None else ends.capacity,
+        }
         for queue, name in QUEUE_NAMES.items():
             pool = pools.get(name or "")
             figures[f"{queue}ThreadPoolQueueSize"] = 0 if pool is None else pool.held

@@ -1,0 +1,149 @@
+"""The background of transactions: what is open is found after a start, and asked about in rounds.
+
+    start ─▶ loading ─▶ a round, `transactionCheckInterval` after the one before ... ─▶ stop
+                                      │ slices, one per turn of the loop; what is cold is fetched meanwhile
+
+`step` is called every 100 ms by whoever owns the clock: it begins rounds, and has offsets saved that are safe. A round
+that takes longer than the interval is not overtaken by the next. What fails is told and tried again.
+Source: docs/formats.md, "Transactions", "Half messages on disk".
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import msgspec
+
+from broker.delivery.patience import when_read
+from broker.delivery.transactions.loading import Loading
+from broker.delivery.transactions.messages import QUEUE_ID
+from broker.delivery.transactions.progress import Offsets, Progress
+from broker.delivery.transactions.round import Asked, Producers, Round
+from broker.delivery.transactions.transactions import Transactions
+from broker.store.message_store import MessageStore
+from protocol.codes import SystemTopic
+
+RETRY_MS: Final = 10_000
+FLUSH_LIMIT_S: Final = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class TransactionChecksStatistics(msgspec.Struct, frozen=True):
+    """Totals since the start: rounds that came to their end, questions, half messages of groups without anybody to be
+    asked, those stored again without a question, discarded ones, and ones without a topic."""
+
+    rounds: int
+    asked: int
+    unheard: int
+    kept: int
+    discarded: int
+    dropped: int
+
+
+class TransactionChecks:
+    """Asks for one store. `now_ms` gives Unix time."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        transactions: Transactions,
+        progress: Progress,
+        producers: Producers,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._transactions = transactions
+        self._progress = progress
+        self._producers = producers
+        self._now_ms = now_ms
+        self._loop: asyncio.AbstractEventLoop | None = None  # None: not running
+        self._task: asyncio.Task[None] | None = None
+        self._began_ms = 0  # the round before
+        self._not_before_ms = 0
+        self._rounds = 0
+        self._totals = Asked()
+
+    def __repr__(self) -> str:
+        return f"<TransactionChecks rounds={self._rounds} asked={self._totals.asked}>"
+
+    def statistics(self) -> TransactionChecksStatistics:
+        """The figures now."""
+        it = self._totals
+        return TransactionChecksStatistics(self._rounds, it.asked, it.unheard, it.kept, it.discarded, it.dropped)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Find what is open."""
+        self._loop = loop
+        self._begin(self._load())
+
+    async def stop(self) -> None:
+        """Ask nobody any more, and see that what was decided is on disk, if the disk can be waited for."""
+        self._loop = None
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._store.when_flushed(lambda: None if flushed.done() else flushed.set_result(None))
+        try:
+            await asyncio.wait_for(flushed, FLUSH_LIMIT_S)
+        except TimeoutError:
+            log.warning("log not flushed in time, half messages are looked through again limit_s=%.0f", FLUSH_LIMIT_S)
+        self._note_progress()
+
+    def step(self, now_ms: int) -> None:
+        """Begin what is due."""
+        self._transactions.settle()
+        self._note_progress()
+        is_busy = self._task is not None and not self._task.done()
+        if self._loop is None or is_busy or now_ms < self._not_before_ms:
+            return
+        if not self._transactions.loaded.is_set():
+            self._begin(self._load())
+        elif now_ms >= self._began_ms + self._transactions.config.transaction_check_interval:
+            self._began_ms = now_ms
+            self._begin(self._round(now_ms))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._loop is not None:
+            self._task = self._loop.create_task(self._guarded(work))
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception:
+            log.exception("transactions cannot be looked through retry_ms=%d", RETRY_MS)
+            self._not_before_ms = self._now_ms() + RETRY_MS
+
+    async def _load(self) -> None:
+        first = await when_read(self._store, lambda: self._ends(self._store.min_offset))
+        end = self._ends(self._store.max_offset)
+        begin = self._progress.begin(first, end)
+        await self._slices(Loading(self._store, self._transactions, begin, end).step)
+        self._progress.mark(end)
+        self._transactions.loaded.set()
+        self._began_ms = self._now_ms()
+
+    async def _round(self, now_ms: int) -> None:
+        first = await when_read(self._store, lambda: self._ends(self._store.min_offset))
+        self._transactions.halves.expire(first.half)
+        one = Round(self._store, self._transactions, self._producers, self._totals, now_ms)
+        await self._slices(lambda: one.step(self._now_ms()))
+        self._rounds += 1
+
+    async def _slices(self, step: Callable[[], bool]) -> None:
+        """`step` as long as it says that there is more, one in a turn of the loop."""
+        while await when_read(self._store, step):  # noqa: ASYNC110 (nothing is polled: a turn for everybody else)
+            await asyncio.sleep(0)
+
+    def _ends(self, of: Callable[[str, int], int | None]) -> Offsets:
+        return Offsets(of(SystemTopic.TRANSACTION_HALF, QUEUE_ID) or 0, of(SystemTopic.TRANSACTION_OP, QUEUE_ID) or 0)
+
+    def _note_progress(self) -> None:
+        if not self._transactions.loaded.is_set():
+            return
+        self._progress.mark(self._ends(self._store.max_offset))
+        self._progress.step(
+            self._transactions.halves.begin, self._store.max_physical_offset, self._store.flushed_offset
+        )

@@ -1,0 +1,97 @@
+"""After a start: which half messages are open, from the log alone.
+
+    op queue from its offset      what was decided
+    half queue from its offset    of the others, who is a copy of whom; all that is left is open
+
+A copy whose root was decided is decided: its producer named the root. A copy of an open one supersedes what was before
+it. A process that was killed between two records of one end, or between a copy and its question, is continued from
+there. Slice by slice, `step` by `step`; ColdRead: nothing was done, fetch it and do the step again.
+Source: docs/formats.md, "Half messages on disk".
+"""
+
+import logging
+from typing import Final
+
+from broker.delivery.transactions.messages import QUEUE_ID, decided_by, half_of
+from broker.delivery.transactions.open_halves import HalfState, OpenHalves
+from broker.delivery.transactions.progress import Offsets
+from broker.delivery.transactions.transactions import Transactions
+from broker.store.message_store import MessageStore
+from protocol.codes import SystemTopic
+from protocol.record import Record, iterate
+
+SLICE_MESSAGES: Final = 32
+
+_HALF: Final = SystemTopic.TRANSACTION_HALF
+_OP: Final = SystemTopic.TRANSACTION_OP
+
+log = logging.getLogger(__name__)
+
+
+class Loading:
+    """Fills `transactions` from both queues of `store`, from `begin` to `end`."""
+
+    def __init__(self, store: MessageStore, transactions: Transactions, begin: Offsets, end: Offsets) -> None:
+        self._store = store
+        self._transactions = transactions
+        self._halves = transactions.halves = OpenHalves(begin.half)
+        self._half = self._begin = begin.half
+        self._op = begin.op
+        self._end = end
+        self._decided_before: set[int] = set()  # offsets before `begin` that op messages name: roots of copies
+        self._open = 0
+
+    def __repr__(self) -> str:
+        return f"<Loading half={self._half} op={self._op}>"
+
+    def step(self) -> bool:
+        """One slice; whether there is more to do."""
+        if self._op < self._end.op:
+            self._read_ops()
+        elif (at := self._halves.next_open(self._half)) < self._end.half:
+            self._read_halves(at)
+        else:
+            log.info("half messages loaded from=%d to=%d open=%d", self._begin, self._end.half, self._open)
+            return False
+        return True
+
+    def _read_ops(self) -> None:
+        found = self._store.get(_OP, QUEUE_ID, self._op, SLICE_MESSAGES)
+        for region in found.regions:
+            for record in iterate(region.view, check_body=False):
+                if isinstance(record, Record):
+                    self._decide(record)
+        self._op = found.next_begin_offset if found.next_begin_offset > self._op else self._end.op
+
+    def _decide(self, op: Record) -> None:
+        for offset in decided_by(op.body):
+            if offset < self._begin:
+                self._decided_before.add(offset)
+            elif offset < self._end.half:
+                self._halves.mark_decided(offset)
+
+    def _read_halves(self, at: int) -> None:
+        units = self._store.units(_HALF, QUEUE_ID, at, min(SLICE_MESSAGES, self._end.half - at))
+        wanted = [(at + n, unit[0]) for n, unit in enumerate(units) if self._halves.is_open_at(at + n)]
+        found = [(offset, half_of(self._store.record_at(physical_offset))) for offset, physical_offset in wanted]
+        for offset, half in found:
+            if half is None:
+                log.warning("no half message, passed over offset=%d", offset)
+                self._halves.end(offset, HalfState.DISCARDED)
+            else:
+                self._place(offset, half.root, half.topic)
+        self._half = at + len(units) if units else self._end.half
+
+    def _place(self, offset: int, root: int, topic: str) -> None:
+        """A half message that no op message names."""
+        if root == offset:
+            is_new = True
+        elif root in self._decided_before or self._halves.state(root) is HalfState.DECIDED:
+            self._halves.mark_decided(offset)
+            return
+        else:
+            is_new = self._halves.state(root) is not HalfState.OPEN
+            self._halves.renewed(root, offset)
+        if is_new:
+            self._open += 1
+            self._transactions.opened(topic)

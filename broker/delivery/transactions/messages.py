@@ -1,0 +1,200 @@
+"""The messages of which transactions are made, as they lie in the log.
+
+    half      in RMQ_SYS_TRANS_HALF_TOPIC, with REAL_TOPIC and REAL_QID; its transaction bits are 0, so it has a queue
+    copy      the same again, under a new offset: TRAN_PREPARED_QUEUE_OFFSET says which half message it is of, and
+              TRANSACTION_CHECK_TIMES how often its producers were asked
+    final     what consumers get of a committed one: transaction bits 8, properties of the half message byte for byte
+    op        in RMQ_SYS_TRANS_OP_HALF_TOPIC: the half message with that queue offset is decided. Ours name one, in
+              decimal; RocketMQ 5.3 names several, each with a comma behind it
+    discard   in TRANS_CHECK_MAX_TIME_TOPIC: a half message that nobody is asked about any more
+
+Source: docs/formats.md, "Half messages on disk".
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from broker.delivery.diversion import redirect
+from broker.store.append import Append
+from protocol.codes import RequestCode, SysFlag, SystemTopic
+from protocol.command import RemotingCommand
+from protocol.headers.transactions import CheckTransactionHeader
+from protocol.message import PropertyName, decode_properties, encode_properties, tags_code
+from protocol.message_id import encode_offset_id
+from protocol.record import Buffer, Record, encode, parse
+
+QUEUE_ID: Final = 0
+"""Of half messages and op messages."""
+OP_PROPERTIES: Final = b"WAIT\x01true\x02TAGS\x01d\x02"
+OP_TAGS_CODE: Final = tags_code("d")
+
+_NUMBERS: Final = re.compile(rb"[0-9]+")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+_NO_TRANSACTION: Final = ~int(SysFlag.TRANSACTION_MASK)
+
+
+class Half(msgspec.Struct, frozen=True):
+    """A half message, or a copy of one, as it lies in the log."""
+
+    record: Record
+    properties: dict[str, str]
+    topic: str  # where it belongs
+    queue_id: int
+    root: int  # the queue offset of the half message that the producer sent
+
+    @property
+    def checks(self) -> int:
+        """How often its producers were asked."""
+        return number(self.properties, PropertyName.TRANSACTION_CHECK_TIMES) or 0
+
+    @property
+    def unique_key(self) -> str | None:
+        """The transaction's id."""
+        return self.properties.get(PropertyName.UNIQ_KEY)
+
+    @property
+    def group(self) -> str:
+        """Its producers; "" if it does not say."""
+        return self.properties.get(PropertyName.PRODUCER_GROUP, "")
+
+    def immunity_ms(self, default_ms: int) -> int:
+        """For how long after its birth nobody is asked about it."""
+        own_s = number(self.properties, PropertyName.TRANSACTION_IMMUNITY_S)
+        return default_ms if own_s is None or own_s == -1 else own_s * 1000
+
+    @property
+    def has_immunity(self) -> bool:
+        """Whether it says so itself."""
+        return PropertyName.TRANSACTION_IMMUNITY_S in self.properties
+
+
+def half_of(data: bytes | None) -> Half | None:
+    """The half message that these bytes are, wherever it lies; None if they are none."""
+    record = parse(memoryview(data)) if data is not None else None
+    if not isinstance(record, Record):
+        return None
+    properties = decode_properties(record.properties.decode("utf-8", "replace"))
+    topic = properties.get(PropertyName.REAL_TOPIC)
+    queue_id = number(properties, PropertyName.REAL_QUEUE_ID)
+    if not topic or queue_id is None or queue_id < 0:
+        return None
+    root = number(properties, PropertyName.TRANSACTION_QUEUE_OFFSET)
+    return Half(record, properties, topic, queue_id, record.queue_offset if root is None or root < 0 else root)
+
+
+def number(properties: dict[str, str], name: str) -> int | None:
+    """A property that is a whole number; None if it is missing or is none."""
+    text = properties.get(name, "")
+    return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def make_half(append: Append, properties: dict[str, str]) -> None:
+    """Turn a message on its way into the log into a half message."""
+    unique_key = properties.get(PropertyName.UNIQ_KEY)
+    if unique_key is not None:
+        properties[PropertyName.TRANSACTION_ID] = unique_key
+    append.sys_flag &= _NO_TRANSACTION
+    redirect(append, properties, SystemTopic.TRANSACTION_HALF, QUEUE_ID)
+
+
+def final_of(half: Half) -> Append:
+    """What a committed half message becomes."""
+    record = half.record
+    return Append(
+        half.topic,
+        half.queue_id,
+        record.body,
+        record.properties,
+        tags_code(half.properties.get(PropertyName.TAGS)),
+        record.flag,
+        record.sys_flag & _NO_TRANSACTION | SysFlag.TRANSACTION_COMMIT,
+        record.born_timestamp,
+        record.born_host,
+        record.reconsume_times,
+        record.physical_offset,
+    )
+
+
+def copy_of(half: Half, root: int | None, checks: int) -> Append:
+    """A half message again, asked about so often; `root` None: it is one of its own."""
+    properties = dict(half.properties)
+    properties.pop(PropertyName.TRANSACTION_QUEUE_OFFSET, None)
+    properties[PropertyName.TRANSACTION_CHECK_TIMES] = str(checks)
+    if root is not None:
+        properties[PropertyName.TRANSACTION_QUEUE_OFFSET] = str(root)
+    encoded = encode_properties(properties).encode("utf-8", "replace")
+    return _again(half, SystemTopic.TRANSACTION_HALF, encoded)
+
+
+def discard_of(half: Half) -> Append:
+    """A half message that nobody is asked about any more."""
+    return _again(half, SystemTopic.TRANSACTION_CHECK_MAX, half.record.properties)
+
+
+def _again(half: Half, topic: str, properties: bytes) -> Append:
+    record = half.record
+    return Append(
+        topic,
+        QUEUE_ID,
+        record.body,
+        properties,
+        tags_code(half.properties.get(PropertyName.TAGS)),
+        record.flag,
+        record.sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        record.reconsume_times,
+        0,
+        False,
+    )
+
+
+def op_of(offset: int, now_ms: int, store_host: bytes) -> Append:
+    """The word that the half message at this queue offset is decided."""
+    return Append(
+        SystemTopic.TRANSACTION_OP,
+        QUEUE_ID,
+        b"%d" % offset,
+        OP_PROPERTIES,
+        OP_TAGS_CODE,
+        0,
+        0,
+        now_ms,
+        store_host,
+    )
+
+
+def decided_by(op_body: Buffer) -> list[int]:
+    """The queue offsets that an op message names; what is no number in it is passed over."""
+    return [int(text) for text in _NUMBERS.findall(bytes(op_body))]
+
+
+def question_of(half: Half, copy: Append, store_host: bytes, broker_name: str) -> RemotingCommand:
+    """Request 39: what became of this half message, which lies in the log as `copy`?"""
+    header = CheckTransactionHeader(
+        tran_state_table_offset=copy.queue_offset,
+        commit_log_offset=copy.physical_offset,
+        msg_id=half.unique_key,
+        transaction_id=half.unique_key,
+        offset_msg_id=encode_offset_id(store_host, copy.physical_offset),
+        topic=SystemTopic.TRANSACTION_HALF,
+        bname=broker_name,
+    )
+    body = encode(
+        topic=half.topic,
+        body=copy.body,
+        properties=copy.properties,
+        queue_id=half.queue_id,
+        queue_offset=copy.queue_offset,
+        physical_offset=copy.physical_offset,
+        born_timestamp=copy.born_timestamp,
+        born_host=copy.born_host,
+        store_timestamp=copy.store_timestamp,
+        store_host=store_host,
+        flag=copy.flag,
+        sys_flag=copy.sys_flag,
+        reconsume_times=copy.reconsume_times,
+    )
+    return RemotingCommand.request(RequestCode.CHECK_TRANSACTION_STATE, header, body, oneway=True)

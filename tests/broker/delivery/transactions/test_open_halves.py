@@ -1,0 +1,86 @@
+"""Which half messages are open, held against a dict that knows everything."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.delivery.transactions.open_halves import HalfState, OpenHalves
+
+OPEN, DECIDED, SUPERSEDED, DISCARDED = HalfState
+
+
+def test_the_oldest_open_one_is_the_beginning() -> None:
+    """It moves over whatever is no longer open, once that is true of all before."""
+    halves = OpenHalves(10)
+    assert (halves.begin, halves.next_open(0)) == (10, 10)
+    halves.end(11)
+    halves.end(12, DISCARDED)
+    assert (halves.begin, halves.next_open(11)) == (10, 13)
+    halves.end(10)
+    assert halves.begin == 13
+    assert [halves.state(offset) for offset in (9, 10, 12, 13, 99)] == [None, DECIDED, DISCARDED, OPEN, OPEN]
+    assert repr(halves) == "<OpenHalves from=13 copies=0>"
+
+
+def test_a_copy_goes_on_for_its_root() -> None:
+    """The one before is superseded; the end of the root is the copy's, too."""
+    halves = OpenHalves()
+    halves.renewed(0, 5)
+    halves.renewed(0, 7)
+    assert (halves.begin, halves.latest(0), halves.state(0)) == (1, 7, OPEN)
+    assert [halves.is_open_at(offset) for offset in (0, 5, 7)] == [False, False, True]
+    halves.end(0)
+    assert [halves.state(offset) for offset in (0, 5, 7)] == [DECIDED, SUPERSEDED, DECIDED]
+    assert halves.statistics().copies == 0
+
+
+def test_decided_ones_are_remembered_for_a_while() -> None:
+    """At least `kept` of them, at most twice as many; of older ones nobody knows."""
+    halves = OpenHalves(kept=10)
+    for offset in range(100):
+        halves.end(offset)
+        statistics = halves.statistics()
+        assert min(10, offset + 1) <= statistics.begin - statistics.low <= 20
+    assert halves.state(0) is None
+    assert halves.state(99) is DECIDED
+
+
+def test_what_the_log_gives_up_is_discarded() -> None:
+    """With its copies; what was decided stays so."""
+    halves = OpenHalves()
+    halves.end(1)
+    halves.renewed(0, 3)
+    halves.renewed(2, 9)
+    halves.expire(5)
+    assert halves.begin == 5
+    assert [halves.state(offset) for offset in range(6)] == [SUPERSEDED, DECIDED, OPEN, DISCARDED, DISCARDED, OPEN]
+    assert (halves.latest(0), halves.latest(2)) == (0, 9)
+    halves.expire(4)
+    assert halves.begin == 5
+
+
+@given(st.lists(st.tuples(st.sampled_from(["end", "renew", "expire"]), st.integers(0, 40)), max_size=60))
+def test_against_a_model(steps: list[tuple[str, int]]) -> None:
+    """Whatever happens in whatever order: the same are open, and the search finds the first of them."""
+    halves, states, copies, low = OpenHalves(kept=1_000), dict[int, HalfState](), dict[int, int](), 0
+    newest = 41
+    for what, root in steps:
+        if what == "expire":
+            low = max(low, root)
+            states |= {at: DISCARDED for at in range(low) if states.get(at, OPEN) is OPEN}
+            copies = {root: copy for root, copy in copies.items() if copy >= low}
+            halves.expire(root)
+        elif what == "end":
+            for at in {root, copies.pop(root, root)}:
+                states[at] = DECIDED
+            halves.end(root)
+        else:
+            states[copies.get(root, root)] = SUPERSEDED
+            copies[root] = newest
+            halves.renewed(root, newest)
+            newest += 1
+    is_open = [at >= low and states.get(at, OPEN) is OPEN for at in range(newest + 2)]
+    assert [halves.is_open_at(at) for at in range(newest + 2)] == is_open
+    first = is_open.index(True)
+    assert halves.begin == first
+    for at in range(newest):
+        assert halves.next_open(at) == is_open.index(True, max(at, first))

@@ -1,0 +1,296 @@
+"""Ends of transactions: every check in its order, with RocketMQ's codes and remarks, and what is in the log then."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.store.running_flags import RunningFlag
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import NOT_ANSWERED, RemotingCommand
+from protocol.headers.transactions import ResumeCheckHeader
+from protocol.message import decode_properties, tags_code
+from protocol.message_id import encode_offset_id
+from protocol.record import Record
+from tests.harness.stores import Opened, message, opened, records_of
+from tests.harness.transacted import DISCARDED, HALF, HOST, OP, ROLLBACK, Transacted, questions
+
+
+@pytest.fixture
+async def it(tmp_path: Path) -> AsyncIterator[Opened]:
+    with opened(tmp_path) as store:
+        yield store
+
+
+@pytest.fixture
+async def parts(it: Opened) -> Transacted:
+    return Transacted(it)
+
+
+def records(it: Opened, topic: str = "T", queue_id: int = 0) -> list[Record]:
+    return records_of(it.store.get(topic, queue_id, 0, 32))
+
+
+async def test_a_half_message_waits_in_its_topic(parts: Transacted) -> None:
+    """Nobody sees it; where it belongs and its transaction's id are properties, its transaction bits are none."""
+    parts.send(b"one", queue_id=3)
+    assert parts.it.bodies("T", 3) == []
+    (half,) = records(parts.it, HALF)
+    properties = decode_properties(half.properties.decode())
+    assert (half.sys_flag, half.flag, bytes(half.body)) == (0, 7, b"one")
+    assert properties["REAL_TOPIC"] == "T"
+    assert properties["REAL_QID"] == "3"
+    assert properties["__transactionId__"] == properties["UNIQ_KEY"] == "Uone"
+    assert parts.transactions.statistics().open == {"T": 1}
+
+
+async def test_commit(parts: Transacted) -> None:
+    """The message comes to its queue, with its transaction's bits and all its properties; an op message names it."""
+    half = parts.send(b"one", queue_id=3)
+    parts.it.clock.now_ms += 2_500
+    answer = parts.end(half)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+    (final,) = records(parts.it, "T", 3)
+    assert (final.sys_flag, final.flag, bytes(final.body)) == (8, 7, b"one")
+    assert final.prepared_transaction_offset == half.physical_offset
+    assert final.properties == half.properties
+    assert final.born_timestamp == half.born_timestamp
+    (op,) = records(parts.it, OP)
+    assert (bytes(op.body), op.sys_flag, op.properties) == (b"0", 0, b"WAIT\x01true\x02TAGS\x01d\x02")
+    assert parts.it.store.units(OP, 0, 0, 1)[0][2] == tags_code("d")
+    now = parts.transactions.statistics()
+    assert (now.open, now.committed, now.rolled_back) == ({}, {"T": 1}, {})
+    finished = parts.transactions.finished["T"]
+    assert (finished.count, finished.total) == (1, 2.5)
+    assert parts.transactions.halves.begin == 1
+
+
+async def test_rollback(parts: Transacted) -> None:
+    """Nobody ever sees it."""
+    answer = parts.end(parts.send(), ROLLBACK)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, NOT_ANSWERED)
+    assert parts.it.bodies() == []
+    assert parts.it.bodies(OP) == [b"0"]
+    assert parts.transactions.statistics().rolled_back == {"T": 1}
+
+
+@pytest.mark.parametrize("decision", [0, 4, 7])
+async def test_who_does_not_know_is_not_answered(parts: Transacted, decision: int) -> None:
+    """Nothing is done, and no answer comes."""
+    parts.peer.send(parts.request(parts.send(), decision))
+    assert parts.peer.received == []
+    assert parts.open_offsets() == [0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "remark"),
+    [
+        ({"commit_log_offset": 1 << 40}, "Find prepared transaction message failed"),
+        ({"commit_log_offset": 5}, "Find prepared transaction message failed"),
+        ({"commit_log_offset": -1}, "Find prepared transaction message failed"),
+        ({"producer_group": "other", "tran_state_table_offset": 9}, "The producer group wrong"),
+        ({"tran_state_table_offset": 9}, "The transaction state table offset wrong"),
+    ],
+)
+async def test_checks(parts: Transacted, fields: dict[str, Any], remark: str) -> None:
+    """In their order; nothing is stored then."""
+    half = parts.send()
+    answer = parts.end(half, **fields)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    assert parts.it.bodies(OP) == []
+
+
+async def test_only_half_messages_are_ended(parts: Transacted) -> None:
+    """Another message that lies there is none, whatever its properties say."""
+    half = parts.send()
+    parts.end(half)
+    (final,) = records(parts.it)
+    answer = parts.end(half, commit_log_offset=final.physical_offset)
+    assert answer.remark == "Find prepared transaction message failed"
+
+
+@pytest.mark.parametrize(("seconds", "code"), [("10", 604), ("60", 0), ("-1", 604), ("none", 604)])
+async def test_who_has_immunity_ends_in_time(parts: Transacted, seconds: str, code: int) -> None:
+    """Later only the answer to a question does; -1, and what is no number, is the broker's time-out."""
+    half = parts.send(CHECK_IMMUNITY_TIME_IN_SECONDS=seconds)
+    parts.it.clock.now_ms += 20_000
+    answer = parts.end(half)
+    assert answer.code == code
+    assert answer.remark == (NOT_ANSWERED if code else None)
+    assert parts.end(half, from_transaction_check="true").code == ResponseCode.SUCCESS
+    assert len(parts.it.bodies()) == 1
+
+
+async def test_an_end_is_repeated_in_vain(parts: Transacted) -> None:
+    """In one read and later: one message, one op message, and success each time."""
+    half = parts.send()
+    parts.peer.send(parts.request(half), parts.request(half))
+    await asyncio.gather(*parts.dispatcher._tasks)
+    parts.peer.take()
+    assert [answer.code for answer in parts.peer.received] == [0, 0]
+    assert parts.end(half).code == ResponseCode.SUCCESS
+    assert parts.end(half, ROLLBACK).code == ResponseCode.SUCCESS
+    assert (len(parts.it.bodies()), parts.it.bodies(OP)) == (1, [b"0"])
+
+
+async def test_what_was_rolled_back_never_comes(parts: Transacted) -> None:
+    """Whatever its producer says afterwards."""
+    half = parts.send()
+    parts.end(half, ROLLBACK)
+    parts.end(half)
+    assert parts.it.bodies() == []
+
+
+async def test_a_delay_begins_with_the_commit(parts: Transacted) -> None:
+    """A half message with a level waits in its topic; committed, it is delayed."""
+    half = parts.send(b"late", DELAY="2")
+    assert parts.it.bodies("SCHEDULE_TOPIC_XXXX", 1) == []
+    assert parts.end(half).code == ResponseCode.SUCCESS
+    assert parts.it.bodies() == []
+    (waiting,) = records(parts.it, "SCHEDULE_TOPIC_XXXX", 1)
+    assert (waiting.sys_flag, bytes(waiting.body)) == (8, b"late")
+
+
+async def test_timers_that_nobody_serves_are_refused(parts: Transacted) -> None:
+    """The half message stays open."""
+    half = parts.send(TIMER_DELAY_MS="2000")
+    assert parts.end(half).code == ResponseCode.MESSAGE_ILLEGAL
+    assert parts.open_offsets() == [0]
+    assert parts.end(half, ROLLBACK).code == ResponseCode.SUCCESS
+
+
+async def test_half_messages_can_be_refused(it: Opened) -> None:
+    """rejectTransactionMessage, with RocketMQ's remark."""
+    parts = Transacted(it, reject_transaction_message=True)
+    with pytest.raises(Exception, match=r"the broker\[10.0.0.1\] sending transaction message is forbidden"):
+        parts.send()
+
+
+async def test_a_store_that_takes_nothing(parts: Transacted) -> None:
+    """Is told in RocketMQ's words; the half message stays open, and can be ended later."""
+    half = parts.send()
+
+    def refuse(call: str, _path: str) -> None:
+        if call == "pwrite":
+            raise OSError(28, "full")
+
+    parts.it.disk.refuse = refuse
+    answer = parts.end(half)
+    assert (answer.code, answer.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now.")
+    answer = parts.end(half)
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    parts.it.disk.refuse = lambda call, path: None
+    parts.it.clock.now_ms += 5_000
+    parts.it.store.step(parts.it.clock.now_ms)
+    assert parts.end(half).code == ResponseCode.SUCCESS
+    assert len(parts.it.bodies()) == 1
+
+
+async def test_a_message_too_long_for_the_store(tmp_path: Path) -> None:
+    """Is illegal by today's limit, and stays open: no op message goes without its final one."""
+    with opened(tmp_path) as it:
+        half = Transacted(it).send(b"x" * 200)
+    with opened(tmp_path, max_message_size=100) as it:
+        parts = Transacted(it)
+        answer = parts.end(half)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert answer.remark is not None
+        assert answer.remark.startswith("The message is illegal, maybe msg body or properties length not matched.")
+        assert (it.bodies(OP), parts.open_offsets()) == ([], [0])
+
+
+async def test_under_sync_flush_an_answer_waits_for_the_disk(tmp_path: Path) -> None:
+    """It comes with the sync; another end of the same half message waits for that, too."""
+    loop = asyncio.get_running_loop()
+    with opened(tmp_path, sync=True, loop=loop) as it:
+        parts = Transacted(it)
+        half = parts.half()
+        await parts.puts.put(half)
+        it.disk.syncs.clear()
+        parts.peer.send(parts.request(half), parts.request(half, ROLLBACK))
+        assert (parts.peer.received, parts.pool.held) == ([], 2)
+        it.disk.syncs.set()
+        await asyncio.gather(*parts.dispatcher._tasks)
+        parts.peer.take()
+        assert [answer.code for answer in parts.peer.received] == [0, 0]
+        assert len(it.bodies()) == 1
+        assert (it.bodies(OP), parts.pool.held) == ([b"0"], 0)
+
+
+async def test_a_oneway_end_is_not_answered(parts: Transacted) -> None:
+    """As Java's clients end transactions."""
+    request = parts.request(parts.send())
+    request.flag = 2
+    parts.peer.send(request)
+    assert parts.peer.received == []
+    assert len(parts.it.bodies()) == 1
+
+
+async def test_ends_wait_until_it_is_known_what_is_open(it: Opened) -> None:
+    """Behind a start."""
+    parts = Transacted(it, is_loaded=False)
+    half = parts.send()
+    parts.peer.send(parts.request(half))
+    await asyncio.sleep(0)
+    assert parts.it.bodies(OP) == []
+    parts.load()
+    await asyncio.gather(*parts.dispatcher._tasks)
+    assert [answer.code for answer in parts.peer.take()] == [0]
+
+
+async def test_a_half_message_of_a_deleted_topic(parts: Transacted) -> None:
+    """Goes with its topic: success, an op message, and no queue comes back."""
+    half = parts.send()
+    await parts.it.store.delete_topic("T", may_have_delayed=True)
+    assert parts.end(half).code == ResponseCode.SUCCESS
+    assert parts.it.store.queue_ids("T") == []
+    assert parts.it.bodies(OP) == [b"0"]
+
+
+# --- 323
+
+
+def resume(physical_offset: int) -> RemotingCommand:
+    header = ResumeCheckHeader(msg_id=encode_offset_id(HOST, physical_offset))
+    return RemotingCommand.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+
+
+async def test_resume_has_a_discarded_one_asked_again(it: Opened) -> None:
+    """From the topic of those that were discarded, as if nobody had been asked; both end together."""
+    parts = Transacted(it, transaction_check_max=1)
+    half = parts.send()
+    for _ in range(2):
+        it.clock.now_ms += 30_000
+        parts.round()
+    (discarded,) = records(it, DISCARDED)
+    assert parts.open_offsets() == []
+    answer = await parts.peer.ask_slowly(resume(discarded.physical_offset))
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, NOT_ANSWERED)
+    producer = parts.producer()
+    it.clock.now_ms += 30_000
+    parts.round()
+    assert len(questions(producer)) == 1
+    assert parts.end(half).code == ResponseCode.SUCCESS
+    assert parts.open_offsets() == []
+    assert len(it.bodies()) == 1
+
+
+@pytest.mark.parametrize("msg_id", ["", "XYZ", encode_offset_id(HOST, 77), encode_offset_id(HOST, 1 << 40)])
+async def test_resume_of_nothing(parts: Transacted, msg_id: str) -> None:
+    """RocketMQ's remark."""
+    parts.it.put(message())
+    command = RemotingCommand.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHeader(msg_id=msg_id))
+    answer = await parts.peer.ask_slowly(command)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+
+
+async def test_resume_that_the_store_refuses(parts: Transacted) -> None:
+    """RocketMQ's other remark."""
+    half = parts.send()
+    parts.it.store._log.flags.set(RunningFlag.DISK_FULL)
+    answer = await parts.peer.ask_slowly(resume(half.physical_offset))
+    assert answer.remark == "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
+    parts.it.store._log.flags.clear(RunningFlag.DISK_FULL)

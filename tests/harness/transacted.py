@@ -1,0 +1,149 @@
+"""Transactions for tests: all their parts over a store, and producers that are peers without sockets.
+
+parts = Transacted(it)
+half = parts.send(b"body")
+answer = parts.end(half)
+"""
+
+from typing import Any, Final
+
+from broker.delivery.diversion import Diversion
+from broker.delivery.internal_puts import InternalPuts
+from broker.delivery.transactions.checks import TransactionChecks
+from broker.delivery.transactions.ending import Endings
+from broker.delivery.transactions.loading import Loading
+from broker.delivery.transactions.progress import Offsets, Progress
+from broker.delivery.transactions.resumption import Resumption
+from broker.delivery.transactions.round import Asked, Round
+from broker.delivery.transactions.transactions import Transactions, TransactionsConfig
+from broker.metadata.client_sessions import ClientMember, ClientSessions
+from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
+from broker.processors.end_transaction import EndTransactionProcessor
+from broker.remoting.admission import Pool
+from broker.remoting.dispatch import Dispatcher
+from broker.remoting.latencies import Latencies
+from broker.store.append import Append
+from protocol.codes import RequestCode, SystemTopic
+from protocol.command import RemotingCommand
+from protocol.headers.transactions import EndTransactionHeader
+from protocol.message import encode_properties
+from protocol.message_id import encode_host
+from tests.harness.peer import Peer
+from tests.harness.stores import Opened, message
+
+HALF: Final = SystemTopic.TRANSACTION_HALF
+OP: Final = SystemTopic.TRANSACTION_OP
+DISCARDED: Final = SystemTopic.TRANSACTION_CHECK_MAX
+HOST: Final = encode_host("10.0.0.1", 10911)
+GROUP: Final = "PG"
+DELAYS_MS: Final = (1_000, 5_000)
+COMMIT: Final = 8
+ROLLBACK: Final = 12
+LIMIT: Final = 1 << 20
+
+
+class Transacted:
+    """The transactions of one store, as a broker has them; what is open is known unless `is_loaded` is off."""
+
+    def __init__(
+        self, it: Opened, offsets: ConsumerOffsetTable | None = None, *, is_loaded: bool = True, **settings: Any
+    ) -> None:
+        self.it = it
+        self.offsets = offsets or ConsumerOffsetTable(OffsetsConfig(), it.clock)
+        self.config = TransactionsConfig(broker_ip="10.0.0.1", broker_name="b", store_host=HOST, **settings)
+        self.transactions = Transactions(self.config)
+        self.puts = InternalPuts(it.store)
+        self.diversion = Diversion(DELAYS_MS, half=self.transactions.half)
+        self.endings = Endings(it.store, self.puts, self.transactions, self.diversion.divert, it.clock)
+        self.resumption = Resumption(it.store, self.puts, self.transactions)
+        self.pool = Pool("end_transaction", 1_000)
+        self.processor = EndTransactionProcessor(self.endings, self.resumption, self.pool, Latencies(), LIMIT)
+        self.dispatcher = Dispatcher()
+        for code, handler in self.processor.handlers().items():
+            self.dispatcher.register([code], handler, self.pool)
+        self.dispatcher.at_turn_end(self.processor.finish_turn)
+        self.peer = Peer(self.dispatcher)
+        self.sessions = ClientSessions()
+        self.progress = Progress(self.offsets)
+        self.checks = TransactionChecks(it.store, self.transactions, self.progress, self.sessions.producers, it.clock)
+        self.totals = Asked()
+        if is_loaded:
+            self.load()
+
+    # what clients do
+
+    def producer(self, group: str = GROUP, port: int = 5000) -> Peer:
+        """One more client, which is a producer of the group."""
+        peer = Peer(self.dispatcher, address=("127.0.0.8", port))
+        self.sessions.join_producers(group, ClientMember(peer.connection, f"p{port}", "JAVA", 409, 0))
+        return peer
+
+    def half(self, body: bytes = b"half", topic: str = "T", queue_id: int = 0, **properties: str) -> Append:
+        """A half message as the send path makes it, not put yet."""
+        known = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"U{body.decode()}", "TAGS": "tag"}
+        every = known | properties
+        append = message(body, topic, queue_id, "tag", properties=encode_properties(every).encode(), flag=7, sys_flag=4)
+        append.born_timestamp = self.it.clock.now_ms
+        assert self.diversion.divert(append, every, self.it.clock.now_ms) is None
+        return append
+
+    def send(self, body: bytes = b"half", topic: str = "T", queue_id: int = 0, **properties: str) -> Append:
+        """A half message that is stored."""
+        append = self.half(body, topic, queue_id, **properties)
+        self.it.put(append)
+        self.transactions.settle()
+        return append
+
+    def request(self, half: Append, decision: int = COMMIT, **fields: Any) -> RemotingCommand:
+        """Request 37 about a half message or a copy of one."""
+        values: dict[str, Any] = {
+            "producer_group": GROUP,
+            "tran_state_table_offset": half.queue_offset,
+            "commit_log_offset": half.physical_offset,
+            "commit_or_rollback": decision,
+            "msg_id": "U",
+        }
+        return RemotingCommand.request(RequestCode.END_TRANSACTION, EndTransactionHeader(**values | fields))
+
+    def end(self, half: Append, decision: int = COMMIT, **fields: Any) -> RemotingCommand:
+        """The same, and its answer, which must come within the turn."""
+        return self.peer.ask(self.request(half, decision, **fields))
+
+    # what the background does
+
+    def load(self) -> None:
+        """Find what is open."""
+        begin = self.progress.begin(self._ends(self.it.store.min_offset), self._ends(self.it.store.max_offset))
+        end = self._ends(self.it.store.max_offset)
+        loading = Loading(self.it.store, self.transactions, begin, end)
+        while loading.step():
+            pass
+        self.progress.mark(end)
+        self.transactions.loaded.set()
+
+    def round(self) -> None:
+        """A round of questions, whole."""
+        store, clock = self.it.store, self.it.clock
+        one = Round(store, self.transactions, self.sessions.producers, self.totals, clock.now_ms)
+        while one.step(clock.now_ms):
+            pass
+
+    def save(self) -> None:
+        """Have the offsets of now committed."""
+        store = self.it.store
+        self.progress.mark(self._ends(store.max_offset))
+        self.progress.step(self.transactions.halves.begin, store.max_physical_offset, store.max_physical_offset)
+
+    def open_offsets(self) -> list[int]:
+        """Where open half messages lie in their queue."""
+        end = self.it.store.max_offset(HALF, 0) or 0
+        return [offset for offset in range(end) if self.transactions.halves.is_open_at(offset)]
+
+    @staticmethod
+    def _ends(of: Any) -> Offsets:
+        return Offsets(of(HALF, 0) or 0, of(OP, 0) or 0)
+
+
+def questions(peer: Peer) -> list[RemotingCommand]:
+    """What a producer was asked since the last look."""
+    return [command for command in peer.take() if command.code == RequestCode.CHECK_TRANSACTION_STATE]
