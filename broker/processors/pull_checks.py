@@ -43,6 +43,8 @@ class PullConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOT_PARSED: Final = "parse the consumer's subscription failed"
+MOST_KEPT: Final = 4_096
+"""Characters of a tag expression that a pull brings; longer ones are taken apart each time."""
 
 
 class ForbiddenType:
@@ -177,7 +179,8 @@ class PullChecks:
 def requested_subscription(expression: str | None, expression_type: str | None) -> Subscription:
     """What a request itself asks for; RequestError(SUBSCRIPTION_PARSE_FAILED) for an expression that is none."""
     if is_tag_type(expression_type):
-        return _requested_tags(expression)
+        is_usual = not expression or len(expression) <= MOST_KEPT
+        return _requested_tags(expression) if is_usual else _requested_tags.__wrapped__(expression)
     if not expression:
         raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, NOT_PARSED)
     return Subscription.of(SubscriptionData(sub_string=expression, expression_type=expression_type or ""))

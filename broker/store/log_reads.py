@@ -150,6 +150,14 @@ class LogReads:
             return segment.view[at : at + size]
         return memoryview(self._reads.read(segment.fd, segment.path, at, size))
 
+    def hot_window(self, offset: int) -> tuple[int, int, memoryview]:
+        """What is in memory of the segment around `offset`: from which byte of the log, to which, and these bytes."""
+        segment = self._files.find(offset)
+        if segment is None:
+            return 0, 0, memoryview(b"")
+        begin, end = max(segment.start, self.hot_from), min(segment.end, self._log.written)
+        return begin, end, segment.view[begin - segment.start : max(begin, end) - segment.start]
+
     def may_hold_record(self, offset: int, size: int) -> bool:
         """Whether a record of that size fits there; one of a MiB and more has to claim so much itself."""
         segment = self._files.find(offset)

@@ -70,16 +70,24 @@ class PropertyTests:
         """Which of the first units are wanted; of as many as may be looked at. ColdRead: of none, as yet."""
         verdicts: list[bool] = []
         matches, cost_ns, per_kib_ns = self._test.matches, self._test.cost_ns + _RECORD_NS, self._test.cost_ns_per_kib
+        begin = end = 0
+        view = memoryview(b"")
         for physical_offset, size, _ in UNIT.iter_unpack(units):
             if self._left_ns <= 0:
                 break
-            try:
-                properties = self._properties(physical_offset, size)
-            except ColdRead:
-                if not self._has_decided:
-                    raise
-                self._left_ns = 0
-                break
+            if not begin <= physical_offset < end:
+                begin, end, view = self._places.hot_window(physical_offset)
+            if begin <= physical_offset <= end - size:
+                at = physical_offset - begin
+                properties = properties_of(view[at : at + size])
+            else:
+                try:
+                    properties = self._cold_properties(physical_offset, size)
+                except ColdRead:
+                    if not self._has_decided:
+                        raise
+                    self._left_ns = 0
+                    break
             self._has_decided = True
             self._left_ns -= cost_ns
             if properties is None:
@@ -89,12 +97,12 @@ class PropertyTests:
                 verdicts.append(matches(properties))
         return verdicts
 
-    def _properties(self, physical_offset: int, size: int) -> memoryview | None:
+    def _cold_properties(self, physical_offset: int, size: int) -> memoryview | None:
+        """Of a record that may not be in memory, or not be there."""
         places = self._places
         if not places.may_hold_record(physical_offset, size):
             return None
-        if physical_offset < places.hot_from:
-            self._left_ns -= _COLD_RECORD_NS + (size * _COLD_NS_PER_KIB >> 10)
+        self._left_ns -= _COLD_RECORD_NS + (size * _COLD_NS_PER_KIB >> 10)
         record = places.bytes_at(physical_offset, size)
         return None if record is None else properties_of(record)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
 from protocol.command import MSGPACK, RemotingCommand
 from protocol.errors import ProtocolError
-from protocol.frame import FrameDecoder
+from protocol.frame import FrameDecoder, encode_frame
 from protocol.headers.pull import PullMessageHeader
 from protocol.headers.send import SendMessageV2Header
 from protocol.serialize import decode_command, encode_command
@@ -109,6 +109,17 @@ def test_hostile(header: bytes) -> None:
     """Wrong types, lengths beyond the header, deep nesting, no UTF-8: one error, the one that closes the connection."""
     with pytest.raises(ProtocolError):
         decoded(header)
+
+
+def test_the_stream_ends_there() -> None:
+    """Commands before a header that is none are served, the connection is then closed."""
+    request = RemotingCommand.request(RequestCode.PULL_MESSAGE, PULL)
+    request.dialect = MSGPACK
+    good, bad = encode_command(request), encode_frame(MSGPACK, b"\x91" * 1_000)
+    decoder = CommandDecoder()
+    assert len(decoder.feed_commands(memoryview(good + good + bad + good))) == 2
+    assert isinstance(decoder.failure, ProtocolError)
+    assert decoder.feed_commands(memoryview(good)) == []
 
 
 @pytest.mark.fuzz

@@ -1,5 +1,6 @@
 """Expressions of subscriptions, compiled once."""
 
+from broker.metadata import expressions
 from broker.metadata.client_sessions import Subscription
 from broker.metadata.expressions import compiled
 from protocol.bodies.heartbeat import SubscriptionData
@@ -20,7 +21,7 @@ def test_faults_are_remembered() -> None:
     subscription = Subscription.of(SubscriptionData("T", "a > ", expression_type="SQL92"))
     assert subscription.sql is None
     assert (subscription.fault or "").startswith("line 1, column 5: ")
-    assert compiled("CLASS", "x") == (None, "there are no expressions of type CLASS")
+    assert compiled("CLASS", "x") == (None, "there are no expressions of type 'CLASS'")
 
 
 def test_tags_need_nothing_compiled() -> None:
@@ -28,3 +29,13 @@ def test_tags_need_nothing_compiled() -> None:
     subscription = Subscription.of(SubscriptionData("T", "a > 5"))
     assert subscription.matches is not None
     assert subscription.sql is None is subscription.fault
+
+
+def test_what_is_too_long_is_not_kept() -> None:
+    """A megabyte is refused at once, and forgotten."""
+    known = expressions._compiled.cache_info().currsize
+    for number in range(5):
+        test, fault = compiled("SQL92", f"a = {number} AND " * 100_000 + "b")
+        assert test is None
+        assert "characters are too many" in (fault or "")
+    assert expressions._compiled.cache_info().currsize == known

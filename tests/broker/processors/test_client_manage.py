@@ -356,7 +356,7 @@ async def test_tags_are_understood_and_sql_is_not(
             23,
             "line 1, column 1: a property, a text, a number or a parenthesis should stand here, and not the end",
         ),
-        ("CLASS", "a.B", 23, "there are no expressions of type CLASS"),
+        ("CLASS", "a.B", 23, "there are no expressions of type 'CLASS'"),
     ],
 )
 async def test_expressions_with_property_filters(

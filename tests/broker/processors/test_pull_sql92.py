@@ -122,7 +122,7 @@ async def test_what_was_subscribed_and_cannot_be_served(
     [
         (False, "n >", "SQL92", 1, "The broker does not support consumer to filter message by SQL92"),
         (True, "#", "SQL92", 23, "parse the consumer's subscription failed: line 1, column 1: '#' has no meaning here"),
-        (True, "x", "CLASS", 23, "parse the consumer's subscription failed: there are no expressions of type CLASS"),
+        (True, "x", "CLASS", 23, "parse the consumer's subscription failed: there are no expressions of type 'CLASS'"),
         (True, "", "SQL92", 23, "parse the consumer's subscription failed"),
     ],
 )

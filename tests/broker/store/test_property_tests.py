@@ -114,6 +114,8 @@ def test_a_cold_place(store: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
             raise ColdRead(Range("log", offset, size))
         return bytes_at(self, offset, size)
 
+    monkeypatch.setattr(LogReads, "hot_window", lambda self, offset: (0, 0, memoryview(b"")))
+    assert all_found(store, "n > 200 AND even = 'no'")[0] == list(range(201, COUNT, 2))
     monkeypatch.setattr(LogReads, "bytes_at", maybe_cold)
     _, following, status = found(store, "n = -1")
     assert 30 < following < 60
