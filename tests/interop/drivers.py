@@ -1,11 +1,14 @@
 """Driver processes: an official client behind one command line and one language of lines, whatever it is written in.
 
-    <driver> produce|consume|query NAMESRV TOPIC GROUP DEADLINE_SECONDS
+    <driver> produce|consume|retry|orderly|broadcast|query|request|reply NAMESRV TOPIC GROUP DEADLINE_SECONDS
 
 `produce` reads orders (plan.py) from its input, one JSON object a line, and sends them as they say. `consume`
 subscribes to all tags in cluster mode; Java's to several topics with commas between them, Java's and Go's also to
-`TOPIC where EXPRESSION`, by SQL92. `query`, which only Java's has, reads questions and answers each. All leave in the
-client's own clean way when their input ends, and die with status 3 at their deadline. On stdout each prints one JSON object a line, `event` telling which (the structs below,
+`TOPIC where EXPRESSION`, by SQL92. `retry`, `orderly` and `broadcast` consume so; a message with the property `fails` fails
+as often, and where the client can be told so a second failure is the last one. `query`, which only Java's has, reads questions and answers each. `request` sends
+each order as a request and tells its reply as received; `reply` consumes, and replies with ANSWERS and the body that it
+got; both are Java's and Go's. All leave in the client's own clean way when their input ends, and die with status 3 at
+their deadline. On stdout each prints one JSON object a line, `event` telling which (the structs below,
 bytes as base64); other lines there and all of stderr are logs of the client, kept to explain a failure. Every process
 has a HOME of its own, since clients keep offsets and logs there.
 """
@@ -28,6 +31,7 @@ from tests.interop.plan import Order
 DRIVER_DEADLINE_S = 240
 FACT_DEADLINE_S = 20.0
 LOG_TAIL_CHARS = 3_000
+ANSWERS = b"re: "
 
 
 class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
@@ -64,10 +68,10 @@ class Received(msgspec.Struct, frozen=True, tag_field="event", tag="received"):
     queue: int
     offset: int
     id: str
-    tags: str | None
-    keys: str | None
     properties: dict[str, str | None]
     body: bytes
+    tags: str | None = None
+    keys: str | None = None
 
     @property
     def n(self) -> str:
