@@ -4,8 +4,9 @@
 
 `produce` reads orders (plan.py) from its input, one JSON object a line, and sends them as they say. `consume`
 subscribes to all tags in cluster mode; Java's to several topics with commas between them, Java's and Go's also to
-`TOPIC where EXPRESSION`, by SQL92. `retry`, `orderly` and `broadcast` consume so; a message with the property `fails` fails
-as often, and where the client can be told so a second failure is the last one. `query`, which only Java's has, reads questions and answers each. `request` sends
+`TOPIC where EXPRESSION`, by SQL92. `retry`, `orderly` and `broadcast` consume so; a message with the property `fails`
+fails as often, and where the client can be told so a second failure is the last one. `query`, which only Java's has,
+reads questions and answers each. `request` sends
 each order as a request and tells its reply as received; `reply` consumes, and replies with ANSWERS and the body that it
 got; both are Java's and Go's. All leave in the client's own clean way when their input ends, and die with status 3 at
 their deadline. On stdout each prints one JSON object a line, `event` telling which (the structs below,

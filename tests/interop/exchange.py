@@ -262,8 +262,8 @@ def as_received(found: MessageExt) -> Received:
         found.queue_id,
         found.queue_offset,
         found.msg_id,
-        properties.get("TAGS"),
-        properties.get("KEYS"),
         properties,
         found.payload(),
+        properties.get("TAGS"),
+        properties.get("KEYS"),
     )
