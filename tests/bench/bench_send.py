@@ -2,7 +2,7 @@
 
     python -m tests.bench.bench_send                      # 4 connections x 256 in flight, 1 KiB, JSON headers, 10 s
     python -m tests.bench.bench_send --seconds 30 --in-flight 1 --connections 1
-    python -m tests.bench.bench_send --dialect binary
+    python -m tests.bench.bench_send --dialect binary     # or msgpack
 
 A fresh `mqbroker` runs as a process of its own on a temporary store. The load generator sends frames that were encoded
 beforehand, so that it is not what is measured; the broker's CPU is user + system time of its process (/proc), which on
@@ -24,13 +24,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 from protocol.codes import RequestCode
-from protocol.command import JSON, ROCKETMQ, RemotingCommand
+from protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from protocol.headers.send import SendMessageV2Header
 from protocol.headers.topic import CreateTopicHeader
 from protocol.serialize import encode_command
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 TOPIC = "BenchSend"
+DIALECTS = {"json": JSON, "binary": ROCKETMQ, "msgpack": MSGPACK}
 
 
 def main() -> None:
@@ -53,7 +54,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--body", type=int, default=1024, help="bytes")
     parser.add_argument("--queues", type=int, default=4)
-    parser.add_argument("--dialect", choices=("json", "binary"), default="json")
+    parser.add_argument("--dialect", choices=tuple(DIALECTS), default="json")
     parser.add_argument("--directory", help="where the temporary store is made")
     parser.add_argument("--json", action="store_true", help="figures as one JSON object")
     return parser.parse_args()
@@ -105,7 +106,7 @@ class BrokerProcess:
 
 def measure(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, object]:
     """Load the broker and compare its CPU time with the answers received."""
-    dialect = ROCKETMQ if options.dialect == "binary" else JSON
+    dialect = DIALECTS[options.dialect]
     call(broker.port, create_topic(options.queues))
     clients = [Client(broker.port, options, dialect) for _ in range(options.connections)]
     run(clients, 1.0)

@@ -15,7 +15,7 @@ from protocol.bodies.heartbeat import SubscriptionData
 from protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import Permission, PullSysFlag, RequestCode, ResponseCode
-from protocol.command import JSON, ROCKETMQ, RemotingCommand
+from protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from protocol.errors import RequestError
 from protocol.filters.tag import subscribe
 from protocol.frame import FrameDecoder
@@ -260,7 +260,7 @@ async def test_a_pull_behind_a_put_of_the_same_turn_sees_it(parts: BrokerParts) 
     assert bodies(parts.peer().ask(pull())) == [b"one"]
 
 
-@pytest.mark.parametrize("dialect", [JSON, ROCKETMQ])
+@pytest.mark.parametrize("dialect", [JSON, ROCKETMQ, MSGPACK])
 async def test_the_answer_comes_in_the_requests_dialect(parts: BrokerParts, dialect: int) -> None:
     """A pull with a binary header is answered with one."""
     parts.put(b"one")
@@ -273,7 +273,7 @@ async def test_the_answer_comes_in_the_requests_dialect(parts: BrokerParts, dial
 @pytest.mark.parametrize(
     ("slave_read_enable", "ratio", "suggested"), [(False, 40, "0"), (False, 0, "0"), (True, 40, "3"), (True, 0, "2")]
 )
-@pytest.mark.parametrize("dialect", [JSON, ROCKETMQ])
+@pytest.mark.parametrize("dialect", [JSON, ROCKETMQ, MSGPACK])
 async def test_who_reads_from_disk_is_sent_elsewhere(
     tmp_path: Path, dialect: int, slave_read_enable: bool, ratio: int, suggested: str
 ) -> None:
@@ -303,11 +303,11 @@ async def test_how_far_behind_a_group_reads(
 
 
 def test_the_template_says_what_the_general_encoder_says() -> None:
-    """JSON heads from the template and heads of the other dialect decode to the same answer."""
+    """JSON heads from the template and heads of the other dialects decode to the same answer."""
     result = GetResult(GetStatus.OFFSET_OVERFLOW_ONE, 2**62, 1, 2**62)
     topic, group = TopicConfig("t", topic_sys_flag=3), SubscriptionGroupConfig("g", group_sys_flag=4)
     answers = []
-    for dialect in (JSON, ROCKETMQ):
+    for dialect in (JSON, ROCKETMQ, MSGPACK):
         request = RemotingCommand(11, opaque=-7, dialect=dialect)
         head = pull_answer_head(request, ResponseCode.PULL_NOT_FOUND, result, topic, group, ask_next=5)
         [frame] = FrameDecoder().feed(memoryview(head))
@@ -324,7 +324,7 @@ def test_the_template_says_what_the_general_encoder_says() -> None:
                 answer.ext_fields(),
             )
         )
-    assert answers[0] == answers[1]
+    assert answers[0] == answers[1] == answers[2]
 
 
 async def test_a_oneway_pull_is_never_answered(parts: BrokerParts) -> None:

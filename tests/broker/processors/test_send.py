@@ -27,7 +27,7 @@ from broker.store.disk import Disk
 from broker.store.message_store import MessageStore
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import ROCKETMQ, RemotingCommand
+from protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
 from protocol.headers.send import SendMessageHeader, SendMessageV2Header
 from protocol.message import BatchRecord, MessageExt, encode_batch
 from protocol.message_id import decode_offset_id, encode_host
@@ -134,12 +134,13 @@ async def test_all_sends_of_a_read_are_answered_in_it(sends: Sends) -> None:
     assert offsets == [(n + 1, n // 2) for n in range(100)]
 
 
-async def test_answers_in_the_dialect_of_the_request(sends: Sends) -> None:
-    """A binary request gets a binary answer with the same fields."""
+@pytest.mark.parametrize("dialect", [ROCKETMQ, MSGPACK])
+async def test_answers_in_the_dialect_of_the_request(sends: Sends, dialect: int) -> None:
+    """A binary request gets a binary answer with the same fields, and one in MessagePack its own."""
     command = send()
-    command.dialect = ROCKETMQ
+    command.dialect = dialect
     answer = sends.peer.ask(command)
-    assert answer.dialect == ROCKETMQ
+    assert answer.dialect == dialect
     assert set(answer.ext_fields()) == {"msgId", "queueId", "queueOffset", "transactionId", "MSG_REGION", "TRACE_ON"}
 
 
