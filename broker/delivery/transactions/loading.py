@@ -4,15 +4,17 @@
     half queue from its offset    of the others, who is a copy of whom; all that is left is open
 
 A copy whose root was decided is decided: its producer named the root. A copy of an open one supersedes what was before
-it. A process that was killed between two records of one end, or between a copy and its question, is continued from
-there. Slice by slice, `step` by `step`; ColdRead: nothing was done, fetch it and do the step again.
+it. RocketMQ's copies do not say whose they are, only that they were asked about: the same unique key tells. A process
+that was killed between two records of one end, or between a copy and its question, is continued from there.
+
+Slice by slice, `step` by `step`; ColdRead: nothing was done, fetch it and do the step again.
 Source: docs/formats.md, "Half messages on disk".
 """
 
 import logging
 from typing import Final
 
-from broker.delivery.transactions.messages import QUEUE_ID, decided_by, half_of
+from broker.delivery.transactions.messages import QUEUE_ID, Half, decided_by, half_of
 from broker.delivery.transactions.open_halves import HalfState, OpenHalves
 from broker.delivery.transactions.progress import Offsets
 from broker.delivery.transactions.transactions import Transactions
@@ -39,6 +41,7 @@ class Loading:
         self._op = begin.op
         self._end = end
         self._decided_before: set[int] = set()  # offsets before `begin` that op messages name: roots of copies
+        self._by_key: dict[str, int] = {}  # open ones that do not say whose copies they are
         self._open = 0
 
     def __repr__(self) -> str:
@@ -79,13 +82,14 @@ class Loading:
                 log.warning("no half message, passed over offset=%d", offset)
                 self._halves.end(offset, HalfState.DISCARDED)
             else:
-                self._place(offset, half.root, half.topic)
+                self._place(offset, half)
         self._half = at + len(units) if units else self._end.half
 
-    def _place(self, offset: int, root: int, topic: str) -> None:
+    def _place(self, offset: int, half: Half) -> None:
         """A half message that no op message names."""
+        root = half.root
         if root == offset:
-            is_new = True
+            is_new = not self._supersedes(offset, half)
         elif root in self._decided_before or self._halves.state(root) is HalfState.DECIDED:
             self._halves.mark_decided(offset)
             return
@@ -94,4 +98,15 @@ class Loading:
             self._halves.renewed(root, offset)
         if is_new:
             self._open += 1
-            self._transactions.opened(topic)
+            self._transactions.opened(half.topic)
+
+    def _supersedes(self, offset: int, half: Half) -> bool:
+        """Whether it is RocketMQ's copy of one that is open: that one is so no more."""
+        if half.unique_key is None:
+            return False
+        before = self._by_key.get(half.unique_key)
+        self._by_key[half.unique_key] = offset
+        if before is None or not half.checks:
+            return False
+        self._halves.end(before, HalfState.SUPERSEDED)
+        return True

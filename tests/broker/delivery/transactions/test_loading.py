@@ -142,6 +142,18 @@ async def test_half_messages_of_rocketmq(it: Opened) -> None:
     assert len(it.bodies()) == 1
 
 
+async def test_a_copy_of_rocketmq_supersedes_what_it_copies(it: Opened) -> None:
+    """By the unique key, if it was asked about: a message that was sent twice is two half messages."""
+    before = Transacted(it)
+    half = before.send(b"one")
+    it.put(foreign_copy(half), foreign_copy(half, 2))
+    before.send(b"two")
+    before.send(b"two")
+    parts = Transacted(it)
+    assert parts.open_offsets() == [2, 3, 4]
+    assert parts.transactions.statistics().open == {"T": 3}
+
+
 async def test_what_cannot_be_read_is_passed_over(it: Opened, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever somebody has put into the topic."""
     it.put(message(b"no half message", HALF))
