@@ -75,6 +75,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     transaction_time_out: int = 6_000  # from the birth of a half message, before its producers are asked about it
     transaction_check_max: int = 15  # times, then it is discarded
     transaction_check_interval: int = 30_000  # between two rounds of questions
+    trace_topic_enable: bool = False  # the topic for traces of messages is made at the start
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
     config_black_list: tuple[str, ...] = ()  # more keys that request 25 may not change
 
 

@@ -16,6 +16,7 @@ from broker.background import Kept
 from broker.config import DaemonConfig, Loaded, NamesrvDaemonConfig
 from broker.derived_config import live_namesrv
 from broker.errors import StartError
+from broker.following import follow_settings
 from broker.keys import BLACK_LIST, NAMESRV_KEYS
 from broker.live_settings import LiveSettings, SettingsDoor
 from broker.metadata.saver import Saver
@@ -65,6 +66,7 @@ class Broker(Parts):
 
     def __init__(self, config: DaemonConfig, settings: LiveSettings[DaemonConfig] | None = None) -> None:
         super().__init__(config, settings)
+        follow_settings(self.settings, self)
         self._running = AsyncExitStack()
         self._timer: asyncio.TimerHandle | None = None
 

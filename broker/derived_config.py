@@ -49,6 +49,7 @@ def topics_config(config: DaemonConfig) -> TopicsConfig:
         default_topic_queue_nums=broker.default_topic_queue_nums,
         auto_create_topic_enable=broker.auto_create_topic_enable,
         delay_levels=len(parse_delay_levels(config.store.message_delay_level)),
+        trace_topic=broker.msg_trace_topic_name if broker.trace_topic_enable else None,
         has_timers=config.store.timer_wheel_enable,
     )
 

@@ -6,12 +6,7 @@ is taken over at the next start. Source: docs/formats.md, "Settings at run time"
 
 from collections.abc import Mapping
 
-import msgspec
-
 from broker.config import DaemonConfig
-from broker.delivery.queue_locks import QueueLocks
-from broker.delivery.timer.timers import Timers
-from broker.delivery.transactions.transactions import Transactions
 from broker.derived_config import (
     groups_config,
     live_namesrv,
@@ -27,55 +22,11 @@ from broker.derived_config import (
     transactions_config,
 )
 from broker.live_settings import LiveSettings
-from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import TopicTable
-from broker.namesrv.server import NameServer
-from broker.processors.admin.reset_offset import ResetOffsetProcessor
-from broker.processors.admin.runtime import RuntimeProcessor
-from broker.processors.client_manage import ClientManageProcessor
-from broker.processors.end_transaction import EndTransactionProcessor
-from broker.processors.pull import PullProcessor
-from broker.processors.query import QueryProcessor
-from broker.processors.recall import RecallProcessor
-from broker.processors.reply import ReplyProcessor
-from broker.processors.send_answer import SendAnswers
-from broker.processors.send_back import SendBackProcessor
-from broker.processors.send_checks import SendChecks
-from broker.processors.send_messages import SendMessages
+from broker.parts import Parts
 from broker.remoting.admission import Pool, PoolLimits
-from broker.remoting.selector import Selector
-from broker.store.message_store import MessageStore
 
 
-class Following(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts that can."""
-
-    topics: TopicTable
-    groups: SubscriptionGroups
-    offsets: ConsumerOffsetTable
-    queue_locks: QueueLocks
-    store: MessageStore
-    send_checks: SendChecks
-    send_messages: SendMessages
-    send_answers: SendAnswers
-    send_backs: SendBackProcessor
-    transactions: Transactions
-    ends: EndTransactionProcessor
-    replies: ReplyProcessor
-    resets: ResetOffsetProcessor
-    pulls: PullProcessor
-    queries: QueryProcessor
-    clients: ClientManageProcessor
-    runtime: RuntimeProcessor
-    pools: Mapping[str, Pool]
-    selector: Selector
-    name_server: NameServer | None
-    timers: Timers
-    recalls: RecallProcessor
-
-
-def follow_settings(settings: LiveSettings[DaemonConfig], parts: Following) -> None:
+def follow_settings(settings: LiveSettings[DaemonConfig], parts: Parts) -> None:
     """Have the parts hear of every change that they can act on."""
     follow = settings.follow
     follow(lambda config: config.broker.broker_permission, parts.topics.permit)
@@ -90,7 +41,7 @@ def follow_settings(settings: LiveSettings[DaemonConfig], parts: Following) -> N
     follow(send_config, parts.send_backs.configure)
     follow(lambda config: config.store.max_message_size, parts.send_messages.limit)
     follow(lambda config: config.store.max_message_size, parts.ends.limit)
-    follow(transactions_config, parts.transactions.configure)
+    follow(transactions_config, parts.background.transactions.configure)
     follow(
         lambda config: (config.broker.region_id, config.broker.trace_on),
         lambda told: parts.send_answers.configure(told[0], trace_on=told[1]),
@@ -109,9 +60,9 @@ def follow_settings(settings: LiveSettings[DaemonConfig], parts: Following) -> N
     follow(notices_config, parts.clients.configure)
     follow(lambda config: config.broker.start_accept_send_request_time_stamp, parts.runtime.accept_sends_from)
     follow(pool_limits_of, lambda limits: _limit(parts.pools, limits))
-    follow(live_timer(settings.config), parts.timers.configure)
+    follow(live_timer(settings.config), parts.background.timers.configure)
     follow(recall_config, parts.recalls.configure)
-    follow(live_remoting(settings.config), parts.selector.configure)
+    follow(live_remoting(settings.config), parts.server.selector.configure)
     name_server, namesrv = parts.name_server, settings.config.namesrv
     if name_server is not None and namesrv is not None:
         follow(live_namesrv(namesrv), name_server.configure)

@@ -115,6 +115,8 @@ BROKER: Final = section(
     ("transactionTimeOut", "transaction_time_out", MS),
     ("transactionCheckMax", "transaction_check_max", COUNT),
     ("transactionCheckInterval", "transaction_check_interval", MS),
+    ("traceTopicEnable", "trace_topic_enable", FLAG),
+    ("msgTraceTopicName", "msg_trace_topic_name", NAME),
     ("configBlackList", "config_black_list", several(KEY, ";")),
 )
 
@@ -320,7 +322,7 @@ ONLY_VALUES: Final = {
 
 BLACK_LIST: Final = ("brokerConfigPath", "rocketmqHome", "configBlackList", "configStorePath", "kvConfigPath")
 """Keys that nobody changes from outside while a daemon runs."""
-SHOWN_TOO: Final = {"filterServerNums": "0", "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC", "traceTopicEnable": "false"}
+SHOWN_TOO: Final = {"filterServerNums": "0"}
 """What RocketMQ's tools ask a broker's settings for, and this version has no setting for."""
 
 BROKER_KEYS: Final = Catalogue(

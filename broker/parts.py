@@ -35,7 +35,6 @@ from broker.derived_config import (
     send_config,
     topics_config,
 )
-from broker.following import Following, follow_settings
 from broker.keys import BLACK_LIST, BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
 from broker.live_settings import LiveSettings, SettingsDoor
 from broker.metadata.client_sessions import ClientSessions
@@ -148,8 +147,8 @@ class Parts:
 
     def _wire(self) -> None:
         """Hand every processor what it uses, and put it into the table with its pool."""
+        cluster, name = self._config.broker.broker_cluster_name, self._config.broker.broker_name
         self.pulls = self._pull_processor()
-        cluster = self._config.broker.broker_cluster_name
         self.send_backs = self._send_back_processor()
         sent_back = self.send_backs.sent_back
         self.windows = StatsWindows(sources_of(cluster, self.store, self.pulls.deliveries, sent_back, self.traffic))
@@ -161,7 +160,7 @@ class Parts:
         self.replies = self._reply_processor()
         self.resets = self._reset_offset_processor()
         self.ends = self._end_transaction_processor()
-        queries = QueryProcessor(self.store, self._config.store.default_query_max_num)
+        self.queries = QueryProcessor(self.store, self._config.store.default_query_max_num)
         offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
         self.topic_requests = TopicProcessor(
             self.topics, self.offsets, self.store, self._topics_saved, self.registrar.register_now
@@ -171,7 +170,7 @@ class Parts:
             ("end_transaction", self.ends),
             ("send", self.send_backs),
             ("pull", self.pulls),
-            ("query", queries),
+            ("query", self.queries),
             ("reply", self.replies),
             ("client_manage", self.clients),
             ("consumer_manage", offsets),
@@ -182,10 +181,10 @@ class Parts:
             ("admin", DelayOffsetProcessor(self.background.delay_offsets)),
             ("admin", self.runtime),
             ("admin", self._config_processor()),
-            ("admin", self._topic_stats_processor()),
+            ("admin", TopicStatsProcessor(name, self.topics, self.sessions, self.store, self.windows)),
             ("admin", self._consume_stats_processor()),
             ("admin", ClientsProcessor(self.sessions, lambda seen_ms: wall_ms() - steady_ms() + seen_ms)),
-            ("admin", self._client_relays()),
+            ("admin", ClientRelays(name, self.sessions, self.topics, self.groups, self.store, self.calls)),
             ("admin", self.resets),
             ("admin", TidyingProcessor(self.topics, self.store)),
         ):
@@ -211,7 +210,6 @@ class Parts:
             *(self.windows.remove_group, self.queue_locks.remove_group),
         ):
             self.groups.on_delete(forget)
-        self._follow_settings(queries)
 
     def _send_processor(self) -> SendProcessor:
         config, broker = self._config, self._config.broker
@@ -254,10 +252,6 @@ class Parts:
             are_stored=config.broker.store_reply_message_enable,
         )
 
-    def _client_relays(self) -> ClientRelays:
-        name = self._config.broker.broker_name
-        return ClientRelays(name, self.sessions, self.topics, self.groups, self.store, self.calls)
-
     def _reset_offset_processor(self) -> ResetOffsetProcessor:
         return ResetOffsetProcessor(
             self._config.broker.broker_name,
@@ -283,10 +277,6 @@ class Parts:
         config = pull_config(self._config)
         checks = PullChecks(config, self.topics, self.groups, self.sessions)
         return PullProcessor(config, checks, self.store, self.offsets, self.arrivals, self.server.dispatcher.latencies)
-
-    def _topic_stats_processor(self) -> TopicStatsProcessor:
-        name = self._config.broker.broker_name
-        return TopicStatsProcessor(name, self.topics, self.sessions, self.store, self.windows)
 
     def _consume_stats_processor(self) -> ConsumeStatsProcessor:
         identity = identity_of(self._config, self.runtime.boot_ms)
@@ -317,35 +307,6 @@ class Parts:
             recall_config(self._config), self.topics, background.diversion.divert, background.puts, wall_ms
         )
         return self.recalls
-
-    def _follow_settings(self, queries: QueryProcessor) -> None:
-        follow_settings(
-            self.settings,
-            Following(
-                topics=self.topics,
-                groups=self.groups,
-                offsets=self.offsets,
-                queue_locks=self.queue_locks,
-                store=self.store,
-                send_checks=self.send_checks,
-                send_messages=self.send_messages,
-                send_answers=self.send_answers,
-                send_backs=self.send_backs,
-                transactions=self.background.transactions,
-                ends=self.ends,
-                replies=self.replies,
-                resets=self.resets,
-                pulls=self.pulls,
-                queries=queries,
-                clients=self.clients,
-                runtime=self.runtime,
-                pools=self.pools,
-                selector=self.server.selector,
-                name_server=self.name_server,
-                timers=self.background.timers,
-                recalls=self.recalls,
-            ),
-        )
 
     def _runtime_processor(self) -> RuntimeProcessor:
         runtime_config = RuntimeConfig(
@@ -406,7 +367,7 @@ class Parts:
             traffic=self.traffic,
             arrivals=self.arrivals,
             loop_lag=self.loop_lag,
-            permission=config.broker.broker_permission,
+            permission=lambda: self.topics.permission,
             topic_times=self.topic_requests.times,
             pools=self._pool_statistics,
             checks=self.checks(),

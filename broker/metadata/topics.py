@@ -64,6 +64,8 @@ class TopicsConfig(msgspec.Struct, frozen=True, kw_only=True):
     default_topic_queue_nums: int = 8  # queues of TBW102: most that an auto-created topic gets
     auto_create_topic_enable: bool = True  # whether TBW102 is a template
     delay_levels: int = 18  # queues of the schedule topic
+    trace_topic: str | None = None  # made at start, for clients that trace messages; without, a first trace makes it
+    has_timers: bool = True  # whether there is a timer topic
 
 
 class TopicsStatistics(msgspec.Struct, frozen=True):
@@ -78,7 +80,8 @@ class TopicTable:
 
     def __init__(self, config: TopicsConfig, clock: Callable[[], int]) -> None:
         self._config = config
-        self._permission = config.broker_permission
+        self.permission = config.broker_permission
+        """What the broker as a whole permits; changed by `permit` only."""
         self._clock = clock
         self._topics: dict[str, TopicConfig] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -94,8 +97,8 @@ class TopicTable:
 
     def permit(self, permission: int) -> None:
         """What the broker as a whole permits from now on; name servers hear of it as of any change."""
-        if permission != self._permission:
-            self._permission = permission
+        if permission != self.permission:
+            self.permission = permission
             self._changed()
 
     def allow_auto_creation(self, *, allowed: bool) -> None:
@@ -187,7 +190,7 @@ class TopicTable:
 
     def registration_body(self) -> bytes:
         """What name servers are told, a RegisterBrokerBody: every topic, within what the broker as a whole permits."""
-        limit = self._permission
+        limit = self.permission
         topics = self._topics
         if limit != Permission.READ_WRITE:
             topics = {name: msgspec.structs.replace(topic, perm=topic.perm & limit) for name, topic in topics.items()}
@@ -231,6 +234,10 @@ def _topics_at_start(config: TopicsConfig) -> Iterator[TopicConfig]:
         config.cluster_name + SystemTopic.REPLY_SUFFIX,
     ):
         yield _topic(name, 1)
+    if config.trace_topic is not None:
+        yield _topic(config.trace_topic, 1)
+    if config.has_timers:
+        yield _topic(SystemTopic.TIMER, 1)
 
 
 def _topic(name: str, queues: int, perm: int = Permission.READ_WRITE) -> TopicConfig:

@@ -68,7 +68,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     traffic: Traffic
     arrivals: Arrivals
     loop_lag: LoopLag
-    permission: int
+    permission: Callable[[], int]
     topic_times: Mapping[tuple[bool, bool], Buckets]  # of TopicProcessor
     pools: Callable[[], Iterable[PoolStatistics]]
     checks: Mapping[str, Check]

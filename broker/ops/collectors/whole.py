@@ -25,7 +25,7 @@ class TableCollector:
         topics: TopicTable,
         groups: SubscriptionGroups,
         offsets: ConsumerOffsetTable,
-        permission: int,
+        permission: Callable[[], int],
         topic_times: Mapping[tuple[bool, bool], Buckets],
     ) -> None:
         self._topics = topics
@@ -39,7 +39,7 @@ class TableCollector:
 
     def __call__(self) -> Steps:
         """Every value."""
-        yield Value("rocketmq_broker_permission", (), self._permission)
+        yield Value("rocketmq_broker_permission", (), self._permission())
         yield Value("rocketmq_topic_number", (), self._topics.statistics().topics)
         yield Value("rocketmq_consumer_group_number", (), self._groups.statistics().groups)
         yield Value("skylark_offset_commits_total", (), self._offsets.statistics().commits)

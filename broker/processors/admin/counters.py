@@ -11,6 +11,7 @@ from broker.delivery.deliveries import Deliveries
 from broker.delivery.stats_windows import SEPARATOR, Sums
 from broker.delivery.traffic import Traffic
 from broker.store.message_store import MessageStore
+from broker.store.topic_traffic import TopicTraffic
 from protocol.codes import DLQ_PREFIX
 
 Source = Callable[[], Iterable[tuple[str, Sums]]]
@@ -73,16 +74,18 @@ def sources_of(
 def _came_in(store: MessageStore) -> Iterator[tuple[str, Sums]]:
     """What came into topics; each message counts as a call."""
     for topic, traffic in list(store.traffic().items()):
-        sizes = traffic.sizes
-        count = sizes.count
-        yield topic, Sums(count, int(sizes.total), count)
+        yield topic, _sums(traffic)
+
+
+def _sums(traffic: TopicTraffic) -> Sums:
+    count = traffic.sizes.count
+    return Sums(count, int(traffic.sizes.total), count)
 
 
 def _dead_letters(store: MessageStore) -> Iterator[tuple[str, Sums]]:
     """What groups have given up, by group, however it came there."""
-    for topic, sums in _came_in(store):
-        if topic.startswith(DLQ_PREFIX):
-            yield topic.removeprefix(DLQ_PREFIX), sums
+    for topic, traffic in [row for row in store.traffic().items() if row[0].startswith(DLQ_PREFIX)]:
+        yield topic.removeprefix(DLQ_PREFIX), _sums(traffic)
 
 
 def _delivered(deliveries: Deliveries) -> Iterator[tuple[str, Sums]]:

@@ -23,6 +23,7 @@ AT_START = {
     "SCHEDULE_TOPIC_XXXX": (18, 6),
     "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
     "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
+    "rmq_sys_wheel_timer": (1, 6),
 }
 
 
@@ -51,7 +52,7 @@ def test_a_new_broker_has_its_system_topics(table: Table) -> None:
     assert found == AT_START
     assert all(topic.read_queue_nums == topic.write_queue_nums for topic in table.topics)
     assert all(table.topics.is_system(name) for name in AT_START)
-    assert table.topics.statistics() == msgspec.convert({"topics": 10, "version": 1}, type(table.topics.statistics()))
+    assert table.topics.statistics() == msgspec.convert({"topics": 11, "version": 1}, type(table.topics.statistics()))
 
 
 def test_the_file_wins_over_what_is_made_at_start() -> None:
@@ -61,7 +62,7 @@ def test_the_file_wins_over_what_is_made_at_start() -> None:
     table = Table(wrapper.encode())
     topic = table.topics.find("TBW102")
     assert topic is not None
-    assert (topic.read_queue_nums, table.topics.version.counter, len(list(table.topics))) == (3, 10, 10)
+    assert (topic.read_queue_nums, table.topics.version.counter, len(list(table.topics))) == (3, 10, 11)
 
 
 def test_a_complete_file_is_no_change() -> None:
@@ -162,3 +163,35 @@ def test_the_file_is_json_in_rocketmqs_order(table: Table) -> None:
         b'{"attributes":{},"order":false,"perm":6,"readQueueNums":1024,"topicFilterType":"SINGLE_TAG",'
         b'"topicName":"BenchmarkTest","topicSysFlag":0,"writeQueueNums":1024},'
     )
+
+
+def test_what_the_broker_permits_may_change() -> None:
+    """It is a change of the table, of which name servers hear; the topics themselves stay as they are."""
+    it = Table().topics
+    it.update(TopicConfig("T", 1, 1))
+    version = it.version.counter
+    it.permit(4)
+    assert it.version.counter == version + 1
+    told = RegisterBrokerBody.decode(it.registration_body()).topic_config_serialize_wrapper.topic_config_table
+    found = it.find("T")
+    assert found is not None
+    assert (told["T"].perm, found.perm) == (4, 6)
+    it.permit(4)
+    assert it.version.counter == version + 1
+
+
+def test_auto_creation_may_be_turned_off_and_on() -> None:
+    """Then TBW102 is no template, or one again; it comes about if it was off from the start."""
+    for at_start in (True, False):
+        it = Table(auto_create_topic_enable=at_start).topics
+        it.allow_auto_creation(allowed=True)
+        assert it.create_from_template("A", "TBW102", 4) is not None
+        it.allow_auto_creation(allowed=False)
+        assert it.create_from_template("B", "TBW102", 4) is None
+
+
+def test_a_topic_for_traces_is_made_if_wanted() -> None:
+    """As an ordinary one of one queue; it is the broker's own."""
+    it = Table(trace_topic="Traces").topics
+    assert it.find("Traces") == TopicConfig("Traces", 1, 1)
+    assert it.is_system("Traces")
