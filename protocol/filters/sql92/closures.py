@@ -159,10 +159,11 @@ class Builder:
         convert_left, convert_right = _or_as_it_is(converts)
 
         def ordered(text: AnyValue) -> bool | None:
-            one, other = left(text), right(text)
-            if one is None or other is None:
-                return None
-            return compare(convert_left(one), convert_right(other))
+            one = left(text)
+            if one is None:
+                return None  # whatever the right side is, an error too
+            other = right(text)
+            return None if other is None else compare(convert_left(one), convert_right(other))
 
         return ordered
 
