@@ -49,7 +49,7 @@ def follow_settings(settings: LiveSettings[DaemonConfig], parts: Parts) -> None:
     follow(lambda config: config.broker.rebalance_lock_max_live_time, parts.queue_locks.configure)
     follow(
         lambda config: config.broker.store_reply_message_enable,
-        lambda stored: parts.replies.configure(are_stored=stored),
+        lambda stored: parts.reply_sends.configure(are_stored=stored),
     )
     follow(
         lambda config: config.broker.use_server_side_reset_offset,

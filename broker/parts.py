@@ -157,7 +157,9 @@ class Parts:
         )
         self.runtime = self._runtime_processor()
         sends = self._send_processor()
-        self.replies = self._reply_processor()
+        address = address_text(self._config.listen.advertised_ip, self._config.listen.port)
+        self.replies = Replies(self.sessions, self.calls, address, wall_ms)
+        self.reply_sends = self._reply_processor()
         self.resets = self._reset_offset_processor()
         self.ends = self._end_transaction_processor()
         self.queries = QueryProcessor(self.store, self._config.store.default_query_max_num)
@@ -171,7 +173,7 @@ class Parts:
             ("send", self.send_backs),
             ("pull", self.pulls),
             ("query", self.queries),
-            ("reply", self.replies),
+            ("reply", self.reply_sends),
             ("client_manage", self.clients),
             ("consumer_manage", offsets),
             ("admin", self.topic_requests),
@@ -240,16 +242,13 @@ class Parts:
         )
 
     def _reply_processor(self) -> ReplyProcessor:
-        config = self._config
-        address = address_text(config.listen.advertised_ip, config.listen.port)
-        replies = Replies(self.sessions, self.calls, address, wall_ms)
         return ReplyProcessor(
             self.send_checks,
             self.send_messages,
             self.background.puts,
             self.send_answers,
-            replies,
-            are_stored=config.broker.store_reply_message_enable,
+            self.replies,
+            are_stored=self._config.broker.store_reply_message_enable,
         )
 
     def _reset_offset_processor(self) -> ResetOffsetProcessor:
@@ -373,8 +372,11 @@ class Parts:
             checks=self.checks(),
             runtime=self.runtime.table,
             heartbeats=lambda: self.clients.statistics().heartbeats,
+            calls=self.calls,
+            replies=self.replies,
             delay=self.background.delay,
             delays_requested=self.background.diversion.requested,
+            timers=self.background.timers,
             transactions=self.background.transactions,
             transaction_checks=self.background.transaction_checks,
             now_ms=wall_ms,

@@ -22,19 +22,20 @@ _FIRST: Final = (
 _MINORS: Final = ((1, 15), (0, 10), (0, 10), *((1, 9) for _ in range(7)))
 """Of 3.0, 3.1, ... 3.9: the first patch number, and how many there are."""
 _STARTS: Final = tuple(accumulate((2 * count for _, count in _MINORS), initial=len(_FIRST)))
-_V4_0: Final = _STARTS[-1]
-_HIGHEST: Final = 611
+V4_0_0_SNAPSHOT: Final = _STARTS[-1]
+HIGHEST: Final = 611
+"""What lies above has no name."""
 _PER_MINOR: Final = 20
 
 
 def version_name(ordinal: int) -> str:
     """`V4_9_8`, `V5_3_3_SNAPSHOT`; what lies above all that have a number is `HIGHER_VERSION`."""
-    if ordinal > _HIGHEST:
+    if ordinal > HIGHEST:
         return "HIGHER_VERSION"
     if ordinal < len(_FIRST):
         return _FIRST[max(ordinal, 0)]
-    if ordinal >= _V4_0:
-        minor, place = divmod(ordinal - _V4_0, _PER_MINOR)
+    if ordinal >= V4_0_0_SNAPSHOT:
+        minor, place = divmod(ordinal - V4_0_0_SNAPSHOT, _PER_MINOR)
         return _name(4 + minor // 10, minor % 10, place)
     minor = max(n for n, start in enumerate(_STARTS) if start <= ordinal)
     return _name(3, minor, ordinal - _STARTS[minor] + 2 * _MINORS[minor][0])

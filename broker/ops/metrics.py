@@ -10,8 +10,11 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector
 from broker.buckets import Buckets
 from broker.config import OpsConfig
 from broker.delivery.arrivals import Arrivals
+from broker.delivery.client_calls import ClientCalls
 from broker.delivery.delay.delivery import DelayDelivery
+from broker.delivery.timer.timers import Timers
 from broker.delivery.deliveries import Deliveries
+from broker.delivery.replies import Replies
 from broker.delivery.traffic import Traffic
 from broker.delivery.transactions.checks import TransactionChecks
 from broker.delivery.transactions.transactions import Transactions
@@ -20,12 +23,14 @@ from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import TopicTable
 from broker.ops.catalogue import CATALOGUE, Switch
+from broker.ops.collectors.calls import CallCollector
 from broker.ops.collectors.clients import ClientCollector
 from broker.ops.collectors.delays import DelayCollector
 from broker.ops.collectors.groups import GroupCollector
 from broker.ops.collectors.process import ProcessCollector
 from broker.ops.collectors.requests import RequestCollector
 from broker.ops.collectors.storage import StorageCollector
+from broker.ops.collectors.timers import TimerCollector
 from broker.ops.collectors.topics import TopicCollector
 from broker.ops.collectors.transactions import TransactionCollector
 from broker.ops.collectors.whole import (
@@ -76,6 +81,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     heartbeats: Callable[[], int]
     delay: DelayDelivery
     delays_requested: Mapping[str, Buckets]  # of Diversion
+    timers: Timers
+    calls: ClientCalls
+    replies: Replies
     transactions: Transactions
     transaction_checks: TransactionChecks
     now_ms: Callable[[], int]
@@ -109,10 +117,12 @@ def collectors_of(parts: Observed) -> list[Collector]:
         ProcessCollector(),
         StorageCollector(parts.store, parts.store_path),
         DelayCollector(parts.delay, parts.delays_requested),
+        TimerCollector(parts.timers, parts.store, parts.now_ms),
         TransactionCollector(parts.transactions, parts.transaction_checks),
         RuntimeCollector(parts.runtime, parts.now_ms),
         RequestCollector(parts.server, parts.pools),
         ClientCollector(parts.sessions),
+        CallCollector(parts.calls, parts.replies),
         TopicCollector(parts.topics, parts.groups, parts.store, parts.deliveries, time.monotonic),
         GroupCollector(parts.topics, parts.sessions, parts.offsets, parts.store, parts.now_ms),
     ]

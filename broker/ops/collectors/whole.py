@@ -42,7 +42,9 @@ class TableCollector:
         yield Value("rocketmq_broker_permission", (), self._permission())
         yield Value("rocketmq_topic_number", (), self._topics.statistics().topics)
         yield Value("rocketmq_consumer_group_number", (), self._groups.statistics().groups)
-        yield Value("skylark_offset_commits_total", (), self._offsets.statistics().commits)
+        offsets = self._offsets.statistics()
+        yield Value("skylark_offset_commits_total", (), offsets.commits)
+        yield Value("skylark_offset_resets_waiting", (), offsets.resets)
         for (is_success, is_system), took in list(self._topic_times.items()):
             labels = ("success" if is_success else "failure", "true" if is_system else "false")
             yield Value("rocketmq_topic_create_execution_time_milliseconds", labels, took)

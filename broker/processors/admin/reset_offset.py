@@ -91,7 +91,7 @@ class ResetOffsetProcessor:
         offsets = {queue_id: await walk.read(partial(self._target, header, queue_id)) for queue_id in self._ids(header)}
         if not offsets:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
-        log.info("offsets are reset group=%s topic=%s offsets=%s", group, topic, offsets)
+        log.info("offsets are reset group=%s topic=%s queues=%d to_ms=%d", group, topic, len(offsets), header.timestamp)
         for queue_id, offset in offsets.items():
             self._offsets.reset(group, topic, queue_id, offset)
         for queue_id in offsets:
@@ -153,7 +153,7 @@ class ResetOffsetProcessor:
             raise RequestError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
         members = list(group.members.values())
         refuse_older(members, V3_0_7_SNAPSHOT)
-        log.info("clients are told offsets group=%s topic=%s offsets=%s", header.group, header.topic, offsets)
+        log.info("members are told offsets group=%s topic=%s members=%d", header.group, header.topic, len(members))
         forms = {is_cpp: form.encode() for is_cpp, form in ((False, body), (True, ListedOffsets.of(body)))}
         for member in members:
             await walk.read(partial(_tell, member, header, forms[member.language == LanguageCode.CPP.name]))

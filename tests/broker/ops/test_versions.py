@@ -11,7 +11,7 @@ from protocol.codes import VERSION, VERSION_NAME
     [
         (0, "v3"), (121, "v3"), (211, "v3"), (212, "v4_0_0_snapshot"), (213, "v4_0_0"), (232, "v4_1_0_snapshot"),
         (317, "v4_5_2"), (401, "v4_9_4"), (409, "v4_9_8"), (413, "v5_0_0"), (477, "v5_3_2"), (-1, "other"),
-        (612, "v6_0_0_snapshot"), (1_000_000, "other"),
+        (611, "v5_9_9"), (612, "other"), (1_000_000, "other"),
     ],
 )  # fmt: skip
 def test_a_version_has_the_name_that_its_users_know(ordinal: int, name: str) -> None:

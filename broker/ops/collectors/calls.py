@@ -1,0 +1,25 @@
+"""Calls to clients, and the replies that are passed on by such calls."""
+
+from broker.delivery.client_calls import ClientCalls
+from broker.delivery.replies import Replies
+from broker.ops.steps import Steps, Value
+
+
+class CallCollector:
+    """Metrics of what one broker asks its clients."""
+
+    def __init__(self, calls: ClientCalls, replies: Replies) -> None:
+        self._calls = calls
+        self._replies = replies
+
+    def __repr__(self) -> str:
+        return f"<CallCollector {self._calls!r}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        calls, replies = self._calls.statistics(), self._replies.statistics()
+        yield Value("skylark_client_calls_waiting", (), calls.waiting)
+        for outcome in ("answered", "timed_out", "failed", "refused"):
+            yield Value("skylark_client_calls_total", (outcome,), getattr(calls, outcome))
+        for outcome in ("pushed", "failed"):
+            yield Value("skylark_replies_total", (outcome,), getattr(replies, outcome))

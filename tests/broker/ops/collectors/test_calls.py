@@ -1,0 +1,31 @@
+"""Calls to clients, as they are told."""
+
+import pytest
+
+from broker.delivery.client_calls import CallFailed, ClientCalls
+from broker.delivery.replies import Replies
+from broker.metadata.client_sessions import ClientSessions
+from broker.ops.collectors.calls import CallCollector
+from broker.ops.steps import Value
+from broker.remoting.dispatch import Dispatcher
+from protocol.command import RemotingCommand
+from tests.harness.peer import Peer
+
+
+async def test_calls_and_replies_are_told_by_how_they_ended() -> None:
+    """One that found nobody, and a reply to nobody."""
+    calls, peer = ClientCalls(), Peer(Dispatcher())
+    peer.lose()
+    with pytest.raises(CallFailed):
+        await calls.call(peer.connection, RemotingCommand.request(307), 1.0)
+    steps = CallCollector(calls, Replies(ClientSessions(), calls, "h:1", lambda: 0))()
+    values = {(step.name, *step.labels): step.value for step in steps if isinstance(step, Value)}
+    assert values == {
+        ("skylark_client_calls_waiting",): 0,
+        ("skylark_client_calls_total", "answered"): 0,
+        ("skylark_client_calls_total", "timed_out"): 0,
+        ("skylark_client_calls_total", "failed"): 1,
+        ("skylark_client_calls_total", "refused"): 0,
+        ("skylark_replies_total", "pushed"): 0,
+        ("skylark_replies_total", "failed"): 0,
+    }
