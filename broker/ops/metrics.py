@@ -12,9 +12,9 @@ from broker.config import OpsConfig
 from broker.delivery.arrivals import Arrivals
 from broker.delivery.client_calls import ClientCalls
 from broker.delivery.delay.delivery import DelayDelivery
-from broker.delivery.timer.timers import Timers
 from broker.delivery.deliveries import Deliveries
 from broker.delivery.replies import Replies
+from broker.delivery.timer.timers import Timers
 from broker.delivery.traffic import Traffic
 from broker.delivery.transactions.checks import TransactionChecks
 from broker.delivery.transactions.transactions import Transactions

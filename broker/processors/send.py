@@ -26,7 +26,7 @@ from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor, RunProcessor
 from broker.store.append import Append, PutStatus
 from broker.store.message_store import MessageStore
-from protocol.codes import Flag, RequestCode, ResponseCode
+from protocol.codes import Flag, RequestCode, ResponseCode, SystemTopic
 from protocol.command import RemotingCommand
 from protocol.errors import RequestError
 from protocol.headers.fields import is_true
@@ -51,6 +51,7 @@ RESULTS: Final[dict[PutStatus, tuple[ResponseCode, str | None]]] = {
     PutStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
 STORED: Final = {PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT}
+_TIMER: Final = SystemTopic.TIMER
 
 
 class SendProcessor:
@@ -147,7 +148,7 @@ class SendProcessor:
         for connection, command, append, unique_key, queue_id, batch in waiting:
             if command.flag & oneway:
                 continue
-            if batch is None and append.status is ok:
+            if batch is None and append.status is ok and append.topic != _TIMER:
                 frame = stored(command, append.physical_offset, queue_id, append.queue_offset, unique_key)
                 if frame is not None:
                     connection.write(frame)
@@ -187,6 +188,7 @@ class SendProcessor:
             queue_id=queue_id,
             queue_offset=appends[0].queue_offset,
             transaction_id=unique_key or None,
+            recall_handle=self._answers.recall_handle(appends[0]) if appends[0].topic == _TIMER else None,
         )
         return self._answers.stored_general(command, code, remark, header)
 

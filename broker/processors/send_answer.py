@@ -12,12 +12,15 @@ import msgspec
 from broker.processors.send_messages import PlainSend
 from broker.store.append import Append, PutStatus
 from protocol import compiled
-from protocol.codes import VERSION, Flag, LanguageCode, ResponseCode
+from protocol.codes import RETRY_PREFIX, VERSION, Flag, LanguageCode, ResponseCode
 from protocol.command import JSON, LANGUAGE, ROCKETMQ, RemotingCommand
 from protocol.frame import encode_prefix
 from protocol.headers.send import SendMessageResponseHeader
+from protocol.message import PropertyName, property_value
 from protocol.message_id import encode_offset_ids
+from protocol.recall_handle import RecallHandle
 from protocol.serialize import BINARY_FIXED, binary_entry, encode_command
+from protocol.timers import OUT_MS
 
 _PREFIXES: Final = tuple(encode_prefix(JSON, length, 0) for length in range(1024))
 _LONGEST_FILLING: Final = 150  # what numbers and a unique key add to the template
@@ -27,8 +30,9 @@ _ONEWAY: Final = Flag.ONEWAY
 class SendAnswers:
     """Answers of one broker: its region, trace switch and store host stand in all of them."""
 
-    def __init__(self, region: str, *, trace_on: bool, store_host: bytes) -> None:
+    def __init__(self, region: str, *, trace_on: bool, store_host: bytes, broker_name: str = "") -> None:
         self._store_host = store_host
+        self._broker_name = broker_name
         self.configure(region, trace_on=trace_on)
 
     def configure(self, region: str, *, trace_on: bool) -> None:
@@ -51,6 +55,15 @@ class SendAnswers:
     def message_ids(self, appends: Sequence[Append]) -> str:
         """The offset ids of records of this broker, joined by commas."""
         return _offset_ids(self._store_host, appends)
+
+    def recall_handle(self, append: Append) -> str | None:
+        """What a timer message is taken back with; None for any other, and for those of retry topics."""
+        text = append.properties.decode("utf-8", "replace")
+        out_ms, topic = property_value(text, OUT_MS), property_value(text, PropertyName.REAL_TOPIC)
+        unique_key = property_value(text, PropertyName.UNIQ_KEY)
+        if out_ms is None or topic is None or unique_key is None or topic.startswith(RETRY_PREFIX):
+            return None
+        return RecallHandle(topic, self._broker_name, str(int(out_ms) + 1), unique_key).encode()
 
     def stored(
         self, request: RemotingCommand, physical_offset: int, queue_id: int, queue_offset: int, unique_key: str

@@ -132,6 +132,7 @@ class TimerFiles:
         self._round: _Round | None = None
         self._flusher: Flusher | None = None
         self._is_given_up = False
+        self._is_wheel_synced = False  # whatever an earlier process has written of it
         self._next_round_ms = 0
         self._next_remove_ms = 0
 
@@ -245,10 +246,11 @@ class TimerFiles:
             self._round = None
 
     def _begin_round(self, now_ms: int, check: TimerCheck) -> None:
-        files: list[Syncable] = self.log.take_unsynced()
         figures = self._figures(now_ms)
-        if not files and figures is None and not self.wheel.is_changed and check.read_ms <= self._taken.read_ms:
+        is_changed = self.log.is_changed or self.wheel.is_changed
+        if not is_changed and figures is None and check.read_ms <= self._taken.read_ms:
             return
+        files: list[Syncable] = self.log.take_unsynced()
         check = msgspec.structs.replace(
             check,
             log_position=self.log.end,
@@ -257,7 +259,8 @@ class TimerFiles:
             timestamp=now_ms,
             counter=self._taken.counter + 1,
         )
-        if self.wheel.is_changed:
+        if self.wheel.is_changed or not self._is_wheel_synced:
+            self._is_wheel_synced = True
             files += self.wheel.take_changed(), DirtyDirectory(str(self._config.root), self._disk)
         if figures is not None:
             files.append(figures)
@@ -301,4 +304,4 @@ class TimerFiles:
 def behind(slot: Slot, position: int, magic: int) -> Slot:
     """A slot with one unit more."""
     first = position if slot.first == NO_POSITION else slot.first
-    return Slot(first, position, slot.count - 1 if magic & DELETE else slot.count + 1)
+    return Slot(first, position, slot.messages - 1 if magic & DELETE else slot.messages + 1)

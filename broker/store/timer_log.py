@@ -42,6 +42,8 @@ class TimerLog:
         self._has_new_file = False
         self._window_at = 0
         self._window = b""
+        self.is_changed = False
+        """Whether anything was written since `take_unsynced`."""
         self.end = 0
         """Where the next unit goes, unless its file is full."""
 
@@ -59,6 +61,8 @@ class TimerLog:
         """Find the files. StoreError: one has another length. Where the log ends is still to be said (`cut`)."""
         self._starts = segment_starts(self.directory, self._file_size, self._disk, is_rebuilt=True)
         self.end = self._starts[-1] + self._file_size if self._starts else 0
+        self._unsynced.update(self._starts[-2:])  # by a process that was killed before it could
+        self._has_new_file = bool(self._starts)
 
     def cut(self, end: int) -> None:
         """Nothing is left at or behind position `end`. OSError."""
@@ -69,6 +73,7 @@ class TimerLog:
             start = self._starts[-1]
             if self._disk.clear(self._fd(start), max(end - start, 0), self._file_size):
                 self._unsynced.add(start)
+                self.is_changed = True
         self._window = b""
         self.end = end
 
@@ -107,6 +112,7 @@ class TimerLog:
             self._make(start)
         self._disk.pwrite(self._fd(start), data, position - start)
         self._unsynced.add(start)
+        self.is_changed = True
         if position < self._window_at + len(self._window):
             self._window = b""
 
@@ -125,7 +131,7 @@ class TimerLog:
                 DirtyDirectory(os.path.dirname(self.directory), self._disk),
             )
         self._unsynced.clear()
-        self._has_new_file = False
+        self._has_new_file = self.is_changed = False
         return found
 
     # ------------------------------------------------------------------------------------------------ reading

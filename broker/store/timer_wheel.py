@@ -24,7 +24,7 @@ class Slot(NamedTuple):
 
     first: int = NO_POSITION
     last: int = NO_POSITION
-    count: int = 0
+    messages: int = 0
 
 
 EMPTY: Final = Slot()
@@ -40,6 +40,8 @@ class WheelWrite:
 
     def sync(self) -> None:
         """Write and sync them. Called by the flusher's thread."""
+        if not self._pages and not os.path.exists(self._path):
+            return
         fd = self._disk.open(self._path)
         try:
             for number, page in self._pages.items():
@@ -121,7 +123,7 @@ class TimerWheel:
             page = self._pages[number] = bytearray(PAGE_BYTES)
         SLOT.pack_into(page, self._at(time), time, *slot, 0)
         self._changed.add(number)
-        self.waiting += slot.count - before.count
+        self.waiting += slot.messages - before.messages
 
     def _at(self, time: int) -> int:
         return time % self._slots % PAGE_SLOTS * SLOT_SIZE
@@ -135,7 +137,7 @@ class TimerWheel:
         time = time_ms // self._precision_ms
         if not self._times or self._times[0] != time:
             return
-        self.waiting -= self.slot(time_ms).count
+        self.waiting -= self.slot(time_ms).messages
         while self._times and self._times[0] == time:
             heapq.heappop(self._times)
         number = time % self._slots // PAGE_SLOTS

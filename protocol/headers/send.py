@@ -58,3 +58,4 @@ class SendMessageResponseHeader(Header, gc=False, rename="camel"):
     queue_id: Int32
     queue_offset: Int64
     transaction_id: str | None = None
+    recall_handle: str | None = None

@@ -148,8 +148,8 @@ class SlotDelivery:
             record = None if data is None else parse(memoryview(data), check_body=False)
             found.append(record if isinstance(record, Record) and record.topic == SystemTopic.TIMER else None)
         if cold:
-            for missed in cold[1:]:
-                self._store.fetch(missed)
+            for other in cold[1:]:
+                self._store.fetch(other)
             raise cold[0]
         return found
 

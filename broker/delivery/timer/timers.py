@@ -69,7 +69,7 @@ class Timers:
     ) -> None:
         self._config = config
         self._now_ms = now_ms
-        precision_ms = config.entry.precision_ms
+        self.precision_ms = precision_ms = config.entry.precision_ms
         self.counts = TimingCounts(config.root / CONFIG_DIRECTORY / METRICS_FILE, now_ms, disk)
         files_config = TimerFilesConfig(
             root=config.root,
@@ -79,7 +79,7 @@ class Timers:
             slots=config.slots,
         )
         self.files = files = TimerFiles(files_config, store, disk, self.counts.take)
-        self.entry = TimerEntry(config.entry, lambda out_ms: files.wheel.slot(out_ms).count)
+        self.entry = TimerEntry(config.entry, lambda out_ms: files.wheel.slot(out_ms).messages)
         self.delivery = TimerDelivery(store, files, self.counts, precision_ms, config.window_ms, now_ms)
         self._enqueue_rate = _Rate()
         self._dequeue_rate = _Rate()

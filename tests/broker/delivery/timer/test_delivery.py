@@ -58,7 +58,7 @@ def test_a_slot_is_delivered_when_its_step_is_over(it: Opened) -> None:
 def test_what_is_delivered_is_what_was_sent(it: Opened) -> None:
     """With the times of its waiting added to its properties; nothing else has changed."""
     timers = loaded(it)
-    fields = {"flag": 7, "sys_flag": 1, "born_timestamp": 5, "reconsume_times": 3}
+    fields: dict[str, Any] = {"flag": 7, "sys_flag": 1, "born_timestamp": 5, "reconsume_times": 3}
     (sent,) = it.put(timed(b"one", BEGIN + 1_000, queue_id=3, more={"TAGS": "TagA"}, **fields))
     run(it, timers, BEGIN + 2_000)
     (record,) = records_of(it.store.get("T", 3, 0, 32))
@@ -120,7 +120,7 @@ def test_nothing_is_written_before_the_first_message(it: Opened) -> None:
     run(it, timers, BEGIN + 10_000)
     timers.step(it.clock.now_ms)
     stop(it, timers)
-    assert not [path for path in it.root.rglob("*timer*")]
+    assert not list(it.root.rglob("*timer*"))
 
 
 def test_a_stop_keeps_what_waits_and_what_was_delivered(it: Opened) -> None:
