@@ -6,7 +6,8 @@
 
 A level sleeps until its first message is due, by a timer of its own; one without messages until one arrives. Levels
 that have something to do stand in line and take turns, a slice each (`DelayLevel.step`), and the loop serves everybody
-else between two slices. What is cold is fetched for its level alone.
+else between two slices; between two of `MOST_SLICES`, while messages are late by more than BEHIND_MS: a turn in which
+many send is long, and what they sent before has to come out again. What is cold is fetched for its level alone.
 
 Timers go by the loop's clock, due times by the wall: a level that wakes up too early sleeps once more, and none sleeps
 for more than LONGEST_SLEEP_MS, so that a clock that was set is noticed.
@@ -32,6 +33,8 @@ from broker.store.message_store import MessageStore
 from protocol.codes import SystemTopic
 
 LONGEST_SLEEP_MS: Final = 1_000
+BEHIND_MS: Final = 25
+MOST_SLICES: Final = 4
 AFTER_FAILURE_MS: Final = 10_000
 FLUSH_LIMIT_S: Final = 5.0
 
@@ -152,7 +155,14 @@ class DelayDelivery:
 
     def _take_turn(self) -> None:
         self._turn = None
-        level = self._line.popleft()
+        slices = 0
+        while self._line and slices < MOST_SLICES:
+            level = self._line.popleft()
+            self._step(level)
+            slices = MOST_SLICES if level.behind_ms < BEHIND_MS else slices + 1
+        self._go_on()
+
+    def _step(self, level: DelayLevel) -> None:
         try:
             next_ms = level.step(self._now_ms())
         except ColdRead as cold:
@@ -165,7 +175,6 @@ class DelayDelivery:
                 self._idle.add(level)
             else:
                 self._sleep(level, next_ms)
-        self._go_on()
 
     def _fetched(self, level: DelayLevel, _future: "asyncio.Future[None]") -> None:
         if self._loop is not None:

@@ -71,6 +71,7 @@ class DelayLevel:
         self._store = store
         self._offsets = offsets
         self._lateness = lateness
+        self.behind_ms = 0  # how late the first message was when it was last looked at
         self._capped_until = 0  # messages before this offset are due at `_cap_ms` at the latest
         self._cap_ms = 0
         self._delivered = 0
@@ -97,12 +98,14 @@ class DelayLevel:
         """
         offset = self._next_offset()
         units = self._store.units(_TOPIC, self._queue_id, offset, SLICE_MESSAGES)
+        self.behind_ms = 0
         if not units:
             return None
         dues = self._dues([tags_code for _, _, tags_code in units], offset, now_ms)
         count = next((at for at, due_ms in enumerate(dues) if due_ms > now_ms), len(dues))
         if not count:
             return dues[0]
+        self.behind_ms = now_ms - dues[0]
         if self._store.is_flush_behind or not self._store.is_writable:
             return now_ms + RETRY_MS
         places = {physical_offset: at for at, (physical_offset, _, _) in enumerate(units[:count])}
