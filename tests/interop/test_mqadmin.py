@@ -201,6 +201,22 @@ def test_a_message_is_tracked_to_who_consumed_it(scene: Scene) -> None:
     scene.until(is_consumed, "the message counts as consumed")
 
 
+def test_a_message_is_handed_to_a_member_and_sent_again(scene: Scene) -> None:
+    """queryMsgById: -d has one member consume it now, and its result comes back; -s sends it once more."""
+    topic = ["-t", TOPIC] if scene.is_five else []
+    [client] = scene.broker.members(GROUP)
+    offset_id = scene.run("queryMsgByOffset", "-t", TOPIC, "-b", BROKER, "-i", 3, "-o", 0).fields["OffsetID"]
+    assert (
+        "consumeResult=CR_SUCCESS" in scene.run("queryMsgById", "-i", offset_id, *topic, "-g", GROUP, "-d", client).text
+    )
+    scene.broker.create_topic("Again", 1)
+    scene.broker.send("Again", 0, {"UNIQ_KEY": scene.unique_ids[0]}, b"once more")
+    offset_id = scene.run("queryMsgByOffset", "-t", "Again", "-b", BROKER, "-i", 0, "-o", 0).fields["OffsetID"]
+    topic = ["-t", "Again"] if scene.is_five else []
+    assert "sendStatus=SEND_OK" in scene.run("queryMsgById", "-i", offset_id, *topic, "-s", "true").text
+    assert [message.body for message in scene.broker.stored("Again", 1, 2)] == [b"once more"] * 2
+
+
 def test_a_trace_is_shown(scene: Scene) -> None:
     """queryMsgTraceById: who sent the message, from the trace that its producer left."""
     traced = scene.unique_ids[0]
@@ -268,6 +284,9 @@ def test_members_of_groups_are_shown(scene: Scene) -> None:
     assert status.rows[0][1] == client
     assert "Same subscription in the same group of consumer" in status.text
     assert "Rebalance OK" in status.text
+    running = scene.run("consumerStatus", "-g", GROUP, "-i", client)
+    assert running.fields["consumerGroup"] == GROUP
+    assert re.search(rf"^{TOPIC}\s+{BROKER}\s+0\s+\d+", running.text, re.MULTILINE)
 
 
 def test_producers_are_shown(scene: Scene) -> None:
@@ -305,6 +324,9 @@ def test_offsets_are_reset(scene: Scene) -> None:
     skipped = scene.run("skipAccumulatedMessage", "-g", GROUP, "-t", TOPIC)
     ends = {row[1]: row[3] for row in scene.run("topicStatus", "-t", TOPIC).rows if row[0] == BROKER}
     assert {row[1]: row[2] for row in skipped.rows if row[0] == BROKER} == ends
+    if scene.is_five:
+        one = scene.run("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", 0, "-b", scene.address, "-q", 1, "-o", 1)
+        assert "reset consumer offset to 1" in one.text
     cloned = scene.run("cloneGroupOffset", "-s", GROUP, "-d", IDLE_GROUP, "-t", TOPIC)
     assert "success" in cloned.text
 
