@@ -1,5 +1,6 @@
 """Questions of operators that clients answer: relayed, and what is said when there is no answer."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from protocol.command import RemotingCommand
 from protocol.headers.client_calls import ConsumeDirectlyHeader, ConsumerRunningInfoHeader, ConsumerStatusHeader
 from protocol.message_id import encode_host, encode_offset_id
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, consumer, heartbeat
+from tests.harness.cold_files import ColdFiles
 from tests.harness.peer import Peer
 
 INFO = b'{"mqTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{}}}'
@@ -119,6 +121,21 @@ async def test_a_client_gets_the_message_that_it_is_to_consume(parts: Relaying) 
         "brokerName": "b", "topicSysFlag": "2", "groupSysFlag": "0",
     }  # fmt: skip
     assert (await answer_of(parts, operator)).body == b"{}"
+
+
+async def test_a_message_that_is_not_in_memory_is_waited_for(parts: Relaying, tmp_path: Path) -> None:
+    """The client gets it all the same."""
+    [append] = parts.put(b"cold")
+    parts.store._reader._places._hot_tail_bytes = 0
+    parts.store._reader.start(asyncio.get_running_loop())
+    member, operator = parts.member(), parts.peer()
+    place = encode_offset_id(encode_host("127.0.0.1", 10911), append.physical_offset)
+    with ColdFiles() as cold:
+        cold.freeze(*(path for path in tmp_path.glob("commitlog/*") if path.is_file()))
+        asked = await relayed(operator, consume_directly(place), member, RemotingCommand.response(body=b"{}"))
+        assert {in_loop for _, in_loop in cold.waits} == {False}
+    assert b"cold" in bytes(asked.body)
+    assert (await answer_of(parts, operator)).code == 0
 
 
 @pytest.mark.parametrize("place", [None, "nothing", "7F00000100002A9F00000000000FFFFF"])

@@ -1,5 +1,6 @@
 """Groups that an operator moves: by the broker itself, or by telling their members."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from protocol.headers.client_calls import ResetOffsetHeader
 from protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
 from protocol.headers.stats import ConsumeStatsHeader
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, consumer, heartbeat, pull
+from tests.harness.cold_files import ColdFiles
 from tests.harness.peer import Peer
+from tests.harness.waiting import until
 
 LATEST = -1
 LISTED = b'{"offsetTable":[{"brokerName":"b","offset":%d,"queueId":0,"topic":"T"}]}'
@@ -137,6 +140,24 @@ async def test_one_queue_goes_to_an_offset(parts: Resetting) -> None:
     assert offsets(await parts.reset(offset=2)) == {0: 3, 1: 0}
     outside = await parts.reset(queue_id=0, offset=5)
     assert (outside.code, outside.remark) == (1, "Target offset 5 not in consume queue range [0-3]")
+
+
+async def test_a_time_that_is_not_in_memory_is_waited_for(tmp_path: Path) -> None:
+    """Nothing is changed before every queue has been looked at, and the loop does not wait for the disk."""
+    Resetting(tmp_path).store.close()
+    parts = Resetting(tmp_path)
+    parts.store._reader._places._hot_tail_bytes = 0
+    parts.store._reader.start(asyncio.get_running_loop())
+    with ColdFiles() as cold:
+        cold.freeze(*(path for path in tmp_path.glob("co*/**/*") if path.is_file()))
+        cold.gate.clear()
+        task = asyncio.ensure_future(parts.reset(parts.first_ms + 5))
+        await until(lambda: parts.store.statistics().reader.cold.under_way)
+        assert parts.offsets.statistics().resets == 0
+        cold.gate.set()
+        assert offsets(await task) == {0: 1}
+        assert {in_loop for _, in_loop in cold.waits} == {False}
+    parts.store.close()
 
 
 async def test_what_cannot_be_reset(parts: Resetting) -> None:
