@@ -79,8 +79,8 @@ class Background:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to deliver. StoreError, OSError: the files of timers are in the way."""
-        self.delay.start(loop)
         self.timers.start(loop)
+        self.delay.start(loop)
         self.transaction_checks.start(loop)
 
     async def stop(self) -> None:

@@ -61,6 +61,7 @@ def follow_settings(settings: LiveSettings[DaemonConfig], parts: Parts) -> None:
     follow(lambda config: config.broker.start_accept_send_request_time_stamp, parts.runtime.accept_sends_from)
     follow(pool_limits_of, lambda limits: _limit(parts.pools, limits))
     follow(live_timer(settings.config), parts.background.timers.configure)
+    follow(lambda config: config.broker.flush_delay_offset_interval, parts.background.delay_offsets.save_every)
     follow(recall_config, parts.recalls.configure)
     follow(live_remoting(settings.config), parts.server.selector.configure)
     name_server, namesrv = parts.name_server, settings.config.namesrv

@@ -68,6 +68,10 @@ class DelayOffsetTable:
             self.version = body.data_version or DataVersion()
         log.info("delay offsets loaded levels=%d", len(self._next))
 
+    def save_every(self, interval_ms: int) -> None:
+        """Save no more often than that, from the next save on."""
+        self._interval_ms = interval_ms
+
     def next_of(self, level: int) -> int:
         """The queue offset at which delivery of a level goes on."""
         return self._next.get(level, 0)

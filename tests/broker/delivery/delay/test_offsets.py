@@ -75,6 +75,14 @@ def test_a_save_is_asked_for_once_per_interval() -> None:
     offsets.step(150, 1_000)
     offsets.step(500, 1_000)
     assert len(asked) == 2
+    offsets.save_every(1_000)
+    offsets.advance(1, 3, 10)
+    offsets.step(600, 1_000)
+    offsets.advance(1, 4, 10)
+    offsets.step(1_599, 1_000)
+    assert len(asked) == 3
+    offsets.step(1_600, 1_000)
+    assert len(asked) == 4
 
 
 async def test_a_saver_keeps_it(tmp_path: Path) -> None:
