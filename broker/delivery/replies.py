@@ -84,10 +84,10 @@ class Replies:
         try:
             answer = await self._calls.call(connection, command, PUSH_TIMEOUT_S)
         except CallFailed as error:
-            log.warning("reply not taken peer=%s reason=%s", connection.peer, error)
+            log.debug("reply not taken peer=%s reason=%s", connection.peer, error)
             return False
         if answer.code != ResponseCode.SUCCESS:
-            log.warning("reply not taken peer=%s code=%d remark=%s", connection.peer, answer.code, answer.remark)
+            log.debug("reply not taken peer=%s code=%d remark=%s", connection.peer, answer.code, answer.remark)
         return answer.code == ResponseCode.SUCCESS
 
     def _header(self, header: SendMessageHeader, properties: str, born_host: str, now_ms: int) -> PushReplyHeader:

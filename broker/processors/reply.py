@@ -103,10 +103,10 @@ class ReplyProcessor:
         try:
             append, _, queue_id = self._messages.single(connection, command, header, topic)
         except RequestError as refusal:
-            log.warning("reply not stored peer=%s reason=%s", connection.peer, refusal.remark)
+            log.debug("reply not stored peer=%s reason=%s", connection.peer, refusal.remark)
             return None
         status = await self._puts.put(append)
         if status not in STORED:
-            log.warning("reply not stored peer=%s status=%s", connection.peer, status.name)
+            log.debug("reply not stored peer=%s status=%s", connection.peer, status.name)
             return None
         return SendMessageResponseHeader(self._answers.message_ids([append]), queue_id, append.queue_offset)

@@ -33,6 +33,8 @@ from protocol.versions import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, version_name
 
 RELAY_TIMEOUT_S: Final = 10.0
 STATUS_TIMEOUT_S: Final = 5.0
+ASKED_IN_A_TURN: Final = 16
+"""Asking a thousand members takes longer than others should wait."""
 
 log = logging.getLogger(__name__)
 
@@ -145,9 +147,13 @@ class ClientRelays:
         return self._statuses(header, members)
 
     async def _statuses(self, header: ConsumerStatusHeader, members: list[ClientMember]) -> RemotingCommand:
-        answers = await asyncio.gather(*[self._status(header, member) for member in members])
+        asked = []
+        for number, member in enumerate(members, start=1):
+            asked.append(asyncio.ensure_future(self._status(header, member)))
+            if not number % ASKED_IN_A_TURN:
+                await asyncio.sleep(0)
         answer = ConsumerStatus()
-        for member, body in zip(members, answers, strict=True):
+        for member, body in zip(members, await asyncio.gather(*asked), strict=True):
             if body is not None:
                 answer.consumer_table[member.client_id] = await _read(member, body)
         return RemotingCommand.response(body=answer.encode())

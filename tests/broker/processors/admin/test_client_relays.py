@@ -199,6 +199,21 @@ async def test_the_status_of_all_members_is_gathered(parts: Relaying, monkeypatc
     assert ConsumerStatus.decode(answer.body).consumer_table == {}
 
 
+async def test_a_large_group_is_asked_a_few_members_in_a_turn(parts: Relaying) -> None:
+    """All of them, and others have their turns in between; a member that does not read costs nobody his answer."""
+    members = [parts.member(f"c{number}") for number in range(50)]
+    members[7].connection.paused = True
+    operator = parts.peer()
+    operator.send(status())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert 0 < parts.calls.statistics().waiting < len(members) - 1
+    for member in members[:7] + members[8:]:
+        member.answer(await member.asked(), RemotingCommand.response(body=b"{}"))
+    answer = await answer_of(parts, operator)
+    assert len(ConsumerStatus.decode(answer.body).consumer_table) == len(members) - 1
+
+
 async def test_the_status_of_one_member(parts: Relaying) -> None:
     """The other one is not asked; nobody of that id is no error."""
     one, other, operator = parts.member("c1"), parts.member("c2"), parts.peer()
