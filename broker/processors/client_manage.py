@@ -5,8 +5,8 @@ A heartbeat makes what a group needs, the group itself and its retry topic, befo
 ask for the route of that topic at once. A group that may not be made is passed over in silence.
 
 Every member of a clustering group hears of a change: one who joins (itself first, before its answer), leaves, goes
-silent or is cut off, and of a change of the topics; when the others do: `broker/delivery/notices.py`. A group may be told
-to keep quiet, except when a connection ends.
+silent or is cut off, and of a change of the topics; when the others do: `broker/delivery/notices.py`. A group may be
+told to keep quiet, except when a connection ends.
 
 Source: docs/formats.md, "Heartbeat", "Groups".
 """

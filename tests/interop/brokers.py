@@ -33,6 +33,7 @@ LOG_TAIL_CHARS = 3_000
 
 SEND_MESSAGE, PULL_MESSAGE, UPDATE_AND_CREATE_TOPIC = 10, 11, 17
 GET_CONSUMER_LIST_BY_GROUP, GET_ROUTEINFO_BY_TOPIC = 38, 105
+UPDATE_BROKER_CONFIG, UPDATE_AND_CREATE_GROUP = 25, 200
 OK, PULL_NOT_FOUND = 0, 19
 READ_WRITE = 6
 PULL_WITH_SUBSCRIPTION = 4
@@ -92,6 +93,22 @@ class BrokerUnderTest:
         ext = {"topic": topic, "defaultTopic": "TBW102", **queue_numbers, **flags}
         expect(OK, self._broker.call(UPDATE_AND_CREATE_TOPIC, ext))
         until(lambda: route_known(self._name_server, topic), f"route of {topic}")
+
+    def dead_letters(self, group: str, count: int) -> list[StoredMessage]:
+        """What the group has given up; waits until that are `count` messages or more."""
+        topic = f"%DLQ%{group}"
+        until(lambda: route_known(self._name_server, topic), f"route of {topic}")
+        return self.stored(topic, 1, count)
+
+    def set_group(self, group: str, **settings: object) -> None:
+        """Make a consumer group; `settings` are members of its configuration."""
+        body = json.dumps({"groupName": group, "consumeEnable": True, "consumeBroadcastEnable": True, **settings})
+        expect(OK, self._broker.call(UPDATE_AND_CREATE_GROUP, body=body.encode()))
+
+    def set_config(self, **settings: object) -> None:
+        """Change settings while it runs."""
+        text = "".join(f"{key}={value}\n" for key, value in settings.items())
+        expect(OK, self._broker.call(UPDATE_BROKER_CONFIG, body=text.encode()))
 
     def send(self, topic: str, queue: int, properties: Mapping[str, str], body: bytes = b"") -> None:
         encoded = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())

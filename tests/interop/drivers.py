@@ -1,6 +1,6 @@
 """Driver processes: an official client behind one command line and one language of lines, whatever it is written in.
 
-    <driver> produce|consume|retry|orderly|broadcast|query|request|reply NAMESRV TOPIC GROUP DEADLINE_SECONDS
+    <driver> produce|consume|retry|orderly|broadcast|query|request|reply|transact NAMESRV TOPIC GROUP DEADLINE_SECONDS
 
 `produce` reads orders (plan.py) from its input, one JSON object a line, and sends them as they say. `consume`
 subscribes to all tags in cluster mode; Java's to several topics with commas between them, Java's and Go's also to
@@ -8,7 +8,8 @@ subscribes to all tags in cluster mode; Java's to several topics with commas bet
 fails as often, and where the client can be told so a second failure is the last one. `query`, which only Java's has,
 reads questions and answers each. `request` sends
 each order as a request and tells its reply as received; `reply` consumes, and replies with ANSWERS and the body that it
-got; both are Java's and Go's. All leave in the client's own clean way when their input ends, and die with status 3 at
+got; both are Java's and Go's. `transact`, theirs too, sends each order in a transaction that ends as its properties
+`local` and, when it is asked, `check` say: commit, rollback or unknown. All leave in the client's own clean way when their input ends, and die with status 3 at
 their deadline. On stdout each prints one JSON object a line, `event` telling which (the structs below,
 bytes as base64); other lines there and all of stderr are logs of the client, kept to explain a failure. Every process
 has a HOME of its own, since clients keep offsets and logs there.

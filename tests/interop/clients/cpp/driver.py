@@ -9,16 +9,22 @@ import json
 import os
 import sys
 import threading
+from collections import Counter
 from typing import Any
 
 from rocketmq.client import (  # type: ignore[import-not-found]  # installed in its own environment only
     Message,
+    MessageModel,
     Producer,
     PushConsumer,
+    RecvMessage,
 )
 
-PROPERTY_NAMES = ("n", "größe", "ort", "mood")
+SUCCESS, LATER = 0, 1  # what a callback returns to the C++ client
+
+PROPERTY_NAMES = ("n", "größe", "ort", "mood", "fails")
 _lock = threading.Lock()
+_attempts: Counter[str] = Counter()
 
 
 def produce(namesrv: str, topic: str, group: str) -> None:
@@ -55,10 +61,14 @@ def send_async(producer: Any, topic: str, order: dict[str, Any]) -> threading.Ev
     return answered
 
 
-def consume(namesrv: str, topic: str, group: str) -> None:
-    consumer = PushConsumer(group)
+def consume(namesrv: str, topic: str, group: str, how: str = "consume") -> None:
+    model = MessageModel.BROADCASTING if how == "broadcast" else MessageModel.CLUSTERING
+    consumer = PushConsumer(group, orderly=how == "orderly", message_model=model)
     consumer.set_namesrv_addr(namesrv)
-    consumer.subscribe(topic, received)
+    # The wrapper's own callback can only succeed: the exception by which it would fail never gets out of ctypes.
+    register = consumer._register_callback
+    consumer._register_callback = lambda _: register(lambda _, message: received(RecvMessage(message)))
+    consumer.subscribe(topic, None)
     consumer.start()
     emit(event="started")
     sys.stdin.read()
@@ -82,7 +92,7 @@ def sent(order: dict[str, Any], result: Any) -> None:
     emit(event="sent", n=order["n"], status=status, id=result.msg_id, queue=None, offset=result.offset)
 
 
-def received(message: Any) -> None:
+def received(message: Any) -> int:
     properties = {name: (message.get_property(name) or b"").decode() for name in PROPERTY_NAMES}
     emit(
         event="received",
@@ -95,6 +105,10 @@ def received(message: Any) -> None:
         properties={name: value for name, value in properties.items() if value},
         body=base64.b64encode(message.body).decode(),
     )
+    with _lock:
+        _attempts[properties["n"]] += 1
+        has_failed = _attempts[properties["n"]] <= int(properties["fails"] or 0)
+    return LATER if has_failed else SUCCESS
 
 
 def emit(**event: Any) -> None:
@@ -105,6 +119,9 @@ def emit(**event: Any) -> None:
 if __name__ == "__main__":
     command, namesrv, topic, group, deadline = sys.argv[1:]
     threading.Timer(float(deadline), os._exit, (3,)).start()
-    (produce if command == "produce" else consume)(namesrv, topic, group)
+    if command == "produce":
+        produce(namesrv, topic, group)
+    else:
+        consume(namesrv, topic, group, command)
     emit(event="left")
     os._exit(0)  # the wrapper's destructors would stop the client a second time

@@ -40,8 +40,11 @@ func main() {
 	seconds, err := strconv.Atoi(os.Args[5])
 	check(err)
 	time.AfterFunc(time.Duration(seconds)*time.Second, func() { os.Exit(3) })
-	run := map[string]func(string, string, string){
-		"produce": produce, "consume": consume, "request": request, "reply": reply}[os.Args[1]]
+	run, known := map[string]func(string, string, string){
+		"produce": produce, "request": request, "reply": reply, "transact": transact}[os.Args[1]]
+	if !known {
+		run = func(namesrv, topic, group string) { consume(namesrv, topic, group, options[os.Args[1]]...) }
+	}
 	run(os.Args[2], os.Args[3], os.Args[4])
 	emit(event{"event": "left"})
 }
@@ -100,9 +103,16 @@ func sendBatch(p rocketmq.Producer, topic string, batch []order) {
 	}
 }
 
-func consume(namesrv, topic, group string) {
-	c, err := rocketmq.NewPushConsumer(consumer.WithNameServer([]string{namesrv}), consumer.WithGroupName(group),
-		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
+var options = map[string][]consumer.Option{
+	"broadcast": {consumer.WithConsumerModel(consumer.BroadCasting)},
+	"orderly": {consumer.WithConsumerOrder(true), consumer.WithMaxReconsumeTimes(1),
+		consumer.WithSuspendCurrentQueueTimeMillis(50 * time.Millisecond)},
+	"retry": {consumer.WithMaxReconsumeTimes(1)},
+}
+
+func consume(namesrv, topic, group string, options ...consumer.Option) {
+	c, err := rocketmq.NewPushConsumer(append(options, consumer.WithNameServer([]string{namesrv}),
+		consumer.WithGroupName(group), consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))...)
 	check(err)
 	selector := consumer.MessageSelector{}
 	if name, expression, selects := strings.Cut(topic, " where "); selects {
@@ -171,10 +181,49 @@ func reply(namesrv, topic, group string) {
 	check(p.Shutdown())
 }
 
+type listener struct{}
+
+var states = map[string]primitive.LocalTransactionState{
+	"commit": primitive.CommitMessageState, "rollback": primitive.RollbackMessageState, "unknown": primitive.UnknowState}
+
+func (listener) ExecuteLocalTransaction(m *primitive.Message) primitive.LocalTransactionState {
+	return states[m.GetProperty("local")]
+}
+
+func (listener) CheckLocalTransaction(m *primitive.MessageExt) primitive.LocalTransactionState {
+	return states[m.GetProperty("check")]
+}
+
+func transact(namesrv, topic, group string) {
+	p, err := rocketmq.NewTransactionProducer(
+		listener{}, producer.WithNameServer([]string{namesrv}), producer.WithGroupName(group))
+	check(err)
+	check(p.Start())
+	emit(event{"event": "started"})
+	lines := bufio.NewReader(os.Stdin)
+	for line, err := lines.ReadBytes('\n'); err == nil; line, err = lines.ReadBytes('\n') {
+		var o order
+		check(json.Unmarshal(line, &o))
+		result, err := p.SendMessageInTransaction(context.Background(), message(topic, o))
+		if err != nil {
+			sent(o, nil, err)
+			continue
+		}
+		sent(o, result.SendResult, nil)
+	}
+	check(p.Shutdown())
+}
+
 func received(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 	for _, m := range messages {
 		emit(event{"event": "received", "topic": m.Topic, "queue": m.Queue.QueueId, "offset": m.QueueOffset,
 			"id": m.MsgId, "tags": m.GetTags(), "keys": m.GetKeys(), "properties": m.GetProperties(), "body": m.Body})
+		if fails, err := strconv.Atoi(m.GetProperty("fails")); err == nil && int(m.ReconsumeTimes) < fails {
+			if os.Args[1] == "orderly" {
+				return consumer.SuspendCurrentQueueAMoment, nil
+			}
+			return consumer.ConsumeRetryLater, nil
+		}
 	}
 	return consumer.ConsumeSuccess, nil
 }

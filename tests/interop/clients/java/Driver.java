@@ -23,14 +23,16 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
-import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 
 /** The Java driver, one source for every client version. Its command line and its lines: ../../drivers.py. */
 public final class Driver {
@@ -47,6 +49,7 @@ public final class Driver {
             case "query": query(args[1], args[3]); break;
             case "request": request(args[1], args[2], args[3]); break;
             case "reply": reply(args[1], args[2], args[3]); break;
+            case "transact": transact(args[1], args[2], args[3]); break;
             default: consume(args[1], args[2], args[3], args[0]);
         }
         emit(event("left"));
@@ -66,6 +69,7 @@ public final class Driver {
                 case "sync": sent(producer.send(message(topic, order)), order); break;
                 case "async": sendAsync(producer, topic, order, inFlight); break;
                 case "oneway": producer.sendOneway(message(topic, order)); break;
+                case "recalled": recall(producer, topic, order); break;
                 default: batch.add(order);
             }
             if (order.getBooleanValue("last_of_batch")) {
@@ -121,7 +125,8 @@ public final class Driver {
             }
         }
         if (how.equals("broadcast")) {
-            consumer.setMessageModel(MessageModel.BROADCASTING);
+            // The enumeration lies in another package in 5.x; broadcasting is its first value.
+            consumer.setMessageModel(consumer.getMessageModel().getDeclaringClass().getEnumConstants()[0]);
         }
         if (!how.equals("consume")) {
             consumer.setMaxReconsumeTimes(1);
@@ -267,13 +272,56 @@ public final class Driver {
         return events;
     }
 
-    private static Message message(String topic, JSONObject order) {
+    private static void transact(String namesrv, String topic, String group) throws Exception {
+        TransactionMQProducer producer = new TransactionMQProducer(group);
+        producer.setNamesrvAddr(namesrv);
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                return stateOf(message.getUserProperty("local"));
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return stateOf(message.getUserProperty("check"));
+            }
+        });
+        producer.start();
+        emit(event("started"));
+        for (String line = IN.readLine(); line != null; line = IN.readLine()) {
+            JSONObject order = JSON.parseObject(line);
+            sent(producer.sendMessageInTransaction(message(topic, order), null), order);
+        }
+        producer.shutdown();
+    }
+
+    private static LocalTransactionState stateOf(String decision) {
+        switch (decision) {
+            case "commit": return LocalTransactionState.COMMIT_MESSAGE;
+            case "rollback": return LocalTransactionState.ROLLBACK_MESSAGE;
+            default: return LocalTransactionState.UNKNOW;
+        }
+    }
+
+    /** Sends a message and takes it back, as 5.x clients can. */
+    private static void recall(DefaultMQProducer producer, String topic, JSONObject order) throws Exception {
+        SendResult result = producer.send(message(topic, order));
+        Object handle = SendResult.class.getMethod("getRecallHandle").invoke(result);
+        DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class).invoke(producer, topic, handle);
+        sent(result, order);
+    }
+
+    private static Message message(String topic, JSONObject order) throws ReflectiveOperationException {
         Message message = new Message(topic, Base64.getDecoder().decode(order.getString("body")));
         message.setTags(order.getString("tags"));
         message.setKeys(order.getJSONArray("keys").toJavaList(String.class));
         order.getJSONObject("properties").forEach((name, value) -> message.putUserProperty(name, (String) value));
         if (order.getIntValue("delay_level") > 0) {
             message.setDelayTimeLevel(order.getIntValue("delay_level"));
+        }
+        if (order.getString("timer_setter") != null && !order.getString("timer_setter").isEmpty()) {  // 5.x has them
+            Message.class.getMethod(order.getString("timer_setter"), long.class)
+                .invoke(message, order.getLongValue("timer_ms"));
         }
         return message;
     }

@@ -10,6 +10,7 @@ setTimeout(() => process.exit(3), Number(deadline) * 1000).unref();
 const httpclient = {}; // must be some object, though a given name server leaves it unused
 const lines = readline.createInterface({ input: process.stdin });
 const emit = event => process.stdout.write(JSON.stringify(event) + '\n');
+const attempts = {};
 const complain = error => process.stderr.write(`${error.stack}\n`);
 
 async function produce() {
@@ -27,9 +28,15 @@ async function produce() {
 }
 
 async function consume() {
-  const consumer = new Consumer({ nameSrv, httpclient, consumerGroup: group });
+  const limit = command === 'retry' ? { maxReconsumeTimes: 1 } : {};
+  const consumer = new Consumer({ nameSrv, httpclient, consumerGroup: group, ...limit });
   consumer.on('error', complain);
-  consumer.subscribe(topic, '*', async message => received(message));
+  consumer.subscribe(topic, '*', async message => {
+    received(message);
+    const { n, fails } = message.properties;
+    attempts[n] = (attempts[n] || 0) + 1;
+    if (attempts[n] <= Number(fails || 0)) throw new Error(`${n} fails`);
+  });
   await consumer.ready();
   emit({ event: 'started' });
   for await (const line of lines); // until the input ends

@@ -1,0 +1,189 @@
+"""Official clients in groups: what fails comes again or dies, queues are consumed in order by one at a time, and a
+broadcasting group's members get everything.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.brokers import BrokerUnderTest, running_broker
+from tests.interop.cases import CLIENTS, Command, go, java
+from tests.interop.drivers import Stage
+
+QUEUES = 4
+SUBSCRIBED_DEADLINE_S = 45.0
+QUICK_LEVELS = " ".join(["1s"] * 18)
+SETTINGS = {"messageDelayLevel": QUICK_LEVELS, "rebalanceLockMaxLiveTime": 6_000}
+GROUP_CODE, RETRIES = 200, 1
+FAILURES = {"good": 0, "once": 1, "never": 99}
+FIRST, SECOND = "first", "second"
+EAGER = ("-Drocketmq.client.rebalance.waitInterval=1000", "-Drocketmq.client.rebalance.lockInterval=1000")
+"""Java looks for work, and renews its locks, once a second instead of every 20 s."""
+LOCKS_FOR_GO_MS = 25_000
+MOVE_DEADLINE_S = 100.0
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerUnderTest]:
+    with running_broker(broker_kind, tmp_path_factory.mktemp("broker"), SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def stage(broker: BrokerUnderTest, tmp_path: Path) -> Iterator[Stage]:
+    it = Stage(tmp_path, broker.log)
+    try:
+        yield it
+    finally:
+        it.stop()
+
+
+def properties(n: str, fails: int = 0) -> dict[str, str]:
+    return {"n": n, "TAGS": "TagA", "KEYS": n} | ({"fails": str(fails)} if fails else {})
+
+
+@pytest.mark.parametrize(
+    "client", ["java-4.9.8", "java-4.9.8-binary", "java-5.3.3", "go-2.1.2", "cpp-0.4.4", "ali-ons-3.12"]
+)
+def test_what_fails_comes_again_or_dies(client: str, broker: BrokerUnderTest, stage: Stage, tmp_path: Path) -> None:
+    """A message that fails once comes twice; one that always fails comes as often as its group retries, and then lies
+    among the group's dead letters, and in no retry topic any more."""
+    command = CLIENTS[client].command
+    command(tmp_path)  # built, or skipped, before the clock runs
+    case = client.replace(".", "-")
+    topic, group = f"Failing-{case}", f"failing-{case}"
+    broker.create_topic(topic, QUEUES)
+    broker.set_group(group, retryMaxTimes=RETRIES)
+    # C++ sends back all that it has taken together, if one of it fails.
+    expected = {"good": 1, "never": 2} if client.startswith("cpp") else {"good": 1, "once": 2, "never": 2}
+    for queue, n in enumerate(expected):
+        broker.send(topic, queue, properties(n, FAILURES[n]), b"body")
+    stage.start("member", command, "retry", broker.namesrv, topic, group)
+    stage.wait_until(lambda: len(stage.deliveries) >= sum(expected.values()), "all retried", SUBSCRIBED_DEADLINE_S)
+    dead_letters = broker.dead_letters(group, 1)
+    stage.listen(2.0)
+    assert Counter(seen.message.n for seen in stage.deliveries) == expected, stage.summary()
+    assert [dead.properties["n"] for dead in dead_letters] == ["never"]
+    [dead] = dead_letters
+    assert (dead.body, dead.properties["DELAY"]) == (b"body", "0")
+    assert dead.properties["RETRY_TOPIC"] == topic
+    retries = sum(expected.values()) - len(expected)
+    assert len(broker.stored(f"%RETRY%{group}", 1, retries)) == retries
+
+
+@pytest.mark.parametrize("client", ["java-4.9.8", "java-5.3.3", "go-2.1.2", "cpp-0.4.4"])
+def test_everybody_in_a_broadcasting_group_gets_everything(
+    client: str, broker: BrokerUnderTest, stage: Stage, tmp_path: Path
+) -> None:
+    """Each member every message, once."""
+    command = CLIENTS[client].command
+    command(tmp_path)
+    case = client.replace(".", "-")
+    topic = f"Broadcast-{case}"
+    broker.create_topic(topic, QUEUES)
+    for member in (FIRST, SECOND):
+        stage.start(member, command, "broadcast", broker.namesrv, topic, f"broadcast-{case}")
+    stage.wait_until(lambda: stage.started == {FIRST, SECOND}, "both started", SUBSCRIBED_DEADLINE_S)
+    probe_until_all_hear(broker, stage, topic)
+    names = {str(n) for n in range(100)}
+    for n in range(100):
+        broker.send(topic, n % QUEUES, properties(str(n)), b"body")
+    for member in (FIRST, SECOND):
+        stage.wait_until(lambda member=member: names <= received_by(stage, member).keys(), f"{member} has all")
+        assert {n: times for n, times in received_by(stage, member).items() if n in names and times > 1} == {}
+
+
+def probe_until_all_hear(broker: BrokerUnderTest, stage: Stage, topic: str) -> None:
+    """A broadcasting member begins where a queue ends when it first looks: wait until each does in every queue."""
+    wanted = {(member, queue) for member in (FIRST, SECOND) for queue in range(QUEUES)}
+    for n in range(90):
+        for queue in range(QUEUES):
+            broker.send(topic, queue, properties(f"probe-{n}-{queue}"), b"probe")
+        stage.listen(0.5)
+        if {(seen.member, seen.message.queue) for seen in stage.deliveries} == wanted:
+            return
+    raise AssertionError(f"not everybody hears\n{stage.summary()}")
+
+
+def received_by(stage: Stage, member: str) -> Counter[str]:
+    return Counter(seen.message.n for seen in stage.deliveries if seen.member == member)
+
+
+ORDERLY: dict[str, tuple[Command, int]] = {
+    "java-4.9.8": (java("4.9.8", *EAGER), 6_000),
+    "java-5.3.3": (java("5.3.3", *EAGER), 6_000),
+    "go-2.1.2": (go, LOCKS_FOR_GO_MS),
+}
+
+
+@pytest.mark.parametrize("client", ORDERLY)
+def test_a_killed_owners_queues_move_in_order(
+    client: str, broker: BrokerUnderTest, stage: Stage, tmp_path: Path, measured: list[str]
+) -> None:
+    """Two members share queues, one is killed: the other gets all of its queues once their locks have run out, and goes
+    on where it had committed. Nothing is left out, nothing overtakes, though some messages fail at first."""
+    command, locked_ms = ORDERLY[client]
+    command(tmp_path)
+    case = client.replace(".", "-")
+    topic, group = f"Ordered-{case}", f"ordered-{case}"
+    broker.set_config(rebalanceLockMaxLiveTime=locked_ms)
+    broker.create_topic(topic, QUEUES)
+    members = {name: stage.start(name, command, "orderly", broker.namesrv, topic, group) for name in (FIRST, SECOND)}
+    owners: dict[int, str] = {}
+    sent = [0] * QUEUES
+    begun = time.monotonic()
+    while set(owners.values()) != {FIRST, SECOND} or len(owners) < QUEUES:
+        assert time.monotonic() - begun < MOVE_DEADLINE_S, f"{owners}\n{stage.summary()}"
+        send_some(broker, topic, sent)
+        stage.listen(0.5)
+        owners = {seen.message.queue: seen.member for seen in stage.deliveries[-40:]}
+    stage.left[SECOND] = killed_at = time.monotonic()
+    members[SECOND].process.kill()
+    orphans = {queue for queue, owner in owners.items() if owner == SECOND}
+    while orphans - {s.message.queue for s in stage.deliveries if s.member == FIRST and s.at > killed_at}:
+        assert time.monotonic() - killed_at < MOVE_DEADLINE_S, f"{orphans} of {owners}\n{stage.summary()}"
+        send_some(broker, topic, sent)
+        stage.listen(0.5)
+    measured.append(f"{client}: a killed owner's queues moved within {time.monotonic() - killed_at:.1f} s")
+    ends = {(queue, count - 1) for queue, count in enumerate(sent)}
+    stage.wait_until(lambda: ends <= {(s.message.queue, s.message.offset) for s in stage.deliveries}, "all received")
+    for queue in range(QUEUES):
+        offsets = [seen.message.offset for seen in stage.deliveries if seen.message.queue == queue]
+        highest = -1
+        for offset in offsets:
+            assert offset <= highest + 1, f"queue {queue}: {offset} behind {highest}"
+            highest = max(highest, offset)
+        assert highest == sent[queue] - 1
+
+
+def send_some(broker: BrokerUnderTest, topic: str, sent: list[int]) -> None:
+    """Five messages to each queue, of which one fails at first."""
+    for queue in range(QUEUES):
+        for _ in range(5):
+            n = f"{queue}-{sent[queue]}"
+            broker.send(topic, queue, properties(n, fails=sent[queue] % 5 == 4), b"body")
+            sent[queue] += 1
+
+
+@pytest.mark.parametrize("client", ["java-4.9.8", "java-5.3.3"])
+def test_an_orderly_group_does_not_wait_for_what_it_has_given_up(
+    client: str, broker: BrokerUnderTest, stage: Stage, tmp_path: Path
+) -> None:
+    """Its client sends such a message to the retry topic: it is a dead letter at once, and the others go on."""
+    command = java(client.removeprefix("java-"), *EAGER)
+    command(tmp_path)
+    case = client.replace(".", "-")
+    topic, group = f"GivenUp-{case}", f"given-up-{case}"
+    broker.create_topic(topic, 1)
+    for n, fails in (("good", 0), ("never", 99), ("next", 0)):
+        broker.send(topic, 0, properties(n, fails), b"body")
+    stage.start("member", command, "orderly", broker.namesrv, topic, group)
+    stage.wait_for_messages({"good", "never", "next"}, SUBSCRIBED_DEADLINE_S)
+    assert [seen.message.n for seen in stage.deliveries] == ["good", "never", "never", "next"]
+    [dead] = broker.dead_letters(group, 1)
+    assert (dead.properties["n"], dead.properties["DELAY"]) == ("never", "-1")
