@@ -7,9 +7,11 @@ from clients.lanes import Lane, Lanes
 from clients.progress import Progress
 from protocol.message import MessageExt
 
-FIELDS = dict.fromkeys(("physical_offset", "flag", "sys_flag", "born_timestamp", "store_timestamp"), 0) | dict.fromkeys(
-    ("reconsume_times", "prepared_transaction_offset", "body_crc", "size"), 0
+NUMBERS = (
+    *("physical_offset", "flag", "sys_flag", "born_timestamp", "store_timestamp", "reconsume_times"),
+    *("prepared_transaction_offset", "body_crc", "size"),
 )
+FIELDS = dict.fromkeys(NUMBERS, 0)
 
 
 def deliveries(progress: Progress, *offsets: int) -> list[Delivery]:

@@ -1,0 +1,297 @@
+"""The SDK of this repository against our broker and RocketMQ's own: what it asks must be understood by all of them."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from clients import (
+    LATER,
+    Admin,
+    ConsumeFrom,
+    ConsumerSettings,
+    Message,
+    MessageExt,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    Sql92,
+    TransactionProducer,
+    TransactionState,
+)
+from tests.interop.brokers import BrokerUnderTest, running_broker
+
+pytestmark = pytest.mark.interop
+
+FAST = ConsumerSettings(suspend_pause_s=0.05, commit_interval_s=0.1, rebalance_interval_s=0.5)
+SETTINGS = {
+    "messageDelayLevel": "1s 1s 1s 1s 2s 2s",
+    "enablePropertyFilter": "true",
+    "transactionTimeOut": 1000,
+    "transactionCheckInterval": 1000,
+}
+
+
+@pytest.fixture(scope="module", params=["skylark", "apache-4.9.7", "apache-5.3.3"])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerUnderTest]:
+    with running_broker(request.param, tmp_path_factory.mktemp(request.param), SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: BrokerUnderTest, request: pytest.FixtureRequest) -> str:
+    name = f"SDK_{request.node.originalname}"[:60]
+    broker.create_topic(name, 2)
+    return name
+
+
+async def soon(fact: Callable[[], object]) -> None:
+    """As `until`, for brokers that take their time."""
+
+    async def holds() -> object:
+        return fact()
+
+    await told(holds)
+
+
+async def told(fact: Callable[[], Awaitable[object]]) -> None:
+    """As `soon`, of what a broker has to be asked for."""
+    async with asyncio.timeout(40):
+        while not await fact():  # noqa: ASYNC110 - another process has no event of ours
+            await asyncio.sleep(0.02)
+
+
+async def owned(consumer: PushConsumer, topic: str, count: int = 2) -> None:
+    await soon(lambda: sum(queue.topic == topic for queue in consumer.statistics().queues) == count)
+
+
+async def test_a_failed_message_comes_again_and_dies_at_last(broker: BrokerUnderTest, topic: str) -> None:
+    """36, retry topic, dead letters: under its own topic, counted, and not for ever."""
+    seen: list[tuple[str, int]] = []
+
+    async def handler(message: MessageExt) -> object:
+        seen.append((message.topic, message.reconsume_times))
+        return LATER
+
+    group = f"g-{topic}"
+    settings = ConsumerSettings(max_reconsume_times=2, commit_interval_s=0.1)
+    async with (
+        Producer("p", namesrv=broker.namesrv) as producer,
+        PushConsumer(
+            group, namesrv=broker.namesrv, handler=handler, consume_from=ConsumeFrom.FIRST, settings=settings
+        ) as consumer,
+    ):
+        await consumer.subscribe(topic)
+        await owned(consumer, topic)
+        await producer.send(Message(topic, b"x", keys=["k"]))
+        await soon(lambda: len(seen) == 3)
+        assert seen == [(topic, 0), (topic, 1), (topic, 2)]
+        dead = await dead_letters(broker, group)
+        assert (dead.body, dead.properties["RETRY_TOPIC"]) == (b"x", topic)
+
+
+async def dead_letters(broker: BrokerUnderTest, group: str) -> MessageExt:
+    async with Admin(namesrv=broker.namesrv) as admin:
+        topic = f"%DLQ%{group}"
+
+        async def is_there() -> bool:
+            return topic in await admin.topics()
+
+        await told(is_there)
+        async with PullConsumer("dead-reader", namesrv=broker.namesrv) as reader:
+            (queue,) = await reader.queues(topic)
+            await reader.assign([queue])
+            reader.seek(queue, 0)
+            (message,) = await reader.poll(timeout_s=20)
+            return message
+
+
+async def test_orderly_members_keep_the_order_of_each_queue(broker: BrokerUnderTest, topic: str) -> None:
+    """Also while one joins and leaves: nothing overtakes, nothing comes twice."""
+    order: defaultdict[int, list[int]] = defaultdict(list)
+    tried: Counter[int] = Counter()
+
+    async def handler(message: MessageExt) -> object:
+        number = int(message.body)
+        tried[number] += 1
+        if number % 10 == 0 and tried[number] == 1:
+            return LATER
+        order[message.queue_id].append(number)
+        return None
+
+    def member() -> PushConsumer:
+        return PushConsumer(
+            f"g-{topic}",
+            namesrv=broker.namesrv,
+            handler=handler,
+            orderly=True,
+            consume_from=ConsumeFrom.FIRST,
+            settings=FAST,
+        )
+
+    async with Producer("p", namesrv=broker.namesrv) as producer, member() as first:
+        await first.subscribe(topic)
+        await owned(first, topic)
+        queues = await producer.publish_queues(topic)
+        for n in range(40):
+            await producer.send(Message(topic, b"%d" % n), queue=queues[n % 2])
+        await soon(lambda: sum(map(len, order.values())) == 40)
+        async with member() as second:
+            await second.subscribe(topic)
+            await owned(second, topic, 1)
+            for n in range(40, 80):
+                await producer.send(Message(topic, b"%d" % n), queue=queues[n % 2])
+            await soon(lambda: sum(map(len, order.values())) == 80)
+        await owned(first, topic)
+    assert dict(order) == {queues[0].queue_id: list(range(0, 80, 2)), queues[1].queue_id: list(range(1, 80, 2))}
+
+
+async def test_every_broadcasting_member_gets_everything(broker: BrokerUnderTest, topic: str, tmp_path: Path) -> None:
+    """And the broker keeps no offset for them."""
+    seen: defaultdict[str, set[bytes]] = defaultdict(set)
+
+    def member(name: str) -> PushConsumer:
+        async def handler(message: MessageExt) -> None:
+            seen[name].add(message.body)
+
+        return PushConsumer(
+            f"g-{topic}",
+            namesrv=broker.namesrv,
+            handler=handler,
+            broadcast=True,
+            offsets_path=tmp_path / name,
+            consume_from=ConsumeFrom.FIRST,
+        )
+
+    async with Producer("p", namesrv=broker.namesrv) as producer, member("a") as first, member("b") as second:
+        for consumer in (first, second):
+            await consumer.subscribe(topic)
+            await owned(consumer, topic)
+        for n in range(20):
+            await producer.send(Message(topic, b"%d" % n))
+        await soon(lambda: len(seen["a"]) == len(seen["b"]) == 20)
+
+
+async def test_levels_delay(broker: BrokerUnderTest, topic: str) -> None:
+    """Not before its time."""
+    async with Producer("p", namesrv=broker.namesrv) as producer, PullConsumer("g", namesrv=broker.namesrv) as reader:
+        await reader.assign(await reader.queues(topic))
+        for queue in reader.assignment:
+            reader.seek(queue, 0)
+        await producer.send(Message(topic, b"later"), delay_level=1)
+        (message,) = await reader.poll(timeout_s=20)
+        assert message.body == b"later"
+        assert message.store_timestamp - message.born_timestamp >= 990
+
+
+async def test_transactions_end_as_they_say(broker: BrokerUnderTest, topic: str) -> None:
+    """Committed ones arrive, rolled-back ones never; who did not know is asked, and then too."""
+    asked: list[str] = []
+
+    async def checker(message: MessageExt) -> TransactionState:
+        asked.append(message.msg_id)
+        return TransactionState.COMMIT if message.body == b"checked" else TransactionState.ROLLBACK
+
+    async def local(state: TransactionState) -> TransactionState:
+        return state
+
+    commit, rollback, unknown = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
+    async with (
+        TransactionProducer(f"tx-{topic}", namesrv=broker.namesrv, checker=checker) as producer,
+        PullConsumer("g", namesrv=broker.namesrv) as reader,
+    ):
+        await reader.assign(await reader.queues(topic))
+        for queue in reader.assignment:
+            reader.seek(queue, 0)
+        for body, state in ((b"kept", commit), (b"gone", rollback), (b"checked", unknown), (b"forgotten", unknown)):
+            result = await producer.send_in_transaction(Message(topic, body), lambda _, s=state: local(s))
+            assert result.state is state
+        seen: list[bytes] = []
+        async with asyncio.timeout(90):
+            while len(asked) < 2 or len(set(seen)) < 2:
+                seen += [message.body for message in await reader.poll(timeout_s=1)]
+        seen += [message.body for message in await reader.poll(timeout_s=2)]
+        assert set(seen) == {b"checked", b"kept"}  # 5.3.3 may ask twice, and commit twice
+
+
+async def test_expressions_choose_by_properties(broker: BrokerUnderTest, topic: str) -> None:
+    """SQL92, in the broker."""
+    seen: list[bytes] = []
+
+    async def handler(message: MessageExt) -> None:
+        seen.append(message.body)
+
+    async with (
+        Producer("p", namesrv=broker.namesrv) as producer,
+        PushConsumer(f"g-{topic}", namesrv=broker.namesrv, handler=handler, consume_from=ConsumeFrom.FIRST) as consumer,
+    ):
+        await consumer.subscribe(topic, Sql92("a > 5 AND b = 'x'"))
+        await owned(consumer, topic)
+        for n in range(10):
+            await producer.send(Message(topic, b"%d" % n, properties={"a": str(n), "b": "xy"[n % 2]}))
+        await soon(lambda: sorted(seen) == [b"6", b"8"])
+
+
+async def test_a_request_is_replied_to(broker: BrokerUnderTest, topic: str) -> None:
+    """Through the broker, to the client that asked."""
+    replies: list[asyncio.Task[None]] = []
+
+    async with (
+        Producer("p-ask", namesrv=broker.namesrv) as producer,
+        PushConsumer(f"g-{topic}", namesrv=broker.namesrv, consume_from=ConsumeFrom.FIRST) as consumer,
+    ):
+        await consumer.subscribe(topic)
+        await owned(consumer, topic)
+
+        async def serve() -> None:
+            async for message in consumer:
+                await consumer.reply(message, b"re " + message.body)
+                return
+
+        replies.append(asyncio.create_task(serve()))
+        reply = await producer.request(Message(topic, b"ping"), timeout_s=15)
+        assert reply.body == b"re ping"
+        await asyncio.gather(*replies)
+
+
+async def test_operators_see_and_move_what_there_is(broker: BrokerUnderTest, topic: str) -> None:
+    """Topics, offsets, messages by key, id and time; a reset while a consumer runs."""
+    seen: list[bytes] = []
+
+    async def handler(message: MessageExt) -> None:
+        seen.append(message.body)
+
+    group = f"g-{topic}"
+    begun = datetime.now(UTC) - timedelta(seconds=5)
+    async with (
+        Admin(namesrv=broker.namesrv) as admin,
+        Producer("p", namesrv=broker.namesrv) as producer,
+        PushConsumer(group, namesrv=broker.namesrv, handler=handler, settings=FAST) as consumer,
+    ):
+        await consumer.subscribe(topic)
+        await owned(consumer, topic)
+        sent = [await producer.send(Message(topic, b"%d" % n, keys=[f"key-{n}"])) for n in range(4)]
+        await soon(lambda: len(seen) == 4)
+        assert topic in await admin.topics()
+        offsets = await admin.topic_offsets(topic)
+        assert sum(row.max_offset for row in offsets.values()) == 4
+        assert (await admin.message_of_id(sent[1].offset_msg_id)).body == b"1"
+        await told(lambda: admin.messages_of_key(topic, "key-2"))  # RocketMQ's index is built behind the log
+        assert [message.body for message in await admin.messages_of_key(topic, "key-2")] == [b"2"]
+        between = [m.body async for m in admin.messages_between(topic, begun, datetime.now(UTC) + timedelta(days=1))]
+        assert sorted(between) == [b"0", b"1", b"2", b"3"]
+
+        async def caught_up() -> bool:
+            return await admin.lag(group, topic) == 0
+
+        await told(caught_up)
+        assert [member.client_id for member in (await admin.members(group)).connection_set] == [
+            consumer.client.client_id
+        ]
+        assert group in await admin.groups()
+        moved = await admin.reset_offsets(group, topic, begun)
+        assert sum(moved.values()) == 0
+        await soon(lambda: len(seen) == 8)
