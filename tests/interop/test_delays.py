@@ -9,10 +9,10 @@ import pytest
 from protocol.codes import SystemTopic
 from protocol.message import MessageExt
 from tests.harness.raw import RawClient
-from tests.interop.brokers import LOOPBACK, BrokerUnderTest, running_broker
+from tests.interop.brokers import LOOPBACK, BrokerUnderTest, free_ports, running_broker, until
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import Stage
-from tests.interop.exchange import pull_queue
+from tests.interop.exchange import SIZES, pull_queue
 from tests.interop.plan import SYNC, Order
 
 TOPIC, QUEUES = "Delayed", 4
@@ -87,3 +87,26 @@ def stored(broker: BrokerUnderTest, topic: str, queues: int) -> list[MessageExt]
     port = int(broker.broker_address.split(":")[1])
     with RawClient(LOOPBACK, port, timeout=20) as client:
         return [message for queue in range(queues) for message in pull_queue(client, topic, queue)]
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
+def test_rocketmq_goes_on_where_ours_ended(version: str, tmp_path: Path) -> None:
+    """What ours delivered is not delivered again, and what waits in its store comes when it is due."""
+    ports, root = free_ports(), tmp_path / "store"
+    settings = SIZES | {"storePathRootDir": root, "messageDelayLevel": "1s 12s"}
+    for home in ("ours", "theirs"):
+        (tmp_path / home).mkdir()
+    with running_broker("skylark", tmp_path / "ours", settings, ports) as broker:
+        broker.create_topic(TOPIC, 1)
+        for n in range(20):
+            broker.send(TOPIC, 0, {"n": str(n), "DELAY": "1" if n < 15 else "2"}, b"body")
+        broker.stored(TOPIC, 1, 15)
+    assert not (root / "abort").exists()
+    more = {"fileReservedTime": 10_000}
+    with running_broker(f"apache-{version}", tmp_path / "theirs", settings | more, ports) as broker:
+        until(lambda: len(stored(broker, TOPIC, 1)) >= 20, "what was left is delivered")
+        delivered = stored(broker, TOPIC, 1)
+        waited = {message.properties["n"]: message for message in stored(broker, SystemTopic.SCHEDULE, 2)}
+    assert sorted(int(message.properties["n"]) for message in delivered) == list(range(20))
+    late = [message.store_timestamp - waited[message.properties["n"]].store_timestamp for message in delivered[15:]]
+    assert min(late) >= 12_000
