@@ -62,10 +62,13 @@ async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event
 
 
 class Broker(Parts):
-    """One broker. It starts once and stops once."""
+    """One broker. It starts once and stops once. `alone`: the process, and so its garbage collector, is its own."""
 
-    def __init__(self, config: DaemonConfig, settings: LiveSettings[DaemonConfig] | None = None) -> None:
+    def __init__(
+        self, config: DaemonConfig, settings: LiveSettings[DaemonConfig] | None = None, *, alone: bool = True
+    ) -> None:
         super().__init__(config, settings)
+        self._alone = alone
         follow_settings(self.settings, self)
         self._running = AsyncExitStack()
         self._timer: asyncio.TimerHandle | None = None
@@ -108,7 +111,8 @@ class Broker(Parts):
             self.loop_lag.start()
             running.callback(self.loop_lag.stop)
             await self.registrar.register_now()
-            hold_off_collector(running)
+            if self._alone:
+                hold_off_collector(running)
             self._running = running.pop_all()
         log.info("ready port=%d registered=%s", listen_config.port, self.registrar.registered)
 

@@ -62,7 +62,7 @@ def running(directory: Path, settings: Mapping[str, object] | None = None) -> It
 
 async def made(config: Any) -> Broker:
     """Its parts belong to the loop that makes them."""
-    return Broker(config)
+    return Broker(config, alone=False)
 
 
 @contextmanager

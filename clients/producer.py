@@ -188,8 +188,10 @@ class Producer(Participant):
         timeout_s: float | None,
     ) -> SendResult:
         """As `send`, with hooks around it."""
+        if message_group is not None:
+            message = _grouped(message, message_group)
         with hooks.sending(message, self.client.client_id) as observed:
-            outgoing = self._prepare(observed.message, message_group)
+            outgoing = self._prepare(observed.message, None)
             timeout_s = timeout_s or self._settings.send_timeout_s
             observed.result = await self._sends.begin(outgoing, message_group, queue, timeout_s)
             return observed.result
@@ -197,13 +199,16 @@ class Producer(Participant):
     def _prepare(self, message: Message, message_group: str | None) -> Outgoing:
         self._check_running()
         if message_group is not None:
-            properties = message.properties | {PropertyName.SHARDING_KEY: message_group}
-            message = msgspec.structs.replace(message, properties=properties)
+            message = _grouped(message, message_group)
         return prepare(message, self._ids, now_ms(), self._settings)
 
     def _check_running(self) -> None:
         if not self._running:
             raise ClientClosed(f"producer {self.group} is not running: use it inside `async with`, or call start()")
+
+
+def _grouped(message: Message, message_group: str) -> Message:
+    return msgspec.structs.replace(message, properties=message.properties | {PropertyName.SHARDING_KEY: message_group})
 
 
 def now_ms() -> int:
