@@ -10,7 +10,6 @@ A producer that does not know is not answered: it will be asked. To end a transa
 Source: docs/formats.md, "Transactions".
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable
 from functools import partial
@@ -95,7 +94,7 @@ class EndTransactionProcessor:
             half = self._checked(header, self._endings.half_at(header.commit_log_offset))
         except ColdRead:
             return self._end_later(header, is_commit=is_commit)
-        if self._endings.under_way(half) is not None:
+        if self._endings.is_under_way(half):
             return self._end_later(header, is_commit=is_commit)
         if self._endings.is_decided(half):
             return done(is_commit=is_commit)
@@ -108,8 +107,7 @@ class EndTransactionProcessor:
 
     async def _end_later(self, header: EndTransactionHeader, *, is_commit: bool) -> RemotingCommand:
         half = self._checked(header, await self._endings.half_when_read(header.commit_log_offset))
-        while (other := self._endings.under_way(half)) is not None:
-            await asyncio.shield(other)
+        await self._endings.wait_for_others(half)
         if self._endings.is_decided(half):
             return done(is_commit=is_commit)
         ending = self._endings.begin(half, is_commit=is_commit)

@@ -9,8 +9,8 @@ fails as often, and where the client can be told so a second failure is the last
 reads questions and answers each. `request` sends
 each order as a request and tells its reply as received; `reply` consumes, and replies with ANSWERS and the body that it
 got; both are Java's and Go's. `transact`, theirs too, sends each order in a transaction that ends as its properties
-`local` and, when it is asked, `check` say: commit, rollback or unknown. All leave in the client's own clean way when their input ends, and die with status 3 at
-their deadline. On stdout each prints one JSON object a line, `event` telling which (the structs below,
+`local` and, when it is asked, `check` say: commit, rollback or unknown.
+All leave in the client's own clean way when their input ends, and die with status 3 at their deadline. On stdout each prints one JSON object a line, `event` telling which (the structs below,
 bytes as base64); other lines there and all of stderr are logs of the client, kept to explain a failure. Every process
 has a HOME of its own, since clients keep offsets and logs there.
 """
@@ -120,12 +120,14 @@ class Driver:
     def __repr__(self) -> str:
         return f"<Driver {self.name} pid={self.process.pid} status={self.process.poll()}>"
 
-    def send(self, orders: Iterable[Order | Question]) -> None:
+    def send(self, orders: Iterable[Order | Question], *, leaves: bool = True) -> None:
         # A pipe that breaks means that the driver has died, which whoever waits for its facts is told.
         with suppress(BrokenPipeError):
             for order in orders:
                 self._input.write(msgspec.json.encode(order) + b"\n")
-        self.leave()
+            self._input.flush()
+        if leaves:
+            self.leave()
 
     def leave(self) -> None:
         with suppress(BrokenPipeError):

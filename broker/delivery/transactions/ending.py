@@ -93,9 +93,15 @@ class Endings:
         """Whether a half message was ended before, as far back as that is known."""
         return self._transactions.halves.state(half.root) is HalfState.DECIDED
 
-    def under_way(self, half: Half) -> "asyncio.Future[None] | None":
-        """Done once the end of this half message that is under way has gone through, or failed; None: there is none."""
-        return self._transactions.under_way.get(half.root)
+    def is_under_way(self, half: Half) -> bool:
+        """Whether another end of this half message is being stored."""
+        return half.root in self._transactions.under_way
+
+    async def wait_for_others(self, half: Half) -> None:
+        """Until no other end of it is under way."""
+        while (waiting := self._transactions.under_way.get(half.root)) is not None:
+            waiting.append(asyncio.get_running_loop().create_future())
+            await waiting[-1]
 
     # ending
 
@@ -111,7 +117,7 @@ class Endings:
             refusal = self._divert(final, dict(half.properties), now_ms)
             if refusal is not None:
                 return refusal
-        self._transactions.under_way[half.root] = asyncio.get_running_loop().create_future()
+        self._transactions.under_way[half.root] = []
         ops = self._ops(half, now_ms)
         return Ending(half, final is not None, ops if final is None else [final, *ops])
 
@@ -142,7 +148,9 @@ class Endings:
         """The store has decided."""
         if ending.status in STORED:
             self._transactions.ended(ending.half, is_commit=ending.is_commit, now_ms=self._now_ms())
-        self._transactions.under_way.pop(ending.half.root).set_result(None)
+        for waiting in self._transactions.under_way.pop(ending.half.root):
+            if not waiting.done():
+                waiting.set_result(None)
 
     def _is_deleted(self, half: Half) -> bool:
         if not self._store.is_deleted(half.topic, half.record.physical_offset):

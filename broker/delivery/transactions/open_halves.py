@@ -11,8 +11,8 @@ superseded. Producers may name any of them, so decisions are about roots: they h
 A copy's record says who its root is; from a root to its latest copy it takes a table, of open ones only.
 
 To find the next open one is one search for a zero byte, however many were decided before it. In front of `begin`,
-KEPT to twice as many decided ones are remembered: to end a transaction twice does nothing. What is older nobody knows
-any more (None). Source: docs/formats.md, "Half messages on disk".
+KEPT to twice as many decided ones are remembered: to end a transaction twice does nothing. So are the last LATE roots
+from before that whose copies were ended. What is older nobody knows any more (None). Source: docs/formats.md, "Half messages on disk".
 """
 
 from enum import IntEnum
@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 KEPT: Final = 1 << 20
+LATE: Final = 1 << 16
 
 _GONE: Final = bytes([3]) + bytes(range(1, 256))  # what is open becomes discarded
 
@@ -52,6 +53,7 @@ class OpenHalves:
         self._begin = begin
         self._states = bytearray()
         self._copies: dict[int, int] = {}  # root -> latest copy
+        self._late: dict[int, HalfState] = {}  # of roots that have no byte any more
 
     def __repr__(self) -> str:
         return f"<OpenHalves from={self._begin} copies={len(self._copies)}>"
@@ -71,7 +73,7 @@ class OpenHalves:
             return HalfState.OPEN
         at = root - self._low
         if at < 0:
-            return None
+            return self._late.get(root)
         return HalfState(self._states[at]) if at < len(self._states) else HalfState.OPEN
 
     def latest(self, root: int) -> int:
@@ -95,6 +97,13 @@ class OpenHalves:
         self._mark(root, state)
         if copy is not None:
             self._mark(copy, state)
+            if root < self._low:
+                self._remember(root, state)
+
+    def _remember(self, root: int, state: HalfState) -> None:
+        self._late[root] = state
+        if len(self._late) > LATE:
+            del self._late[next(iter(self._late))]
 
     def mark_decided(self, offset: int) -> None:
         """This one was decided, says an op message, root or copy."""

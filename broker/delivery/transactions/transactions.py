@@ -51,8 +51,8 @@ class Transactions:
     def __init__(self, config: TransactionsConfig) -> None:
         self.config = config
         self.halves = OpenHalves()
-        self.under_way: dict[int, asyncio.Future[None]] = {}
-        """By root: those that are just being ended."""
+        self.under_way: dict[int, list[asyncio.Future[None]]] = {}
+        """By root, those that are just being ended, with who waits for that."""
         self.finished: dict[str, Buckets] = {}
         """By real topic, the seconds from the birth of half messages to their commit."""
         self.loaded = asyncio.Event()

@@ -44,6 +44,18 @@ def test_decided_ones_are_remembered_for_a_while() -> None:
     assert halves.state(99) is DECIDED
 
 
+def test_a_root_from_before_the_beginning_is_remembered() -> None:
+    """Its copy was open; whoever names the root again finds what came of it. A discarded one may be asked about again."""
+    halves = OpenHalves(50)
+    halves.renewed(7, 60)
+    halves.renewed(8, 61)
+    halves.end(7)
+    halves.end(8, DISCARDED)
+    assert [halves.state(root) for root in (6, 7, 8)] == [None, DECIDED, DISCARDED]
+    halves.renewed(8, 62)
+    assert (halves.state(8), halves.latest(8)) == (OPEN, 62)
+
+
 def test_what_the_log_gives_up_is_discarded() -> None:
     """With its copies; what was decided stays so."""
     halves = OpenHalves()

@@ -1,0 +1,129 @@
+"""Transactions over power cuts, kills and stops, and under kill -9 of the real daemon."""
+
+import asyncio
+import os
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from clients import Message, MessageExt, ProducerSettings, TransactionProducer, TransactionState
+from protocol.codes import RequestCode
+from protocol.record import decode
+from tests.crash.power_cut import failures
+from tests.crash.transacted_cut import failure_of, run_seed
+from tests.harness.daemon import LOOPBACK, Daemon, running
+from tests.harness.raw import RawClient
+
+pytestmark = pytest.mark.crash
+
+CUTS: Final = int(os.environ.get("SKYLARK_CUTS", "3000")) // 6
+KILLS: Final = max(int(os.environ.get("SKYLARK_KILLS", "20")) // 4, 1)
+TOPIC: Final = "KilledTransactions"
+QUEUES: Final = 8
+IN_FLIGHT: Final = 32
+SETTINGS: Final = {
+    "flushDiskType": "SYNC_FLUSH",
+    "mappedFileSizeCommitLog": 1 << 17,
+    "transactionTimeOut": 200,
+    "transactionCheckInterval": 300,
+    "transactionCheckMax": 1_000_000,
+    "flushConsumerOffsetInterval": 300,
+}
+PULL: Final = {
+    "consumerGroup": "CG", "maxMsgNums": 32, "commitOffset": 0, "subVersion": 1, "subscription": "*", "sysFlag": 4,
+    "suspendTimeoutMillis": 0,
+}  # fmt: skip
+PATIENCE_S: Final = 60.0
+FATES: Final = (TransactionState.COMMIT, TransactionState.ROLLBACK)
+
+
+@pytest.mark.timeout(3600)
+def test_transacted_power_cuts() -> None:
+    """Random lives, random ends: nothing lost, nothing wrong, nothing repeated without need. SKYLARK_CUTS as ever."""
+    jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count() or 1
+    failed = [
+        f"python -m tests.crash.transacted_cut --seed {seed}: {why}"
+        for seed, why in failures(range(CUTS), jobs, failure_of)
+        if why
+    ]
+    assert not failed, "\n".join(failed)
+
+
+@pytest.mark.parametrize("seed", [*range(10), 292, 567, 803, 931])
+def test_a_few_seeds(seed: int) -> None:
+    """In this process, so that a debugger can follow; some of these have failed once."""
+    run_seed(seed)
+
+
+def fate(number: int) -> TransactionState:
+    """How a transaction ends, whoever is asked."""
+    return FATES[number % 3 == 0]
+
+
+async def check(message: MessageExt) -> TransactionState:
+    return fate(int(message.body.split(b".")[0]))
+
+
+async def transact_until_killed(daemon: Daemon, first: int, rng: Random) -> set[int]:
+    """Transactions whose half messages were acknowledged; the daemon is killed amid their ends and questions."""
+    halves: set[int] = set()
+    end_s = time.monotonic() + rng.uniform(0.8, 2.0)
+    numbers = iter(range(first, first + 100_000))
+
+    async def sender(producer: TransactionProducer) -> None:
+        for number in numbers:
+            body = b"%d." % number + b"x" * rng.randint(0, 300)
+
+            async def local(_: str, number: int = number) -> TransactionState:
+                halves.add(number)
+                return fate(number) if rng.random() < 0.6 else TransactionState.UNKNOWN
+
+            await producer.send_in_transaction(Message(TOPIC, body), local)
+            if time.monotonic() > end_s:
+                daemon.process.kill()
+
+    settings = ProducerSettings(send_timeout_s=2.0, retries=0)
+    async with TransactionProducer("killers", checker=check, namesrv=daemon.namesrv, settings=settings) as producer:
+        await asyncio.gather(*(sender(producer) for _ in range(IN_FLIGHT)), return_exceptions=True)
+    return halves
+
+
+def came(client: RawClient) -> Counter[int]:
+    """How often each transaction's message is in the topic."""
+    found: Counter[int] = Counter()
+    for queue_id in range(QUEUES):
+        offset = 0
+        while True:
+            where = {"topic": TOPIC, "queueId": queue_id, "queueOffset": offset}
+            answer = client.call(RequestCode.PULL_MESSAGE, PULL | where)
+            if answer.code:
+                break
+            messages = list(decode(answer.body))
+            offset += len(messages)
+            found.update(int(message.body.split(b".")[0]) for message in messages)
+    return found
+
+
+@pytest.mark.timeout(600)
+async def test_kills_while_transactions_end(tmp_path: Path) -> None:
+    """Round after round on one store: whatever half message was acknowledged comes if it is committed, and never if it
+    is rolled back."""
+    halves: set[int] = set()
+    for number in range(KILLS):
+        with running(directory=tmp_path, settings=SETTINGS) as daemon:
+            halves |= await transact_until_killed(daemon, number * 100_000, Random(number))
+    committed = {number for number in halves if fate(number) is TransactionState.COMMIT}
+    with (
+        running(directory=tmp_path, settings=SETTINGS) as daemon,
+        RawClient(LOOPBACK, daemon.broker_port, timeout=20) as client,
+    ):
+        async with TransactionProducer("killers", checker=check, namesrv=daemon.namesrv) as producer:
+            await producer.send(Message("Another", b"so that its broker knows this producer"))
+            deadline = time.monotonic() + PATIENCE_S
+            while missing := committed - (found := await asyncio.to_thread(came, client)).keys():
+                assert time.monotonic() < deadline, f"{len(missing)} of {len(committed)} have not come"
+    assert [number for number in found if fate(number) is not TransactionState.COMMIT] == []

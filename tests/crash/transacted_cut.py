@@ -1,0 +1,380 @@
+"""Transactions and power cuts: one seed is one store that goes through a few lives, each ended as it comes.
+
+    python -m tests.crash.transacted_cut --seeds 100000 --jobs 2     a summary at the end, failing seeds as they come
+    python -m tests.crash.transacted_cut --seed 4711                 that one alone, telling every step
+
+Every transaction has a fate of its own, commit or rollback, which its producers know, whoever asks. A life sends half
+messages, ends some by the name of any of their copies, asks about others, lets flushers run, saves the offsets, and
+ends by a clean stop, a kill, or a cut at a system call chosen by the seed. At the end all are asked about until nothing
+is open. What must hold then:
+
+    never lost     a half message that was acknowledged under SYNC_FLUSH, or flushed, comes to its topic if it is
+                   committed, even if its end was under way when the process ended
+    never wrong    what was rolled back never comes, nor what was never sent
+    not repeated   unless a process ended other than by a clean stop
+"""
+
+import argparse
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from broker.delivery.diversion import Diversion
+from broker.delivery.internal_puts import STORED, InternalPuts
+from broker.delivery.transactions.ending import Ending, Endings
+from broker.delivery.transactions.loading import Loading
+from broker.delivery.transactions.messages import QUEUE_ID
+from broker.delivery.transactions.progress import Offsets, Progress
+from broker.delivery.transactions.round import Asked, Round
+from broker.delivery.transactions.transactions import Transactions, TransactionsConfig
+from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
+from broker.store.append import Append, PutStatus
+from broker.store.message_store import MessageStore
+from broker.store.state_file import StateFile
+from protocol.bodies.offsets import ConsumerOffsets
+from protocol.codes import SystemTopic
+from protocol.command import RemotingCommand
+from protocol.message import encode_properties
+from protocol.record import Buffer, Record, parse
+from tests.crash.account import log_of
+from tests.crash.power_cut import MEMORY, NESTED_CUTS, sweep
+from tests.harness.simulated_disk import PowerCut, SimulatedDisk
+from tests.harness.stepped_helpers import SteppedHelpers, stepped_helpers
+from tests.harness.stores import BORN_HOST, Clock, config_of, message
+
+HALF: Final = SystemTopic.TRANSACTION_HALF
+OP: Final = SystemTopic.TRANSACTION_OP
+TOPICS: Final = ("A", "B")
+INTERVAL_MS: Final = 10_000
+
+
+class Sent(msgspec.Struct):
+    """A transaction: how it ends, its half message, and where it and its copies lie that its producers know of."""
+
+    is_commit: bool
+    append: Append
+    places: list[int]
+    is_owed: bool = False
+    is_ended: bool = False  # and its producer was told so
+
+
+class Listener:
+    """Stands for the connection of a producer; keeps what it is asked."""
+
+    closed = paused = False
+
+    def __init__(self) -> None:
+        self.questions: list[RemotingCommand] = []
+        self.push = self.questions.append
+
+
+class TransactedRun:
+    """Everything that one seed decides. `tell` gets a line per step."""
+
+    def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, tell: Callable[[str], None]) -> None:
+        self.rng = rng = Random(f"transacted {seed}")
+        self.helpers = helpers
+        self.tell = tell
+        self.clock = Clock()
+        self.disk = SimulatedDisk(scratch)
+        self.root = scratch / "store"
+        self.is_sync = rng.random() < 0.7
+        self.config = config_of(
+            self.root,
+            sync=self.is_sync,
+            mapped_file_size_commit_log=rng.choice((2048, 4096, 8192)),
+            mapped_file_size_consume_queue=rng.choice((100, 200, 2000)),
+            max_hash_slot_num=10,
+            max_index_num=30,
+            queue_units_in_memory=rng.choice((0, 3, 1 << 19)),
+        )
+        self.sent: dict[int, Sent] = {}
+        self.of_this_life: list[Sent] = []
+        self.may_repeat = False
+        self.ending: list[Ending] = []  # of this turn
+        self._actions: dict[Callable[[], None], int] = {  # and how often each
+            self._send: 10,
+            self._end_some: 14,
+            self._ask: 5,
+            self._flush: 10,
+            self._save: 5,
+            self.helpers.make_segments: 2,
+        }
+        tell(f"seed={seed} sync={self.is_sync} segment={self.config.mapped_file_size_commit_log}")
+
+    def run(self) -> None:
+        """AssertionError, or whatever the store raises, if something does not hold."""
+        for _ in range(self.rng.randint(1, 4)):
+            try:
+                self._open()
+                self._live()
+            except PowerCut:
+                self._cut()
+        for _ in range(NESTED_CUTS):
+            try:
+                self._open()
+                break
+            except PowerCut:
+                self._cut()
+        self.disk.cut_at = -1
+        self._end_all()
+        self._check()
+        self._stop()
+
+    # life
+
+    def _open(self) -> None:
+        self.of_this_life, self.ending = [], []
+        for sent in self.sent.values():
+            if sent.is_ended:  # within a life producers may repeat themselves, later only if they are asked
+                sent.places.clear()
+        self.store = MessageStore(self.config, self.clock, disk=self.disk)
+        self.tell(f"recovered {self.store.load()}")
+        self.disk.revive()
+        path = self.root / "config" / "consumerOffset.json"
+        self.file = StateFile(path, validate=ConsumerOffsets.decode, disk=self.disk)
+        self.offsets = ConsumerOffsetTable(OffsetsConfig(), self.clock)
+        self.offsets.load(self.file.load())
+        self.store.start()
+        config = TransactionsConfig(broker_ip="", broker_name="b", store_host=BORN_HOST, transaction_check_max=1_000)
+        self.transactions = Transactions(config)
+        self.diversion = Diversion((1_000,), half=self.transactions.half)
+        puts = InternalPuts(self.store)
+        self.endings = Endings(self.store, puts, self.transactions, self.diversion.divert, self.clock)
+        self.progress = Progress(self.offsets)
+        end = self._ends(self.store.max_offset)
+        loading = Loading(
+            self.store, self.transactions, self.progress.begin(self._ends(self.store.min_offset), end), end
+        )
+        while loading.step():
+            pass
+        self.progress.mark(end)
+        self.transactions.loaded.set()
+        self.tell(f"open {self.transactions!r} saved {self.offsets.table()}")
+
+    @staticmethod
+    def _ends(of: Callable[[str, int], int | None]) -> Offsets:
+        return Offsets(of(HALF, QUEUE_ID) or 0, of(OP, QUEUE_ID) or 0)
+
+    def _live(self) -> None:
+        rng = self.rng
+        if rng.random() < 0.8:
+            self.disk.cut_at = self.disk.calls + rng.randint(1, 120)
+        actions, weights = list(self._actions), list(self._actions.values())
+        for _ in range(rng.randint(5, 60)):
+            rng.choices(actions, weights)[0]()
+        if rng.random() < 0.4:
+            self._stop()
+            self.tell("stopped")
+        else:
+            raise PowerCut
+
+    def _stop(self) -> None:
+        """As the daemon does: the log is flushed, offsets are saved, the store is closed."""
+        self.helpers.sync(self.helpers.flushers[0])
+        self._settle()
+        self.file.save(self.offsets.encode())
+        self.store.close()
+        self._note_owed(flushed=self.store.max_physical_offset)
+        self.helpers.forget(self.store)
+
+    def _cut(self) -> None:
+        """The process is gone; mostly the power too."""
+        self.may_repeat = True
+        self.helpers.forget(self.store)
+        if self.rng.random() < 0.8:
+            self.tell("cut")
+            self.disk.cut(self.rng)
+        else:
+            self.tell("killed")
+            self.disk.revive()
+
+    # actions
+
+    def _send(self) -> None:
+        turn = []
+        for _ in range(self.rng.randint(1, 4)):
+            number = len(self.sent)
+            body = b"%d:" % number + self.rng.randbytes(self.rng.choice((0, 30, 300)))
+            properties = {"TRAN_MSG": "true", "PGROUP": "G", "UNIQ_KEY": f"U{number}"}
+            if self.rng.random() < 0.2:
+                properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = "60"
+            encoded = encode_properties(properties).encode()
+            append = message(body, self.rng.choice(TOPICS), self.rng.randint(0, 1), properties=encoded, sys_flag=4)
+            append.born_timestamp = self.clock.now_ms
+            assert self.diversion.divert(append, properties, self.clock.now_ms) is None
+            sent = self.sent[number] = Sent(self.rng.random() < 0.6, append, [])
+            self.of_this_life.append(sent)
+            turn.append(append)
+        for append in turn:
+            self.store.put(append)
+        self.store.commit()
+        self.tell(f"sent {[(bytes(append.body).split(b':')[0], append.queue_offset) for append in turn]}")
+
+    def _end_some(self) -> None:
+        """Producers tell how some of the transactions that they know of ended."""
+        known = [sent for sent in self.sent.values() if sent.places]
+        for sent in self.rng.sample(known, min(len(known), self.rng.randint(1, 3))):
+            self._end_one(sent, self.rng.choice(sent.places))
+        self._commit()
+
+    def _end_one(self, sent: Sent, place: int) -> None:
+        half = self.endings.half_at(place)
+        if half is None or self.sent[_number(half.record.body)] is not sent:
+            return  # a cut took it, and another one lies there now: nothing in the protocol tells them apart
+        if self.endings.is_under_way(half) or self.endings.is_decided(half):
+            return
+        ending = self.endings.begin(half, is_commit=sent.is_commit)
+        assert isinstance(ending, Ending)
+        self.endings.put(ending)
+        self.ending.append(ending)
+        self.tell(f"ended {half.unique_key} as {half.record.queue_offset} commit={sent.is_commit}")
+
+    def _commit(self) -> None:
+        turn, self.ending = self.ending, []
+        if turn and self.endings.commit(partial(self._finish, turn)):
+            self._finish(turn)
+
+    def _finish(self, turn: list[Ending]) -> None:
+        for ending in turn:
+            assert ending.status in STORED, ending
+            self.endings.finish(ending)
+            self.sent[_number(ending.half.record.body)].is_ended = True
+
+    def _ask(self) -> None:
+        """A round; its questions are answered at once, later, or never."""
+        self.clock.now_ms += self.rng.choice((3_000, INTERVAL_MS, 40_000))
+        self._settle()
+        for sent, place in self._questions():
+            sent.places.append(place)
+            if self.rng.random() < 0.4:
+                self._end_one(sent, place)
+        self._commit()
+
+    def _questions(self) -> list[tuple[Sent, int]]:
+        listener: Any = Listener()
+        one = Round(self.store, self.transactions, lambda _: {listener: None}, Asked(), self.clock.now_ms)
+        while one.step(self.clock.now_ms):
+            pass
+        asked = []
+        for question in listener.questions:
+            record = parse(memoryview(question.body))
+            assert isinstance(record, Record)
+            asked.append((self.sent[_number(record.body)], record.physical_offset))
+        self.tell(f"asked {len(asked)}, open from {self.transactions.halves.begin}")
+        return asked
+
+    def _flush(self) -> None:
+        self.helpers.sync(self.rng.choice(self.helpers.flushers))
+        self._settle()
+
+    def _settle(self) -> None:
+        """What the daemon does every 100 ms."""
+        self.store.step(self.clock.now_ms)
+        self.transactions.settle()
+        self.progress.mark(self._ends(self.store.max_offset))
+        self.progress.step(self.transactions.halves.begin, self.store.max_physical_offset, self.store.flushed_offset)
+        self._note_owed(self.store.flushed_offset)
+
+    def _note_owed(self, flushed: int) -> None:
+        """What was acknowledged is known to its producers; that, or what is on the disk, must not be lost."""
+        for sent in self.of_this_life:
+            append = sent.append
+            if append.status is PutStatus.PUT_OK and not sent.places:
+                sent.places.append(append.physical_offset)
+            is_acknowledged = self.is_sync and append.status is PutStatus.PUT_OK
+            if is_acknowledged or (append.size and append.physical_offset + append.size <= flushed):
+                sent.is_owed = True
+
+    def _save(self) -> None:
+        self.file.save(self.offsets.encode())
+
+    # the end
+
+    def _end_all(self) -> None:
+        """Everything that is open is asked about, and every question answered."""
+        for _ in range(100):
+            self.clock.now_ms += 100_000
+            self._sync_all()
+            questions = self._questions()
+            for sent, place in questions:
+                self._end_one(sent, place)
+            self._commit()
+            if not questions:
+                break
+        self._sync_all()
+        end = self.store.max_offset(HALF, QUEUE_ID) or 0
+        assert self.transactions.halves.begin == end, f"still open: {self.transactions!r}"
+        assert self.transactions.statistics().open == {}
+
+    def _sync_all(self) -> None:
+        for flusher in self.helpers.flushers:
+            self.helpers.sync(flusher)
+        self._settle()
+
+    def _check(self) -> None:
+        came = Counter(_number(record.body) for record in log_of(self.store) if record.topic in TOPICS)
+        strange = [number for number in came if number not in self.sent or not self.sent[number].is_commit]
+        assert not strange, f"came, and should not: {strange}"
+        owed = {number for number, sent in self.sent.items() if sent.is_owed and sent.is_commit}
+        assert not owed - came.keys(), f"lost: {sorted(owed - came.keys())}"
+        repeated = {number for number, times in came.items() if times > 1}
+        assert self.may_repeat or not repeated, f"came more than once: {sorted(repeated)}"
+
+
+def _number(body: Buffer) -> int:
+    return int(bytes(body).split(b":")[0])
+
+
+def run_seed(seed: int, tell: Callable[[str], None] = lambda line: None) -> None:
+    """One run, in memory if there is a file system there; raises if something does not hold."""
+    scratch = Path(tempfile.mkdtemp(prefix="transacted-cut-", dir=MEMORY if MEMORY.is_dir() else None))
+    try:
+        with stepped_helpers() as helpers:
+            TransactedRun(seed, scratch, helpers, tell).run()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def failure_of(seed: int) -> tuple[int, str]:
+    """The seed, and what did not hold: "" if all did."""
+    logging.disable(logging.CRITICAL)
+    try:
+        run_seed(seed)
+    except Exception as problem:  # noqa: BLE001 (a run may fail in any way)
+        return seed, f"{type(problem).__name__}: {problem}"
+    return seed, ""
+
+
+def main() -> int:
+    """The command; 1 if a seed failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.transacted_cut", description="Transactions and cuts")
+    parser.add_argument("--seeds", type=int, default=1_000, help="how many")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seed", type=int, help="this one alone, telling every step")
+    options = parser.parse_args()
+    if options.seed is None:
+        return sweep(range(options.first, options.first + options.seeds), options.jobs, failure_of)
+    logging.basicConfig(level=logging.DEBUG, format="        %(name)s %(message)s", stream=sys.stdout)
+    try:
+        run_seed(options.seed, print)
+    except Exception:  # noqa: BLE001 (a run may fail in any way)
+        traceback.print_exc(file=sys.stdout)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Official clients send in transactions: what they commit comes once, what they roll back never, also when asked."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.codes import SystemTopic
+from protocol.message import MessageExt
+from tests.harness.raw import RawClient
+from tests.interop.brokers import LOOPBACK, BrokerUnderTest, running_broker
+from tests.interop.cases import CLIENTS
+from tests.interop.drivers import Stage
+from tests.interop.exchange import pull_queue
+from tests.interop.plan import SYNC, Order
+
+TOPIC, QUEUES = "Transacted", 4
+COMMITTED = (("commit", "unknown"), ("unknown", "commit"))
+ROLLED_BACK = (("rollback", "unknown"), ("unknown", "rollback"))
+EACH = 8
+CLIENT_NAMES = ["java-4.9.8", "java-4.9.8-binary", "java-5.3.3", "go-2.1.2"]
+STARTED_DEADLINE_S, ENDED_DEADLINE_S = 45.0, 90.0
+PAUSE_S = 0.5
+# A producer is known from its heartbeat on, perhaps 30 s after its start: until then nobody is asked, in vain.
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerUnderTest]:
+    settings = {"transactionTimeOut": "1000", "transactionCheckInterval": "1000", "transactionCheckMax": "90"}
+    with running_broker(broker_kind, tmp_path_factory.mktemp("broker"), settings) as running:
+        running.create_topic(TOPIC, QUEUES)
+        yield running
+
+
+def orders_of(client: str) -> dict[str, Order]:
+    """Every way in which a transaction ends; the message says which, and what to answer."""
+    orders = {}
+    for at, (local, check) in enumerate(itertools.chain(*[COMMITTED + ROLLED_BACK] * EACH)):
+        properties = {"n": f"{client}-{at}", "local": local, "check": check}
+        orders[properties["n"]] = Order(properties["n"], SYNC, "TagA", (f"k{at}",), properties, b"body %d" % at)
+    return orders
+
+
+def is_committed(order: Order) -> bool:
+    return (order.properties["local"], order.properties["check"]) in COMMITTED
+
+
+@pytest.mark.parametrize("client", CLIENT_NAMES)
+def test_transactions_end_as_their_producers_say(
+    client: str, broker: BrokerUnderTest, tmp_path: Path, measured: list[str]
+) -> None:
+    """Committed ones come once, unchanged, at once or after a question; every transaction is decided in the end."""
+    command = CLIENTS[client].command
+    command(tmp_path)  # built, or skipped, before the clock runs
+    orders = orders_of(client)
+    wanted = {n: order for n, order in orders.items() if is_committed(order)}
+    decided_before = len(stored(broker, SystemTopic.TRANSACTION_OP, 1))
+    stage = Stage(tmp_path, broker.log)
+    try:
+        group = f"transactions-{client.replace('.', '-')}"
+        stage.start("member", command, "consume", broker.namesrv, TOPIC, group)
+        stage.wait_until(lambda: "member" in stage.started, "the consumer has started", STARTED_DEADLINE_S)
+        producer = stage.start("producer", command, "transact", broker.namesrv, TOPIC, f"{group}-producer")
+        producer.send(orders.values(), leaves=False)  # it is going to be asked
+        stage.wait_for_messages(set(wanted), ENDED_DEADLINE_S)
+        for _ in range(int(ENDED_DEADLINE_S / PAUSE_S)):
+            if len(stored(broker, SystemTopic.TRANSACTION_OP, 1)) - decided_before >= len(orders):
+                break
+            stage.listen(PAUSE_S)
+        stage.listen(PAUSE_S)
+        assert stage.failed == []
+        received = [seen.message for seen in stage.deliveries if seen.message.n in orders]
+        assert Counter(message.n for message in received) == dict.fromkeys(wanted, 1)
+        seen = {(message.n, message.body, message.tags, message.keys) for message in received}
+        assert seen == {(order.n, order.body, order.tags, order.keys[0]) for order in wanted.values()}
+        asked = {message.n for message in received if message.properties.get("TRANSACTION_CHECK_TIMES")}
+        assert asked == {n for n, order in wanted.items() if order.properties["local"] == "unknown"}
+        measured.append(f"transactions, {client}: {len(orders)} ended, {len(received)} committed")
+    finally:
+        stage.stop()
+
+
+def stored(broker: BrokerUnderTest, topic: str, queues: int) -> list[MessageExt]:
+    port = int(broker.broker_address.split(":")[1])
+    with RawClient(LOOPBACK, port, timeout=20) as client:
+        return [message for queue in range(queues) for message in pull_queue(client, topic, queue)]
