@@ -22,6 +22,7 @@ from clients import (
     TransactionProducer,
     TransactionState,
 )
+from clients.transactions import LocalTransaction
 from tests.interop.brokers import BrokerUnderTest, running_broker
 
 pytestmark = pytest.mark.interop
@@ -187,6 +188,25 @@ async def test_levels_delay(broker: BrokerUnderTest, topic: str) -> None:
         assert message.store_timestamp - message.born_timestamp >= 990
 
 
+async def test_any_time_of_delivery(broker: BrokerUnderTest, topic: str, request: pytest.FixtureRequest) -> None:
+    """To the second, and not before; 4.9 has no such thing, and delivers at once."""
+    waits_ms = (0, 0) if "4.9" in request.node.callspec.params["broker"] else (1900, 2900)
+    async with Producer("p", namesrv=broker.namesrv) as producer, PullConsumer("g", namesrv=broker.namesrv) as reader:
+        await reader.assign(await reader.queues(topic))
+        for queue in reader.assignment:
+            reader.seek(queue, 0)
+        await producer.send(Message(topic, b"delay"), delay=timedelta(seconds=2))
+        await producer.send(Message(topic, b"at"), deliver_at=datetime.now(UTC) + timedelta(seconds=3))
+        seen: list[MessageExt] = []
+        async with asyncio.timeout(30):
+            while len(seen) < 2:
+                seen += await reader.poll(timeout_s=1)
+        seen.sort(key=lambda message: message.born_timestamp)
+        assert [message.body for message in seen] == [b"delay", b"at"]
+        delays_ms = [message.store_timestamp - message.born_timestamp for message in seen]
+        assert all(delay >= wait for delay, wait in zip(delays_ms, waits_ms, strict=True)), delays_ms
+
+
 async def test_transactions_end_as_they_say(broker: BrokerUnderTest, topic: str) -> None:
     """Committed ones arrive, rolled-back ones never; who did not know is asked, and then too."""
     asked: list[str] = []
@@ -195,8 +215,11 @@ async def test_transactions_end_as_they_say(broker: BrokerUnderTest, topic: str)
         asked.append(message.msg_id)
         return TransactionState.COMMIT if message.body == b"checked" else TransactionState.ROLLBACK
 
-    async def local(state: TransactionState) -> TransactionState:
-        return state
+    def local(state: TransactionState) -> LocalTransaction:
+        async def end(_: str) -> TransactionState:
+            return state
+
+        return end
 
     commit, rollback, unknown = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
     async with (
@@ -207,7 +230,7 @@ async def test_transactions_end_as_they_say(broker: BrokerUnderTest, topic: str)
         for queue in reader.assignment:
             reader.seek(queue, 0)
         for body, state in ((b"kept", commit), (b"gone", rollback), (b"checked", unknown), (b"forgotten", unknown)):
-            result = await producer.send_in_transaction(Message(topic, body), lambda _, s=state: local(s))
+            result = await producer.send_in_transaction(Message(topic, body), local(state))
             assert result.state is state
         seen: list[bytes] = []
         async with asyncio.timeout(90):
