@@ -86,7 +86,8 @@ def test_in_time_and_seen_from_outside(tmp_path: Path) -> None:
         told = client.runtime()
         assert (told["timerReadBehind"], told["timerOffsetBehind"], told["timerCongestNum"]) == ("0", "0", "0")
         assert daemon.stop() == 0
-    assert len(list(tmp_path.rglob("timer*"))) == 4
+    names = {path.name for path in tmp_path.rglob("timer*")}
+    assert names >= {"timerwheel", "timerlog", "timercheck", "timermetrics"}
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])

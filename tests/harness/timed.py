@@ -12,7 +12,7 @@ from protocol.timers import DELETES, OUT_MS
 from tests.harness.stores import Opened, message
 
 WHEEL_SLOTS: Final = 1_024
-LOG_BYTES: Final = 1_056  # of a timer log file: 19 units, and 68 bytes
+LOG_BYTES: Final = 1_056  # of a timer log file: 20 units and a blank
 
 
 def timed(body: bytes, out_ms: int, topic: str = "T", queue_id: int = 0, key: str = "", **fields: Any) -> Append:

@@ -13,14 +13,12 @@ def test_a_unit_has_rocketmqs_bytes() -> None:
     """The first of its slot, and one that is rolled; what was written is read."""
     unit = TimerUnit(-1, NORMAL, W, 10_000, 4096, 168, java_hash("TopicTest"))
     assert unit.encode().hex() == (
-        "00000034ffffffffffffffff000000010000018bcfe5680000002710"
-        "0000000000001000000000a88e9876410000000000000000"
+        "00000034ffffffffffffffff000000010000018bcfe56800000027100000000000001000000000a88e9876410000000000000000"
     )
     assert unit.slot_ms == W + 10_000
     rolled = TimerUnit(-1, NORMAL | ROLL, W, WINDOW_MS // 2, 6000, 168, java_hash("TopicTest"))
     assert rolled.encode().hex() == (
-        "00000034ffffffffffffffff000000030000018bcfe5680005265c00"
-        "0000000000001770000000a88e9876410000000000000000"
+        "00000034ffffffffffffffff000000030000018bcfe5680005265c000000000000001770000000a88e9876410000000000000000"
     )
     assert [TimerUnit.decode(b"x" + one.encode(), 1) for one in (unit, rolled)] == [unit, rolled]
 

@@ -84,6 +84,7 @@ class SlotDelivery:
         self._messages: tuple[array[int], ...] = (array("q"), array("i"), array("b"), array("q"))
         self._deletions: list[tuple[int, int]] = []
         self._deleted: set[str] = set()
+        self._ahead: list[Record | None] = []  # records of the next messages, the next one last
         self._left = -1  # messages that are not delivered, once the chain is read
         self.last_rolled: Append | None = None
 
@@ -170,11 +171,12 @@ class SlotDelivery:
         """Put the next messages where they belong; None if the store refuses the first of them."""
         offsets, _, magics, writes = self._messages
         first = self._left - 1
-        records = self._records([offsets[first - at] for at in range(self._batch())])
+        if not self._ahead:
+            self._ahead = self._records([offsets[first - at] for at in range(self._batch())])[::-1]
         end_s = monotonic() + SLICE_S
         ended: list[_Ended] = []
         is_refused = False
-        for at, record in enumerate(records):
+        for at, record in enumerate(reversed(self._ahead)):
             if ended and monotonic() > end_s:
                 break
             outcome = self._put(record, magics[first - at], writes[first - at], now_ms)
@@ -187,6 +189,7 @@ class SlotDelivery:
         if put is not None and put.status not in STORED:
             return None
         self._left -= len(ended)
+        del self._ahead[len(self._ahead) - len(ended) :]
         for one in ended:
             self._note(one)
         return None if is_refused and not ended else True

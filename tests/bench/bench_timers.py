@@ -1,0 +1,97 @@
+"""How late timer messages come, and what they cost: a steady stream of them, beside the same stream of plain messages.
+
+    python -m tests.bench.bench_timers                                  # 5,000 a second for 10 s, due 8 s later, 1 KiB
+    python -m tests.bench.bench_timers --rate 20000 --seconds 5 --delay-ms 20000
+    python -m tests.bench.bench_timers --sync                           # SYNC_FLUSH
+
+As tests/bench/bench_delay.py. Each message asks for a time of its own (TIMER_DELIVER_MS), counted from when the load is
+prepared. Lateness counts from that time to the store time in its topic, where up to one step of the wheel (1 s) belongs
+to the promise; beside it stands how long after the end of its slot a message was stored, the broker's own part.
+
+Budget: none early, none later than a step and 100 ms at 5,000 a second.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.send import SendMessageV2Header
+from protocol.message import MessageExt
+from protocol.serialize import encode_command
+from protocol.timers import DEQUEUE_MS, OUT_MS
+from tests.bench.bench_delay import TOPIC, Stream, spread
+from tests.bench.bench_send import BrokerProcess, call, create_topic
+
+PRECISION_MS = 1_000
+
+
+class TimerStream(Stream):
+    """Messages each of which is due `delay_ms` after it will be sent."""
+
+    def __init__(self, broker: BrokerProcess, options: argparse.Namespace) -> None:
+        super().__init__(broker, options, (1,))
+
+    def _frames(self) -> Iterator[bytes]:
+        begin_ms = time.time() * 1000 + self._options.delay_ms
+        body = b"x" * (self._options.body - 8)
+        for n in range(self.sent):
+            due_ms = int(begin_ms + n * 1000 / self._options.rate)
+            properties = f"KEYS\x01k{n}\x02UNIQ_KEY\x01{n:032X}\x02TAGS\x01t\x02TIMER_DELIVER_MS\x01{due_ms}\x02"
+            header = SendMessageV2Header("bench", TOPIC, "TBW102", 1, 0, 0, 1_700_000_000_000, 0, properties)
+            command = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header, b"%08d" % n + body)
+            command.opaque = n + 1
+            yield encode_command(command)
+
+
+def main() -> None:
+    """Run the benchmark and print its figures."""
+    options = parse_arguments()
+    settings = {"flushDiskType": "SYNC_FLUSH" if options.sync else "ASYNC_FLUSH"}
+    with tempfile.TemporaryDirectory(prefix="bench-timers-", dir=options.directory) as directory:
+        broker = BrokerProcess(Path(directory), settings)
+        try:
+            call(broker.port, create_topic(1, TOPIC))
+            plain, timed = Stream(broker, options, ()), TimerStream(broker, options)
+            figures = plain.run(0) | timed.run(plain.sent) | lateness(timed.received)
+        finally:
+            broker.stop()
+    figures = {name.replace("delayed", "timer"): value for name, value in figures.items()}
+    extra = float(str(figures["cpu_us_per_timer_message"])) - float(str(figures["cpu_us_per_plain_message"]))
+    figures["cpu_us_extra_per_timer_message"] = round(extra, 2)
+    print(json.dumps(figures) if options.json else "\n".join(f"{name:36} {value}" for name, value in figures.items()))
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rate", type=int, default=5_000, help="messages a second")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--body", type=int, default=1024, help="bytes")
+    parser.add_argument("--delay-ms", type=int, default=8_000)
+    parser.add_argument("--sync", action="store_true", help="SYNC_FLUSH")
+    parser.add_argument("--directory", help="where the temporary store is made")
+    parser.add_argument("--json", action="store_true", help="figures as one JSON object")
+    return parser.parse_args()
+
+
+def lateness(received: Sequence[tuple[MessageExt, float]]) -> dict[str, object]:
+    """How late messages were stored; those that came early, more than once, or never waited."""
+    timed = [message for message, _ in received if DEQUEUE_MS in message.properties]
+    late = sorted(message.store_timestamp - int(message.properties["TIMER_DELIVER_MS"]) for message in timed)
+    behind = sorted(message.store_timestamp - int(message.properties[OUT_MS]) - PRECISION_MS for message in timed)
+    return {
+        "early": sum(one < 0 for one in late),
+        "twice": len(received) - len({message.body[:8] for message, _ in received}),
+        "never_waited": len(received) - len(timed),
+        **{f"late_ms_{name}": round(value, 1) for name, value in spread(late)},
+        **{f"behind_slot_ms_{name}": round(value, 1) for name, value in spread(behind)},
+    }
+
+
+if __name__ == "__main__":
+    main()
