@@ -53,7 +53,7 @@ from broker.processors.admin.client_relays import ClientRelays
 from broker.processors.admin.clients import ClientsProcessor
 from broker.processors.admin.config import ConfigProcessor
 from broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
-from broker.processors.admin.counters import sources_of
+from broker.processors.admin.counters import sources_of, system_puts
 from broker.processors.admin.delay_offset import DelayOffsetProcessor
 from broker.processors.admin.group import GroupProcessor
 from broker.processors.admin.reset_offset import ResetOffsetProcessor
@@ -337,7 +337,7 @@ class Parts:
     def _counters(self) -> Counters:
         pulls = self.pulls.statistics()
         puts = self.store.statistics().log.messages
-        return Counters(puts=puts, found=pulls.found, missed=pulls.missed, delivered=pulls.messages)
+        return Counters(puts, pulls.found, pulls.missed, pulls.messages, system_puts(self.store))
 
     def _store_times(self) -> StoreTimes:
         return StoreTimes(self.put_times.statistics(), self.pulls.statistics().longest_get_ms)

@@ -25,6 +25,12 @@ class Counters(msgspec.Struct, frozen=True):
     found: int = 0  # pulls answered with messages
     missed: int = 0  # pulls answered without
     delivered: int = 0  # messages in those answers
+    system_puts: int = 0  # messages stored that went to RocketMQ's own topics: delayed ones on their way, and such
+
+    @property
+    def user_puts(self) -> int:
+        """The others."""
+        return self.puts - self.system_puts
 
 
 class Days(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from broker.delivery.deliveries import Deliveries
 from broker.delivery.stats_windows import SEPARATOR, Sums
 from broker.delivery.traffic import Traffic
+from broker.metadata.topics import RESERVED_TOPICS
 from broker.store.message_store import MessageStore
 from broker.store.topic_traffic import TopicTraffic
 from protocol.codes import DLQ_PREFIX
@@ -69,6 +70,12 @@ def sources_of(
         BROKER_PUT: put,
         BROKER_GET: got,
     }
+
+
+def system_puts(store: MessageStore) -> int:
+    """Messages that came into RocketMQ's own topics."""
+    traffic = store.traffic()
+    return sum(traffic[topic].sizes.count for topic in RESERVED_TOPICS if topic in traffic)
 
 
 def _came_in(store: MessageStore) -> Iterator[tuple[str, Sums]]:

@@ -169,9 +169,9 @@ class RuntimeProcessor:
             "getTotalTps": rates_text(rates(lambda counters: counters.found + counters.missed)),
             "getTransferredTps": transferred,
             "getTransferedTps": transferred,  # as 4.9 spells it, and its tools ask for it
-            "msgPutTotalYesterdayMorning": days.yesterday.puts,
-            "msgPutTotalTodayMorning": days.today.puts,
-            "msgPutTotalTodayNow": now.puts,
+            "msgPutTotalYesterdayMorning": days.yesterday.user_puts,
+            "msgPutTotalTodayMorning": days.today.user_puts,
+            "msgPutTotalTodayNow": now.user_puts,
             "msgGetTotalYesterdayMorning": days.yesterday.delivered,
             "msgGetTotalTodayMorning": days.today.delivered,
             "msgGetTotalTodayNow": now.delivered,

@@ -71,3 +71,8 @@ def test_counters_are_remembered_at_midnight(source: Source) -> None:
     assert source.traffic.days == Days(today=Counters(puts=8, delivered=16))
     source.step(NOON_MS + 37 * HOUR_MS, 20)
     assert source.traffic.days == Days(Counters(puts=8, delivered=16), Counters(puts=20, delivered=40))
+
+
+def test_messages_on_their_way_through_system_topics_are_told_apart() -> None:
+    """A delayed message is stored twice, and came once."""
+    assert Counters(puts=5, system_puts=2).user_puts == 3

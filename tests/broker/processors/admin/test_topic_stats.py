@@ -9,7 +9,7 @@ import pytest
 from broker.delivery.deliveries import Deliveries
 from broker.delivery.stats_windows import StatsWindows
 from broker.delivery.traffic import Counters, Traffic
-from broker.processors.admin.counters import sources_of
+from broker.processors.admin.counters import sources_of, system_puts
 from broker.processors.admin.topic_stats import TopicStatsProcessor
 from protocol.bodies.message_queue import MessageQueue
 from protocol.bodies.stats import BrokerStatsData, ConsumeQueueUnits, StatsItem, TopicOffset, TopicStatsTable
@@ -141,3 +141,10 @@ async def test_units_that_are_not_there(stats: Stats) -> None:
     beyond = stats.peer().ask(units(5, 1))
     assert (beyond.code, beyond.remark, bytes(beyond.body)) == (0, f"Index 5 of 0@{TOPIC} is not exist!", b"")
     assert stats.peer().ask(units(-1, 1)).code == 0
+
+
+async def test_messages_in_system_topics_are_counted_apart(stats: Stats) -> None:
+    """Such as delayed ones, which are stored there on their way."""
+    stats.put(b"x", topic="SCHEDULE_TOPIC_XXXX")
+    stats.put(b"y", b"z")
+    assert system_puts(stats.store) == 1
