@@ -11,12 +11,11 @@ import pytest
 
 from protocol.bodies.cluster import KVTable
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
 from protocol.message import MessageExt
 from protocol.recall_handle import RecallHandle
 from protocol.record import decode
 from tests.harness.daemon import LOOPBACK, Daemon, running
-from tests.harness.raw import RawClient
+from tests.harness.raw import Answer, RawClient
 
 SEND = {"a": "PG", "b": "T", "c": "TBW102", "d": 1, "e": 0, "f": 0, "g": 1, "h": 0, "m": False}
 PULL = {
@@ -30,7 +29,7 @@ PATIENCE_S = 20.0
 class Client(RawClient):
     """What these tests ask."""
 
-    def send(self, body: bytes, name: str, value: int, key: str = "") -> RemotingCommand:
+    def send(self, body: bytes, name: str, value: int, key: str = "") -> Answer:
         properties = f"{name}\x01{value}\x02" + (f"UNIQ_KEY\x01{key}\x02" if key else "")
         return self.call(RequestCode.SEND_MESSAGE_V2, SEND | {"i": properties}, body)
 
@@ -50,7 +49,7 @@ class Client(RawClient):
     def runtime(self) -> Mapping[str, str]:
         return KVTable.decode(self.call(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
 
-    def recall(self, handle: str, topic: str = "T") -> RemotingCommand:
+    def recall(self, handle: str, topic: str = "T") -> Answer:
         fields = {"producerGroup": "PG", "topic": topic, "recallHandle": handle}
         return self.call(RequestCode.RECALL_MESSAGE, fields)
 
