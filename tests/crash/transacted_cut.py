@@ -73,6 +73,7 @@ class Listener:
     """Stands for the connection of a producer; keeps what it is asked."""
 
     closed = paused = False
+    backlog_bytes = 0
 
     def __init__(self) -> None:
         self.questions: list[RemotingCommand] = []

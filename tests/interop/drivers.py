@@ -10,9 +10,10 @@ reads questions and answers each. `request` sends
 each order as a request and tells its reply as received; `reply` consumes, and replies with ANSWERS and the body that it
 got; both are Java's and Go's. `transact`, theirs too, sends each order in a transaction that ends as its properties
 `local` and, when it is asked, `check` say: commit, rollback or unknown.
-All leave in the client's own clean way when their input ends, and die with status 3 at their deadline. On stdout each prints one JSON object a line, `event` telling which (the structs below,
-bytes as base64); other lines there and all of stderr are logs of the client, kept to explain a failure. Every process
-has a HOME of its own, since clients keep offsets and logs there.
+All leave in the client's own clean way when their input ends, and die with status 3 at their deadline. On stdout
+each prints one JSON object a line, `event` telling which (the structs below, bytes as base64); other lines there and
+all of stderr are logs of the client, kept to explain a failure. Every process has a HOME of its own, since clients keep
+offsets and logs there.
 """
 
 import os

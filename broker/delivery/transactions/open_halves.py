@@ -12,7 +12,8 @@ A copy's record says who its root is; from a root to its latest copy it takes a 
 
 To find the next open one is one search for a zero byte, however many were decided before it. In front of `begin`,
 KEPT to twice as many decided ones are remembered: to end a transaction twice does nothing. So are the last LATE roots
-from before that whose copies were ended. What is older nobody knows any more (None). Source: docs/formats.md, "Half messages on disk".
+from before that whose copies were ended. What is older nobody knows any more (None).
+Source: docs/formats.md, "Half messages on disk".
 """
 
 from enum import IntEnum

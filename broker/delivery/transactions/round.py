@@ -7,7 +7,8 @@
     else                            stored again, then its producers are asked: one of them, each in turn
 
 It ends where the half queue ended when it began, so nobody is asked twice. A copy is in the log before its question
-leaves, and the question names the copy. Nobody who could be asked counts as having been asked, as with RocketMQ.
+leaves, and the question names the copy. Nobody who could be asked counts as having been asked, as with RocketMQ; those
+who do not read what they were asked are not asked more, and that does not count.
 
 `step` does a slice of about half a millisecond: reads it whole (ColdRead: nothing was done), decides, writes once,
 asks. A store that takes nothing, or a disk that is behind, ends the round; the next one goes on.
@@ -34,6 +35,8 @@ from protocol.codes import SystemTopic
 SLICE_MESSAGES: Final = 16
 SLICE_S: Final = 0.000_5
 HOUR_MS: Final = 3_600_000
+UNREAD_BYTES: Final = 1 << 20
+"""Who has left so much unread is not asked more."""
 
 _HALF: Final = SystemTopic.TRANSACTION_HALF
 _UNSTORABLE: Final = frozenset((PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED))
@@ -99,7 +102,7 @@ class Round:
     def _treat(self, found: list[tuple[int, Half | None]], end: int, now_ms: int) -> bool:
         """Do with each what is to be done; whether the round goes on. None: there is no half message."""
         until_s = monotonic() + SLICE_S
-        done: list[tuple[Half, Verdict, Append]] = []
+        done: list[tuple[Half, Verdict, Append, Connection | None]] = []
         goes_on = True
         for offset, half in found:
             if half is None:
@@ -111,16 +114,19 @@ class Round:
                 break
             if verdict is Verdict.LEAVE:
                 continue
+            producer = self._next_producer(half.group) if verdict is Verdict.ASK else None
+            if verdict is Verdict.ASK and producer is None and self._alive(half.group):
+                verdict = Verdict.KEEP
             append = self._put(half, verdict, now_ms)
             if append.status is not PutStatus.PENDING:
                 end, goes_on = offset, False
                 break
-            done.append((half, verdict, append))
+            done.append((half, verdict, append, producer))
         self._store.commit()
         if done and done[0][2].status is not PutStatus.PENDING and done[0][2].status not in STORED:
             return False
-        for half, verdict, append in done:
-            self._conclude(half, verdict, append)
+        for half, verdict, append, producer in done:
+            self._conclude(half, verdict, append, producer)
         self._at = end
         return goes_on
 
@@ -159,7 +165,7 @@ class Round:
             self._store.put(append)
         return append
 
-    def _conclude(self, half: Half, verdict: Verdict, append: Append) -> None:
+    def _conclude(self, half: Half, verdict: Verdict, append: Append, producer: Connection | None) -> None:
         """It is in the log."""
         transactions, totals = self._transactions, self._totals
         if append.topic != _HALF:
@@ -172,7 +178,7 @@ class Round:
         transactions.halves.renewed(half.root, append.queue_offset)
         if verdict is Verdict.KEEP:
             totals.kept += 1
-        elif (producer := self._next_producer(half.group)) is None:
+        elif producer is None:
             totals.unheard += 1
         else:
             config = transactions.config
@@ -180,8 +186,10 @@ class Round:
             totals.asked += 1
 
     def _next_producer(self, group: str) -> Connection | None:
-        """Whose turn it is; None: nobody is there who listens."""
-        producers = [connection for connection in self._producers(group) if not connection.closed]
-        listening = [connection for connection in producers if not connection.paused]
+        """Whose turn it is; None: nobody is there who reads."""
+        reading = [one for one in self._alive(group) if not one.paused and one.backlog_bytes <= UNREAD_BYTES]
         self._totals.turn += 1
-        return listening[self._totals.turn % len(listening)] if listening else None
+        return reading[self._totals.turn % len(reading)] if reading else None
+
+    def _alive(self, group: str) -> list[Connection]:
+        return [connection for connection in self._producers(group) if not connection.closed]

@@ -95,8 +95,8 @@ async def test_copies_go_on(it: Opened) -> None:
     for _ in range(3):
         it.clock.now_ms += 30_000
         before.round()
-    for table in (saved(it, 2, 0), saved(it, 3, 0)):
-        assert Transacted(it, table).open_offsets() == [3]
+    for half_offset in (2, 3):
+        assert Transacted(it, saved(it, half_offset, 0)).open_offsets() == [3]
     parts = Transacted(it)
     assert parts.open_offsets() == [3]
     assert parts.transactions.statistics().open == {"T": 1}

@@ -45,7 +45,7 @@ def test_decided_ones_are_remembered_for_a_while() -> None:
 
 
 def test_a_root_from_before_the_beginning_is_remembered() -> None:
-    """Its copy was open; whoever names the root again finds what came of it. A discarded one may be asked about again."""
+    """Its copy was open; whoever names the root again finds what came of it; a discarded one may be resumed."""
     halves = OpenHalves(50)
     halves.renewed(7, 60)
     halves.renewed(8, 61)

@@ -179,6 +179,22 @@ async def test_producers_take_turns(parts: Transacted) -> None:
     assert [len(questions(producer)) for producer in producers] == [3, 3, 0]
 
 
+async def test_who_does_not_read_is_not_asked_more(it: Opened) -> None:
+    """The half message is stored again, and the question that was not asked does not count."""
+    parts = Transacted(it, transaction_check_max=1)
+    parts.send()
+    producer = parts.producer()
+    producer.connection.paused = True
+    for _ in range(3):
+        it.clock.now_ms += 6_000
+        parts.round()
+    producer.connection.paused = False
+    assert (parts.totals.kept, parts.totals.unheard) == (3, 0)
+    it.clock.now_ms += 6_000
+    parts.round()
+    assert len(questions(producer)) == 1
+
+
 async def test_decided_ones_are_passed_over(parts: Transacted) -> None:
     """However many; of those between them each is asked about, in order."""
     halves = [parts.send(b"%d" % n) for n in range(5 * SLICE_MESSAGES)]
