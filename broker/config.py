@@ -67,6 +67,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     store_reply_message_enable: bool = True  # replies of request-reply are stored, too
     use_server_side_reset_offset: bool = True  # groups are reset by the broker, else by their members
     rebalance_lock_max_live_time: int = 60_000  # a queue that its owner does not lock again meanwhile may go to another
+    notify_consumer_ids_changed_enable: bool = True  # members of groups hear of changes at all
     register_name_server_period: int = 30_000  # kept between 10 s and 60 s
     flush_consumer_offset_interval: int = 5_000  # committed offsets that a crash may take back
     recall_message_enable: bool = False  # timer messages may be taken back (370)

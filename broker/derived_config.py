@@ -167,6 +167,7 @@ def notices_config(config: DaemonConfig) -> ClientManageConfig:
     broker = config.broker
     return ClientManageConfig(
         real_time_notify_consumer_change=broker.real_time_notify_consumer_change,
+        notify_consumer_ids_changed_enable=broker.notify_consumer_ids_changed_enable,
         enable_property_filter=broker.enable_property_filter,
     )
 

@@ -107,6 +107,7 @@ BROKER: Final = section(
     ("storeReplyMessageEnable", "store_reply_message_enable", FLAG),
     ("useServerSideResetOffset", "use_server_side_reset_offset", FLAG),
     ("rebalanceLockMaxLiveTime", "rebalance_lock_max_live_time", MS),  # a JVM property there, by another name
+    ("notifyConsumerIdsChangedEnable", "notify_consumer_ids_changed_enable", FLAG),
     ("registerNameServerPeriod", "register_name_server_period", MS),
     ("flushConsumerOffsetInterval", "flush_consumer_offset_interval", MS),
     ("recallMessageEnable", "recall_message_enable", FLAG),

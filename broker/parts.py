@@ -121,9 +121,7 @@ class Parts:
         self.offsets = ConsumerOffsetTable(offsets_config(config), wall_ms)
         self.sessions = ClientSessions()
         self.calls = ClientCalls()
-        self.notices = Notices(
-            asyncio.get_running_loop(), self.sessions, at_once=broker.real_time_notify_consumer_change
-        )
+        self.notices = Notices(asyncio.get_running_loop(), self.sessions)
         self.queue_locks = QueueLocks(broker.rebalance_lock_max_live_time)
         self.pools = pools_of(config)
         self.arrivals = Arrivals(asyncio.get_running_loop(), self.pools["pull"])

@@ -7,7 +7,8 @@ members that leave together, or a thousand that come, are one notice to each of 
 not hear of it again, unless something has changed since.
 
 With `realTimeNotifyConsumerChange=false` everybody hears at `step`, once per CALM_INTERVAL_MS. A broadcasting group
-never does: each of its members consumes everything anyway. Notices are JSON whatever the client speaks, made once for
+never does: each of its members consumes everything anyway; nor does anybody with
+`notifyConsumerIdsChangedEnable=false`. Notices are JSON whatever the client speaks, made once for
 a whole group. Source: docs/formats.md, "Groups".
 """
 
@@ -49,12 +50,13 @@ class NoticesStatistics(msgspec.Struct, frozen=True):
 
 
 class Notices:
-    """Tells members of groups; `at_once` false: once in a while."""
+    """Tells members of groups."""
 
-    def __init__(self, loop: Callbacks, sessions: ClientSessions, *, at_once: bool) -> None:
+    def __init__(self, loop: Callbacks, sessions: ClientSessions) -> None:
         self._loop = loop
         self._sessions = sessions
-        self._at_once = at_once
+        self._is_on = True
+        self._at_once = True
         self._told: dict[str, Connection | None] = {}  # groups that will hear, and who knows of the last change
         self._next_calm_ms = 0
         self._changes = 0
@@ -67,13 +69,14 @@ class Notices:
         """The figures now."""
         return NoticesStatistics(self._sent, self._changes, len(self._told))
 
-    def configure(self, *, at_once: bool) -> None:
-        """Tell groups by another setting from now on; what is gathered is told by `step`, or when it is due."""
+    def configure(self, *, is_on: bool, at_once: bool) -> None:
+        """Tell groups or not, at once or once in a while; what is gathered is told by `step`, or when it is due."""
+        self._is_on = is_on
         self._at_once = at_once
 
     def changed(self, group: ConsumerGroup, by: Connection | None = None) -> None:
         """The members or topics of a group are others now; `by` a member's heartbeat, or without one."""
-        if group.is_broadcast:
+        if group.is_broadcast or not self._is_on:
             return
         self._changes += 1
         if self._at_once and by is not None:

@@ -42,6 +42,7 @@ class ClientManageConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How groups hear of their members, and what they may subscribe by."""
 
     real_time_notify_consumer_change: bool = True  # at once
+    notify_consumer_ids_changed_enable: bool = True  # at all
     enable_property_filter: bool = False  # by SQL92 expressions too
 
 
@@ -66,6 +67,7 @@ class ClientManageProcessor:
     ) -> None:
         self._config = config
         self._notices = notices
+        self.configure(config)
         self._sessions = sessions
         self._groups = groups
         self._topics = topics
@@ -77,7 +79,9 @@ class ClientManageProcessor:
     def configure(self, config: ClientManageConfig) -> None:
         """Tell groups by other settings from now on."""
         self._config = config
-        self._notices.configure(at_once=config.real_time_notify_consumer_change)
+        self._notices.configure(
+            is_on=config.notify_consumer_ids_changed_enable, at_once=config.real_time_notify_consumer_change
+        )
 
     def __repr__(self) -> str:
         return f"<ClientManageProcessor heartbeats={self._heartbeats} {self._sessions!r}>"

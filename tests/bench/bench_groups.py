@@ -24,6 +24,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import quantiles
 from typing import Any, Final
@@ -112,7 +113,11 @@ async def connected(clients: list[Client], port: int) -> None:
     loop = asyncio.get_running_loop()
     for at in range(0, len(clients), AT_ONCE):
         some = clients[at : at + AT_ONCE]
-        await asyncio.gather(*(loop.create_connection(lambda it=it: it, "127.0.0.1", port) for it in some))
+        await asyncio.gather(*(loop.create_connection(partial(_itself, it), "127.0.0.1", port) for it in some))
+
+
+def _itself(client: Client) -> Client:
+    return client
 
 
 # --------------------------------------------------------------------------------------------------------------- leave

@@ -120,6 +120,30 @@ def test_resets_and_replies_obey_what_was_changed(broker: tuple[Daemon, RawClien
     assert operator.call(RequestCode.SEND_REPLY_MESSAGE_V2, reply).ext["msgId"] == "0"
 
 
+def test_locks_and_send_backs_obey_what_was_changed(broker: tuple[Daemon, RawClient], tmp_path: Path) -> None:
+    """How long a lock lives, and whether a message may be sent back to this broker; a group is saved at once."""
+    _, operator = broker
+    queues = [{"brokerName": "b", "queueId": 0, "topic": "T"}]
+
+    def held(client_id: str) -> bool:
+        body = json.dumps({"clientId": client_id, "consumerGroup": "CG", "mqSet": queues}).encode()
+        return bool(json.loads(operator.call(RequestCode.LOCK_BATCH_MQ, body=body).body)["lockOKMQSet"] == queues)
+
+    assert held("one")
+    assert not held("two")
+    change(operator, "rebalanceLockMaxLiveTime=1")
+    assert any(held("two") for _ in range(100))
+    place = int(send(operator).ext["msgId"][16:], 16)
+    back = {"offset": place, "group": "CG", "delayLevel": 18}
+    assert operator.call(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == ResponseCode.SUCCESS
+    change(operator, "brokerPermission=4")
+    assert operator.call(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == ResponseCode.NO_PERMISSION
+    group = json.dumps({"groupName": "CG", "retryMaxTimes": 3}).encode()
+    assert operator.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group).code == ResponseCode.SUCCESS
+    file = next(tmp_path.rglob("subscriptionGroup.json"))
+    assert json.loads(file.read_bytes())["subscriptionGroupTable"]["CG"]["retryMaxTimes"] == 3
+
+
 def test_settings_survive_a_restart(tmp_path: Path) -> None:
     """26 shows the new value at once; the file has it, with its comment; the next start runs with it."""
     with started(tmp_path) as (_, operator):

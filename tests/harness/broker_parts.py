@@ -74,7 +74,7 @@ class BrokerParts:
         self.topics.on_delete(self.pulls.deliveries.remove_topic)
         clients_config: ClientManageConfig = _config(ClientManageConfig, settings)
         self.loop = SteppedLoop(self.clock)
-        self.notices = Notices(self.loop, self.sessions, at_once=clients_config.real_time_notify_consumer_change)
+        self.notices = Notices(self.loop, self.sessions)
         self.clients = ClientManageProcessor(
             clients_config, self.sessions, self.groups, self.topics, self.notices, self.clock
         )

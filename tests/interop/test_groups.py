@@ -5,6 +5,7 @@ broadcasting group's members get everything.
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,7 @@ def test_everybody_in_a_broadcasting_group_gets_everything(
     for n in range(100):
         broker.send(topic, n % QUEUES, properties(str(n)), b"body")
     for member in (FIRST, SECOND):
-        stage.wait_until(lambda member=member: names <= received_by(stage, member).keys(), f"{member} has all")
+        stage.wait_until(partial(has_all, stage, member, names), f"{member} has all")
         assert {n: times for n, times in received_by(stage, member).items() if n in names and times > 1} == {}
 
 
@@ -108,6 +109,10 @@ def probe_until_all_hear(broker: BrokerUnderTest, stage: Stage, topic: str) -> N
         if {(seen.member, seen.message.queue) for seen in stage.deliveries} == wanted:
             return
     raise AssertionError(f"not everybody hears\n{stage.summary()}")
+
+
+def has_all(stage: Stage, member: str, names: set[str]) -> bool:
+    return names <= received_by(stage, member).keys()
 
 
 def received_by(stage: Stage, member: str) -> Counter[str]:

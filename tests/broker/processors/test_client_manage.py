@@ -154,6 +154,14 @@ async def test_broadcasting_groups_and_quiet_ones_are_not_told(parts: BrokerPart
     assert told(parts, peer) == [[]]
 
 
+async def test_notices_may_be_turned_off(tmp_path: Path) -> None:
+    """notifyConsumerIdsChangedEnable=false: nobody hears of anything, and rebalances by its own clock."""
+    with broker_parts(tmp_path, notify_consumer_ids_changed_enable=False) as parts:
+        peer = parts.peer()
+        peer.send(heartbeat(consumer()))
+        assert told(parts, peer) == [[]]
+
+
 async def test_notices_may_be_gathered(tmp_path: Path) -> None:
     """With realTimeNotifyConsumerChange=false a group hears once per 15 s, however often it changed."""
     with broker_parts(tmp_path, real_time_notify_consumer_change=False) as parts:
