@@ -1,18 +1,24 @@
 """Timers of a store, stepped by hand: when they come, what may hold them up, what a restart leaves of them."""
 
 import asyncio
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.delivery.delay.delivery import AFTER_FAILURE_MS
 from broker.delivery.timer.timers import Timers
+from broker.store.append import Append
 from protocol.codes import SystemTopic
 from protocol.message import decode_properties
 from protocol.timers import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES
+from tests.harness.cold_files import ColdFiles
 from tests.harness.stores import Opened, message, opened, records_of
 from tests.harness.timed import deletion, stop, timed, timers_of
+from tests.harness.timers import SteppedLoop
+from tests.harness.waiting import until
 
 BEGIN = 1_700_000_000_000
 
@@ -153,3 +159,100 @@ def test_strange_messages_are_dropped(it: Opened) -> None:
     statistics = timers.statistics()
     assert (statistics.enqueue.strange, statistics.slots.dropped, statistics.slots.delivered) == (1, 4, 1)
     stop(it, timers)
+
+
+class Running:
+    """Timers that run over a store, in a loop that is stepped."""
+
+    def __init__(self, it: Opened) -> None:
+        self.it = it
+        self.timers = loaded(it)
+        self.loop = SteppedLoop(it.clock)
+        self.timers.delivery.start(self.loop)
+
+    def put(self, *appends: Append) -> None:
+        """One turn, and its arrival."""
+        self.it.put(*appends)
+        self.timers.arrived(*self.it.arrivals[-1][1:])
+
+
+def test_who_has_nothing_to_deliver_does_nothing(it: Opened) -> None:
+    """Nobody polls; an arrival wakes it, and it wakes itself when the slot is over."""
+    running = Running(it)
+    running.loop.pass_ms(3_000)
+    assert (running.loop.turns, running.loop.pending()) == (1, 0)
+    running.put(timed(b"one", BEGIN + 4_000))
+    running.put(timed(b"two", BEGIN + 4_000))
+    running.loop.pass_ms(1_000)
+    assert running.loop.turns <= 5
+    running.loop.pass_ms(999)
+    assert it.bodies() == []
+    running.loop.pass_ms(1)
+    assert it.bodies() == [b"one", b"two"]
+    turns = running.loop.turns
+    running.loop.pass_ms(5_000)
+    assert (running.loop.turns, running.loop.pending()) == (turns, 0)
+    stop(it, running.timers)
+
+
+def test_a_store_that_refuses_is_asked_again(it: Opened) -> None:
+    """Nothing is lost and nothing comes twice; what is behind is told."""
+    running = Running(it)
+    running.put(*(timed(b"%d" % n, BEGIN) for n in range(40)))
+    running.loop.pass_ms(900)
+
+    def refuse(call: str, path: str) -> None:
+        if call == "pwrite" and "/commitlog/" in path:
+            raise OSError(errno.ENOSPC, "no space")
+
+    it.disk.refuse = refuse
+    running.loop.pass_ms(2_000)
+    assert it.bodies() == []
+    assert running.timers.statistics().behind_ms == 1_900
+    it.disk.refuse = lambda call, path: None
+    it.store.step(it.clock.now_ms)
+    running.loop.pass_ms(300)
+    assert it.bodies() == [b"%d" % n for n in range(40)]
+    slots = running.timers.statistics().slots
+    assert (slots.delivered, slots.dropped, slots.refused > 0) == (40, 0, True)
+    stop(it, running.timers)
+
+
+def test_a_timer_log_that_cannot_be_written_is_tried_again(it: Opened) -> None:
+    """The message goes on the wheel once it can."""
+    running = Running(it)
+
+    def refuse(call: str, path: str) -> None:
+        if "/timerlog/" in path:
+            raise OSError(errno.ENOSPC, "no space")
+
+    it.disk.refuse = refuse
+    running.put(timed(b"one", BEGIN + 1_000))
+    running.loop.pass_ms(5_000)
+    assert (it.bodies(), running.timers.files.wheel.waiting) == ([], 0)
+    it.disk.refuse = lambda call, path: None
+    running.loop.pass_ms(AFTER_FAILURE_MS)
+    assert it.bodies() == [b"one"]
+    stop(it, running.timers)
+
+
+async def test_what_is_cold_is_fetched(tmp_path: Path) -> None:
+    """Messages and units alike, by threads; the loop waits for no disk."""
+    with opened(tmp_path) as it:
+        timers = loaded(it)
+        it.put(*(timed(b"%d" % n + b"x" * 2_000, BEGIN + 1_000) for n in range(40)))
+        while timers.files.wheel.waiting < 40:
+            timers.delivery.step(it.clock.now_ms)
+        timers.files.finish(it.clock.now_ms, timers.delivery.check())
+    paths = [*(tmp_path / "commitlog").iterdir(), *(tmp_path / "timerlog").iterdir()]
+    with ColdFiles() as cold, opened(tmp_path, loop=asyncio.get_running_loop()) as it:
+        timers = loaded(it)
+        timers.files.reads.start(asyncio.get_running_loop())
+        it.clock.now_ms += 5_000
+        cold.freeze(*paths)
+        loop = SteppedLoop(it.clock)
+        timers.delivery.start(loop)
+        await until(lambda: loop.turn() or (it.store.max_offset("T", 0) or 0) == 40)
+        assert cold.waits
+        assert not any(in_loop for _, in_loop in cold.waits)
+        await timers.delivery.stop()
