@@ -75,6 +75,10 @@ class Background:
         self.spawn(name, repeat.run())
         return repeat
 
+    async def finish(self) -> None:
+        """Wait until all tasks have come to their own ends."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def stop(self) -> None:
         """Cancel all tasks and wait for their end."""
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]

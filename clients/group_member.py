@@ -98,6 +98,7 @@ class GroupMember:
         self._settings = settings
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._background = Background(group)
+        self._handovers = Background(f"{group}/handover")
         self._rebalance: Repeat | None = None
         self._surroundings = Surroundings(
             calls=self.calls,
@@ -133,7 +134,8 @@ class GroupMember:
         await self.owned.stop_reading()
 
     async def leave(self, *, commit: bool = True) -> None:
-        """Commit, and tell the brokers: the others take over."""
+        """Commit, and tell the brokers: the others take over. Handlers have ended by now."""
+        await self._handovers.finish()
         if commit:
             await self.owned.commit()
         if self.locks is not None:
@@ -249,14 +251,14 @@ class GroupMember:
         if self.locks is None:
             await self.owned.release(queues)
         elif queues:
-            self._background.spawn("release", self.owned.release(queues))
+            self._handovers.spawn("release", self.owned.release(queues))
 
     async def _renew_locks(self) -> None:
         assert self.locks is not None
         lost = await self.locks.renew()
         if lost:
             log.warning("locks lost, giving up their queues queues=%s", [str(queue) for queue in lost])
-            self._background.spawn("forget", self._forget(lost))
+            self._handovers.spawn("forget", self._forget(lost))
 
     async def _forget(self, queues: list[MessageQueue]) -> None:
         await self.owned.forget(queues)

@@ -47,8 +47,8 @@ async def test_messages_are_found_by_key_id_and_time(broker: InProcessBroker) ->
     begun = datetime.now(UTC) - timedelta(seconds=1)
     async with Admin(namesrv=broker.namesrv) as admin, Producer("p", namesrv=broker.namesrv) as producer:
         await admin.create_topic("Found", queues=2)
-        for body in (b"0", b"1" * 10_000):
-            sent = await producer.send(Message("Found", body, keys=["same", "BB"]))
+        await producer.send(Message("Found", b"0", keys=["same", "BB"]))
+        sent = await producer.send(Message("Found", b"1" * 10_000, keys=["same", "BB"]))
         assert [m.body for m in await admin.messages_of_key("Found", "same")] == [b"0", b"1" * 10_000]
         assert await admin.messages_of_key("Found", "Aa") == []  # has the hash of BB
         assert [m.msg_id for m in await admin.messages_of_key("Found", sent.msg_id)] == [sent.msg_id]

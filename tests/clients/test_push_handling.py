@@ -244,6 +244,33 @@ async def test_an_orderly_queue_changes_hands_behind_its_running_message() -> No
         assert set(seen.values()) == {1}
 
 
+async def test_stopping_in_the_middle_of_a_handover_commits_it() -> None:
+    """The queue that was on its way goes with the offset behind its last message, and its lock is given back."""
+    gate, seen = asyncio.Event(), Counter[bytes]()
+
+    async def slow(message: MessageExt) -> None:
+        seen[message.body] += 1
+        await gate.wait()
+
+    async with running_cluster() as cluster:
+        for n in range(2):
+            cluster.broker.store("T", n, b"%d" % n)
+        first, second = push(cluster, handler=slow, orderly=True), push(cluster, handler=slow, orderly=True)
+        await first.start()
+        await first.subscribe("T")
+        await until(lambda: seen.total() == 2)
+        async with second:
+            await second.subscribe("T")
+            await until(lambda: len(first.statistics().queues) == 1)
+            stopping = asyncio.create_task(first.stop())
+            await asyncio.sleep(0)
+            gate.set()
+            await stopping
+            assert cluster.broker.committed("g", "T") == {0: 1, 1: 1}
+        assert set(seen.values()) == {1}
+        assert not cluster.broker.locks
+
+
 async def test_a_lost_lock_gives_up_its_queue_without_a_commit() -> None:
     """Its new owner's offsets are not touched; it is read again when the lock can be had again."""
     settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=3600, lock_renewal_s=0.02, rebalance_interval_s=0.05)
