@@ -32,7 +32,7 @@ from broker.store.append import Append, PutStatus
 from broker.store.message_store import MessageStore
 from protocol.codes import SystemTopic
 
-SLICE_MESSAGES: Final = 16
+SLICE_MESSAGES: Final = 8
 SLICE_S: Final = 0.000_5
 HOUR_MS: Final = 3_600_000
 UNREAD_BYTES: Final = 1 << 20
