@@ -20,6 +20,7 @@ import msgspec
 
 from broker.delivery.diversion import Divert
 from broker.delivery.internal_puts import STORED, InternalPuts
+from broker.delivery.kinds import TRANSACTION
 from broker.delivery.patience import when_read
 from broker.delivery.transactions.messages import Half, final_of, half_of, op_of
 from broker.delivery.transactions.open_halves import HalfState
@@ -148,6 +149,9 @@ class Endings:
         """The store has decided."""
         if ending.status in STORED:
             self._transactions.ended(ending.half, is_commit=ending.is_commit, now_ms=self._now_ms())
+            if ending.is_commit:
+                final = ending.appends[0]
+                self._store.note_special(final.topic, TRANSACTION, final.size)
         for waiting in self._transactions.under_way.pop(ending.half.root):
             if not waiting.done():
                 waiting.set_result(None)

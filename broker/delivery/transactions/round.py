@@ -24,6 +24,7 @@ from typing import Final
 import msgspec
 
 from broker.delivery.internal_puts import STORED
+from broker.delivery.kinds import TRANSACTION
 from broker.delivery.transactions.messages import QUEUE_ID, Half, copy_of, discard_of, half_of, op_of, question_of
 from broker.delivery.transactions.open_halves import HalfState
 from broker.delivery.transactions.transactions import Transactions
@@ -167,6 +168,8 @@ class Round:
 
     def _conclude(self, half: Half, verdict: Verdict, append: Append, producer: Connection | None) -> None:
         """It is in the log."""
+        if append.topic != SystemTopic.TRANSACTION_OP:
+            self._store.note_special(append.topic, TRANSACTION, append.size)
         transactions, totals = self._transactions, self._totals
         if append.topic != _HALF:
             state = HalfState.DECIDED if verdict is Verdict.DROP else HalfState.DISCARDED

@@ -64,6 +64,7 @@ async def test_commit(parts: Transacted) -> None:
     assert (now.open, now.committed, now.rolled_back) == ({}, {"T": 1}, {})
     finished = parts.transactions.finished["T"]
     assert (finished.count, finished.total) == (1, 2.5)
+    assert [*parts.it.store.traffic()["T"].special] == ["transaction"]
     assert parts.transactions.halves.begin == 1
 
 
