@@ -53,6 +53,7 @@ from broker.store.topic_traffic import TopicTraffic
 from broker.store.transient_pool import TransientPool
 from broker.store.warm_up import WarmUp
 from protocol.disk import COMMIT_LOG_DIRECTORY
+from protocol.record import Record
 
 log = logging.getLogger(__name__)
 
@@ -264,6 +265,10 @@ class MessageStore:
         """The same of what was written before this turn: its batch stays open."""
         record = self._reader.record_at(physical_offset)
         return None if record is None else bytes(record)
+
+    def known_record(self, physical_offset: int, size: int) -> Record | None:
+        """A copy of a record of which more is known; what stands in this turn's batch is not there."""
+        return self._reader.known_record(physical_offset, size)
 
     def fetch(self, cold: ColdRead) -> asyncio.Future[None]:
         """Done once what a lookup missed is in memory, so that it is worth asking again. Not to be cancelled."""

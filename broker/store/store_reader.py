@@ -95,6 +95,15 @@ class StoreReader:
         found = parse(source) if source is not None else None
         return source if isinstance(found, Record) and found.physical_offset == physical_offset else None
 
+    def known_record(self, physical_offset: int, size: int) -> Record | None:
+        """A copy of the record of that size which begins at that byte of the log; None when no sound one does."""
+        if not self._places.may_hold_record(physical_offset, size):
+            return None
+        source = self._places.bytes_at(physical_offset, size)
+        found = None if source is None else parse(memoryview(bytes(source)))
+        is_it = isinstance(found, Record) and (found.physical_offset, found.size) == (physical_offset, size)
+        return found if isinstance(found, Record) and is_it else None
+
     def offset_by_time(self, queue: ConsumeQueue, timestamp: int, boundary: Boundary) -> int:
         """The queue offset that belongs to a store timestamp (ms)."""
         return self._by_time.find(queue, timestamp, boundary)

@@ -263,9 +263,9 @@ def all_alive(daemons: list[subprocess.Popen[bytes]], home: Path) -> bool:
     return True
 
 
-def until(fact: Callable[[], bool], what: str) -> None:
+def until(fact: Callable[[], bool], what: str, deadline_s: float = START_DEADLINE_S) -> None:
     """Poll until the fact holds; AssertionError when time is up."""
-    deadline = time.monotonic() + START_DEADLINE_S
+    deadline = time.monotonic() + deadline_s
     while not fact():
         assert time.monotonic() < deadline, f"{what}: not in time"
         time.sleep(POLL_S)

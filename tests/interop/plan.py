@@ -23,6 +23,7 @@ PROPERTIES: tuple[dict[str, str], ...] = (
     {"mood": "🙂 smiling", "größe": "ß"},
 )
 SYNC, ASYNC, ONEWAY, BATCHED = "sync", "async", "oneway", "batch"
+RECALLED = "recalled"  # sent, and taken back
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -36,6 +37,8 @@ class Order(msgspec.Struct, frozen=True):
     body: bytes
     last_of_batch: bool = False
     delay_level: int = 0  # 0: now
+    timer_setter: str = ""  # of Java's Message, to be called with `timer_ms`
+    timer_ms: int = 0
 
 
 def one_byte(chance: random.Random) -> bytes:

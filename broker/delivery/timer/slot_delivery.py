@@ -31,7 +31,7 @@ from broker.store.message_store import MessageStore
 from broker.store.timer_log import TimerLog
 from protocol.codes import SystemTopic
 from protocol.message import PropertyName, property_value
-from protocol.record import Record, parse
+from protocol.record import Record
 from protocol.timers import DELETE, DELETES, NO_POSITION, ROLL
 
 CHAIN_UNITS: Final = 256
@@ -129,25 +129,25 @@ class SlotDelivery:
 
     def _read_deletions(self) -> None:
         batch = self._deletions[-BATCH_MESSAGES:]
-        for record in self._records([offset for offset, _ in batch]):
+        for record in self._records(batch):
             if record is not None:
                 key = property_value(_text(record), DELETES)
                 if key is not None:
                     self._deleted.add(key)
         del self._deletions[-len(batch) :]
 
-    def _records(self, offsets: list[int]) -> list[Record | None]:
-        """The records at these bytes of the commit log, None for what is none. ColdRead, once all were asked for."""
+    def _records(self, places: list[tuple[int, int]]) -> list[Record | None]:
+        """The records at these bytes of the commit log, and of these sizes; None for what is none. ColdRead, once all
+        were asked for."""
         found: list[Record | None] = []
         cold: list[ColdRead] = []
-        for offset in offsets:
+        for offset, size in places:
             try:
-                data = self._store.record_at(offset)
+                record = self._store.known_record(offset, size)
             except ColdRead as missed:
                 cold.append(missed)
                 continue
-            record = None if data is None else parse(memoryview(data), check_body=False)
-            found.append(record if isinstance(record, Record) and record.topic == SystemTopic.TIMER else None)
+            found.append(record if record is not None and record.topic == SystemTopic.TIMER else None)
         if cold:
             for other in cold[1:]:
                 self._store.fetch(other)
@@ -169,10 +169,10 @@ class SlotDelivery:
 
     def _deliver(self, now_ms: int) -> bool | None:
         """Put the next messages where they belong; None if the store refuses the first of them."""
-        offsets, _, magics, writes = self._messages
+        offsets, sizes, magics, writes = self._messages
         first = self._left - 1
         if not self._ahead:
-            self._ahead = self._records([offsets[first - at] for at in range(self._batch())])[::-1]
+            self._ahead = self._records([(offsets[first - at], sizes[first - at]) for at in range(self._batch())])[::-1]
         end_s = monotonic() + SLICE_S
         ended: list[_Ended] = []
         is_refused = False

@@ -1,0 +1,122 @@
+"""Timers with RocketMQ 5.3.3: its client sends them and takes them back; each broker goes on with the other's files."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from protocol.message import MessageExt
+from tests.harness.raw import RawClient
+from tests.interop.brokers import LOOPBACK, BrokerUnderTest, free_ports, running_broker, until
+from tests.interop.cases import CLIENTS
+from tests.interop.drivers import Stage
+from tests.interop.exchange import pull_queue
+from tests.interop.plan import RECALLED, SYNC, Order
+
+TOPIC, QUEUES = "Timed", 2
+CLIENT = "java-5.3.3"
+EACH = 8
+PRECISION_MS = 1_000
+LATEST_MS = PRECISION_MS + 1_000
+STARTED_DEADLINE_S, RECEIVED_DEADLINE_S = 45.0, 60.0
+FIRST_DUE_S, LAST_DUE_S = 75, 85
+KINDS: Final = ("skylark", "apache-5.3.3")
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerUnderTest]:
+    with running_broker(broker_kind, tmp_path_factory.mktemp("broker"), {"recallMessageEnable": "true"}) as running:
+        running.create_topic(TOPIC, QUEUES)
+        yield running
+
+
+def orders_at(now_ms: int) -> dict[str, Order]:
+    """At once, by each way to say when, and some that are taken back."""
+    ways = (("", 0, 0), ("setDelayTimeSec", 2, 2_000), ("setDelayTimeMs", 2_500, 2_500), ("setDeliverTimeMs", 0, 6_000))
+    orders: dict[str, Order] = {}
+    for setter, argument, delay_ms in ways:
+        for _ in range(EACH):
+            n = f"{len(orders)}-{delay_ms}"
+            value = argument or now_ms + delay_ms
+            orders[n] = Order(n, SYNC, "TagA", (n,), {"n": n}, n.encode(), timer_setter=setter, timer_ms=value)
+    for _ in range(EACH):
+        n = f"{len(orders)}-gone"
+        orders[n] = Order(n, RECALLED, "", (n,), {"n": n}, b"gone", timer_setter="setDelayTimeMs", timer_ms=4_000)
+    return orders
+
+
+def test_timers_come_in_time_unless_taken_back(broker: BrokerUnderTest, tmp_path: Path, measured: list[str]) -> None:
+    """Each once, unchanged; none early, none more than a step late; what was taken back does not come."""
+    command = CLIENTS[CLIENT].command
+    command(tmp_path)  # built, or skipped, before the clock runs
+    stage = Stage(tmp_path, broker.log)
+    try:
+        stage.start("member", command, "consume", broker.namesrv, TOPIC, "timers")
+        stage.wait_until(lambda: "member" in stage.started, "the consumer has started", STARTED_DEADLINE_S)
+        producer = stage.start("producer", command, "produce", broker.namesrv, TOPIC, "timers-producer")
+        stage.wait_until(lambda: "producer" in stage.started, "the producer has started", STARTED_DEADLINE_S)
+        begin_ms = int(time.time() * 1000)
+        orders = orders_at(begin_ms)
+        producer.send(orders.values())
+        expected = {order.n for order in orders.values() if order.mode == SYNC}
+        stage.wait_for_messages(expected, RECEIVED_DEADLINE_S)
+        assert stage.failed == []
+        assert set(stage.sent) == set(orders)
+        received = [seen.message for seen in stage.deliveries if seen.message.n in orders]
+        assert Counter(message.n for message in received) == dict.fromkeys(expected, 1)
+        seen = {(message.n, message.body, message.tags, message.keys) for message in received}
+        assert seen == {(n, orders[n].body, "TagA", n) for n in expected}
+        late = sorted(lateness_ms(stored(broker), begin_ms))
+        assert 0 <= late[0] <= late[-1] < LATEST_MS
+        measured.append(f"timers, {CLIENT}: {len(late)} messages {late[0]} to {late[-1]} ms late")
+    finally:
+        stage.stop()
+
+
+def lateness_ms(messages: list[MessageExt], begin_ms: int) -> Iterator[int]:
+    """How long after they were due messages were stored in their topic; delays count from when they were born."""
+    for message in messages:
+        delay_ms = int(message.properties["n"].split("-")[1])
+        if delay_ms:
+            is_absolute = "TIMER_DELIVER_MS" in message.properties
+            yield message.store_timestamp - (begin_ms if is_absolute else message.born_timestamp) - delay_ms
+
+
+def stored(broker: BrokerUnderTest) -> list[MessageExt]:
+    port = int(broker.broker_address.split(":")[1])
+    with RawClient(LOOPBACK, port, timeout=20) as client:
+        return [message for queue in range(QUEUES) for message in pull_queue(client, TOPIC, queue)]
+
+
+@pytest.mark.parametrize(("writer", "reader"), [KINDS, KINDS[::-1]], ids=["theirs-goes-on", "ours-goes-on"])
+def test_timers_of_a_store_that_changes_hands(writer: str, reader: str, tmp_path: Path) -> None:
+    """What waits on the wheel of one broker is delivered by the other: each once, in its time, none of it by both."""
+    root, ports = tmp_path / "store", free_ports()
+    settings = {"storePathRootDir": root, "mappedFileSizeCommitLog": 64 << 20}
+    begin_ms = int(time.time() * 1000)
+    dues = {
+        f"{n}": begin_ms + (FIRST_DUE_S * 1000 if n else 1_000) + n * 100
+        for n in range(10 * (LAST_DUE_S - FIRST_DUE_S))
+    }
+    (tmp_path / "writer").mkdir()
+    with running_broker(writer, tmp_path / "writer", settings, ports) as broker:
+        broker.create_topic(TOPIC, QUEUES)
+        for n, due_ms in dues.items():
+            broker.send(TOPIC, 0, {"TIMER_DELIVER_MS": str(due_ms), "UNIQ_KEY": f"KEY{n}"}, n.encode())
+        broker.stored(TOPIC, QUEUES, 1)
+    assert time.time() * 1000 < begin_ms + FIRST_DUE_S * 1000, "the first broker has taken too long"
+    assert (root / "timerwheel").stat().st_size == 38_707_200
+    (tmp_path / "reader").mkdir()
+    with running_broker(reader, tmp_path / "reader", settings, ports) as broker:
+        until(lambda: len(stored(broker)) >= len(dues), "timers delivered", LAST_DUE_S + 20)
+        messages = stored(broker)
+        assert {message.body.decode() for message in messages} == set(dues)
+        assert len(messages) == len(dues)
+        assert all(message.store_timestamp >= dues[message.body.decode()] for message in messages)
+        late = max(message.store_timestamp - dues[message.body.decode()] for message in messages)
+        assert reader != KINDS[0] or late < LATEST_MS
