@@ -1,4 +1,4 @@
-"""The README's example runs as it stands, and its two commands are those that the check runs."""
+"""The README's examples run as they stand, and its two commands are those that the check runs."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ def blocks(language: str) -> list[str]:
 
 def test_the_example_sends_and_receives(tmp_path: Path) -> None:
     """Pasted into a file and pointed at a running broker, the example does what it says."""
-    (example,) = blocks("python")
+    example, _ = blocks("python")
     assert NAMESRV in example
     with running(directory=tmp_path) as daemon:
         script = tmp_path / "example.py"
@@ -31,10 +31,19 @@ def test_the_example_sends_and_receives(tmp_path: Path) -> None:
     assert re.fullmatch(r"sent [0-9A-F]{32}\nreceived \['order-1'\] one coffee\n", done.stdout)
 
 
-def test_the_example_is_short() -> None:
+def test_the_test_of_another_project_passes(tmp_path: Path) -> None:
+    """The second example, in a project of its own, gets its broker from the installed plugin."""
+    _, example = blocks("python")
+    (tmp_path / "test_orders.py").write_text(example)
+    command = [sys.executable, "-m", "pytest", "-o", "asyncio_mode=auto", "--rootdir", str(tmp_path), str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=EXAMPLE_LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+
+
+def test_the_examples_are_short() -> None:
     """Twenty lines or so; more is not an example but a tutorial."""
-    (example,) = blocks("python")
-    assert len(example.splitlines()) <= 24
+    assert all(len(example.splitlines()) <= 24 for example in blocks("python"))
 
 
 def test_each_command_is_one_line_that_the_check_finds() -> None:
