@@ -26,7 +26,7 @@ from broker.store.errors import StoreError
 from broker.store.message_store import MessageStore
 from broker.store.state_file import StateFile
 from protocol.record import Record, iterate
-from tests.crash.power_cut import MEMORY, sweep
+from tests.crash.trial import MEMORY, sweep
 from tests.harness.stepped_helpers import SteppedHelpers, stepped_helpers
 from tests.harness.stores import Clock, config_of, message, records_of
 

@@ -13,13 +13,7 @@ hold then, and on the way:
     not repeated   unless a process ended other than by a clean stop
 """
 
-import argparse
-import logging
-import os
-import shutil
 import sys
-import tempfile
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -38,10 +32,11 @@ from broker.store.state_file import StateFile
 from protocol.bodies.offsets import DelayOffsets
 from protocol.codes import SystemTopic
 from tests.crash.account import log_of
-from tests.crash.power_cut import MEMORY, NESTED_CUTS, sweep
+from tests.crash.power_cut import NESTED_CUTS
+from tests.crash.trial import Trial
 from tests.harness.delayed import delayed
 from tests.harness.simulated_disk import PowerCut, SimulatedDisk
-from tests.harness.stepped_helpers import SteppedHelpers, stepped_helpers
+from tests.harness.stepped_helpers import SteppedHelpers
 from tests.harness.stores import Clock, config_of
 
 DELAYS_MS: Final = (1_000, 3_000)
@@ -247,44 +242,7 @@ class DelayedRun:
         assert self.may_repeat or not repeated, f"delivered more than once: {sorted(repeated)}"
 
 
-def run_seed(seed: int, tell: Callable[[str], None] = lambda line: None) -> None:
-    """One run, in memory if there is a file system there; raises if something does not hold."""
-    scratch = Path(tempfile.mkdtemp(prefix="delayed-cut-", dir=MEMORY if MEMORY.is_dir() else None))
-    try:
-        with stepped_helpers() as helpers:
-            DelayedRun(seed, scratch, helpers, tell).run()
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def failure_of(seed: int) -> tuple[int, str]:
-    """The seed, and what did not hold: "" if all did."""
-    logging.disable(logging.CRITICAL)
-    try:
-        run_seed(seed)
-    except Exception as problem:  # noqa: BLE001 (a run may fail in any way)
-        return seed, f"{type(problem).__name__}: {problem}"
-    return seed, ""
-
-
-def main() -> int:
-    """The command; 1 if a seed failed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.crash.delayed_cut", description="Delayed messages and cuts")
-    parser.add_argument("--seeds", type=int, default=1_000, help="how many")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seed", type=int, help="this one alone, telling every step")
-    options = parser.parse_args()
-    if options.seed is None:
-        return sweep(range(options.first, options.first + options.seeds), options.jobs, failure_of)
-    logging.basicConfig(level=logging.DEBUG, format="        %(name)s %(message)s", stream=sys.stdout)
-    try:
-        run_seed(options.seed, print)
-    except Exception:  # noqa: BLE001 (a run may fail in any way)
-        traceback.print_exc(file=sys.stdout)
-        return 1
-    return 0
-
+TRIAL: Final = Trial("delayed_cut", DelayedRun, 1_000, __doc__)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(TRIAL.main())

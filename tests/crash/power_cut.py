@@ -8,17 +8,9 @@ by the seed, on a disk that then forgets what was not synced (tests/harness/simu
 is left; that recovery may itself be cut, three times over. `Account` (tests/crash/account.py) says what must hold.
 """
 
-import argparse
 import json
-import logging
-import multiprocessing
-import os
-import shutil
 import sys
-import tempfile
-import time
-import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -29,12 +21,12 @@ from broker.store.message_store import MessageStore
 from broker.store.state_file import StateFile
 from protocol.message import tags_code
 from tests.crash.account import Account
+from tests.crash.trial import Trial
 from tests.harness.simulated_disk import PowerCut, SimulatedDisk
 from tests.harness.sound import assert_sound
-from tests.harness.stepped_helpers import SteppedHelpers, stepped_helpers
+from tests.harness.stepped_helpers import SteppedHelpers
 from tests.harness.stores import Clock, config_of, message
 
-MEMORY: Final = Path("/dev/shm")
 NESTED_CUTS: Final = 3
 QUEUES: Final = [("A", 0), ("A", 1), ("B", 0), ("B-1", 2)]
 CROWDED: Final = 88  # percent: what is not due goes too, messages are still accepted
@@ -288,68 +280,7 @@ class Run:
         self.account.loaded(None if data is None else json.loads(data)["number"])
 
 
-def run_seed(seed: int, tell: Callable[[str], None] = lambda line: None) -> None:
-    """One run, in memory if there is a file system there; raises if something does not hold."""
-    scratch = Path(tempfile.mkdtemp(prefix="power-cut-", dir=MEMORY if MEMORY.is_dir() else None))
-    try:
-        with stepped_helpers() as helpers:
-            Run(seed, scratch, helpers, tell).run()
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def failure_of(seed: int) -> tuple[int, str]:
-    """The seed, and what did not hold: "" if all did."""
-    logging.disable(logging.CRITICAL)
-    try:
-        run_seed(seed)
-    except Exception as problem:  # noqa: BLE001 (a run may fail in any way)
-        return seed, f"{type(problem).__name__}: {problem}"
-    return seed, ""
-
-
-def failures(
-    seeds: Iterable[int], jobs: int, of: Callable[[int], tuple[int, str]] = failure_of
-) -> Iterator[tuple[int, str]]:
-    """`of` every seed, in any order."""
-    with multiprocessing.Pool(jobs, maxtasksperchild=20) as pool:  # a cut process leaves descriptors behind
-        yield from pool.imap_unordered(of, seeds, chunksize=50)
-
-
-def main() -> int:
-    """The command; 1 if a seed failed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.crash.power_cut", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=3_000, help="how many")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seed", type=int, help="this one alone, telling every step")
-    options = parser.parse_args()
-    if options.seed is not None:
-        logging.basicConfig(level=logging.DEBUG, format="        %(name)s %(message)s", stream=sys.stdout)
-        try:
-            run_seed(options.seed, print)
-        except Exception:  # noqa: BLE001 (a run may fail in any way)
-            traceback.print_exc(file=sys.stdout)
-            return 1
-        return 0
-    return sweep(range(options.first, options.first + options.seeds), options.jobs, failure_of)
-
-
-def sweep(seeds: range, jobs: int, of: Callable[[int], tuple[int, str]]) -> int:
-    """Try all seeds, tell of those that fail; 1 if there are any."""
-    began = time.monotonic()
-    failed = done = 0
-    for seed, problem in failures(seeds, jobs, of):
-        done += 1
-        if problem:
-            failed += 1
-            print(f"\rseed {seed}: {problem}")
-        if done % 100 == 0:
-            print(f"\r{done}/{len(seeds)} seeds, {failed} failed", end="", file=sys.stderr, flush=True)
-    spent = time.monotonic() - began
-    print(f"\r{done} seeds, {failed} failed, {spent:.0f} s, {1000 * spent * jobs / done:.1f} ms of a process each")
-    return 1 if failed else 0
-
+TRIAL: Final = Trial("power_cut", Run, 3_000, __doc__)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(TRIAL.main())

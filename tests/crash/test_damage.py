@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from tests.crash.damage import failure_of
-from tests.crash.power_cut import failures
+from tests.crash.trial import failures
 
 pytestmark = pytest.mark.crash
 

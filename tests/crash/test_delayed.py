@@ -13,8 +13,7 @@ from clients import Message, Producer, ProducerSettings
 from protocol.codes import RequestCode, SystemTopic
 from protocol.message import MessageExt
 from protocol.record import decode
-from tests.crash.delayed_cut import failure_of, run_seed
-from tests.crash.power_cut import failures
+from tests.crash.delayed_cut import TRIAL
 from tests.harness.daemon import LOOPBACK, Daemon, running
 from tests.harness.raw import RawClient
 
@@ -41,19 +40,13 @@ PATIENCE_S: Final = 30.0
 @pytest.mark.timeout(3600)
 def test_delayed_power_cuts() -> None:
     """Random lives, random ends: nothing early, nothing lost, nothing repeated without need. SKYLARK_CUTS as ever."""
-    jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count() or 1
-    failed = [
-        f"python -m tests.crash.delayed_cut --seed {seed}: {why}"
-        for seed, why in failures(range(CUTS), jobs, failure_of)
-        if why
-    ]
-    assert not failed, "\n".join(failed)
+    assert not (failed := TRIAL.failed(range(CUTS))), "\n".join(failed)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_few_seeds(seed: int) -> None:
     """In this process, so that a debugger can follow."""
-    run_seed(seed)
+    TRIAL.run(seed)
 
 
 async def send_until_killed(daemon: Daemon, first: int, rng: Random) -> set[bytes]:

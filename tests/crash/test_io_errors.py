@@ -19,7 +19,7 @@ from broker.store.errors import StoreError
 from broker.store.message_store import MessageStore
 from broker.store.state_file import StateFile
 from tests.crash.account import log_of
-from tests.crash.power_cut import MEMORY
+from tests.crash.trial import MEMORY
 from tests.harness.faulty_disk import PROBLEMS, SHORT_WRITE, FaultyDisk
 from tests.harness.simulated_disk import SimulatedDisk
 from tests.harness.stepped_helpers import SteppedHelpers, stepped_helpers

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.crash.power_cut import failures, run_seed
+from tests.crash.power_cut import TRIAL
 
 pytestmark = pytest.mark.crash
 
@@ -45,14 +45,10 @@ FOUND = {
 @pytest.mark.timeout(3600)
 def test_power_cuts() -> None:
     """Random lives, random cuts, nested in recoveries: no seed fails. SKYLARK_CUTS says how many."""
-    jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count() or 1
-    failed = [
-        f"python -m tests.crash.power_cut --seed {seed}: {why}" for seed, why in failures(range(CUTS), jobs) if why
-    ]
-    assert not failed, "\n".join(failed)
+    assert not (failed := TRIAL.failed(range(CUTS))), "\n".join(failed)
 
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_found_before(seed: int) -> None:
     """Seeds that once failed hold."""
-    run_seed(seed)
+    TRIAL.run(seed)

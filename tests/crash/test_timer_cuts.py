@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from tests.crash.power_cut import failures
-from tests.crash.timer_cuts import failure_of, run_seed
+from tests.crash.timer_cuts import TRIAL
 
 pytestmark = pytest.mark.crash
 
@@ -20,16 +19,10 @@ FOUND = {
 @pytest.mark.timeout(3600)
 def test_timer_cuts() -> None:
     """Random lives, random cuts: no seed fails. SKYLARK_CUTS says how many, six times as many as here."""
-    jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count() or 1
-    failed = [
-        f"python -m tests.crash.timer_cuts --seed {seed}: {why}"
-        for seed, why in failures(range(CUTS), jobs, failure_of)
-        if why
-    ]
-    assert not failed, "\n".join(failed)
+    assert not (failed := TRIAL.failed(range(CUTS))), "\n".join(failed)
 
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_found_before(seed: int) -> None:
     """Seeds that once failed hold."""
-    run_seed(seed)
+    TRIAL.run(seed)

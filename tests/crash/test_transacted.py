@@ -13,8 +13,7 @@ import pytest
 from clients import Message, MessageExt, ProducerSettings, TransactionProducer, TransactionState
 from protocol.codes import RequestCode
 from protocol.record import decode
-from tests.crash.power_cut import failures
-from tests.crash.transacted_cut import failure_of, run_seed
+from tests.crash.transacted_cut import TRIAL
 from tests.harness.daemon import LOOPBACK, Daemon, running
 from tests.harness.raw import RawClient
 
@@ -44,19 +43,13 @@ FATES: Final = (TransactionState.COMMIT, TransactionState.ROLLBACK)
 @pytest.mark.timeout(3600)
 def test_transacted_power_cuts() -> None:
     """Random lives, random ends: nothing lost, nothing wrong, nothing repeated without need. SKYLARK_CUTS as ever."""
-    jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count() or 1
-    failed = [
-        f"python -m tests.crash.transacted_cut --seed {seed}: {why}"
-        for seed, why in failures(range(CUTS), jobs, failure_of)
-        if why
-    ]
-    assert not failed, "\n".join(failed)
+    assert not (failed := TRIAL.failed(range(CUTS))), "\n".join(failed)
 
 
 @pytest.mark.parametrize("seed", [*range(10), 292, 567, 803, 931])
 def test_a_few_seeds(seed: int) -> None:
     """In this process, so that a debugger can follow; some of these have failed once."""
-    run_seed(seed)
+    TRIAL.run(seed)
 
 
 def fate(number: int) -> TransactionState:

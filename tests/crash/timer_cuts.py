@@ -8,13 +8,8 @@ has come, unless it was taken back; nothing has come early; nothing comes that w
 was on disk; nothing was invented; and if no life ended by force, nothing came twice.
 """
 
-import argparse
 import asyncio
-import logging
-import shutil
 import sys
-import tempfile
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -25,9 +20,9 @@ from broker.delivery.timer.timers import Timers
 from broker.store.append import Append
 from broker.store.message_store import MessageStore
 from protocol.record import Record
-from tests.crash.power_cut import MEMORY, sweep
+from tests.crash.trial import Trial
 from tests.harness.simulated_disk import PowerCut, SimulatedDisk
-from tests.harness.stepped_helpers import SteppedHelpers, stepped_helpers
+from tests.harness.stepped_helpers import SteppedHelpers
 from tests.harness.stores import Clock, Opened, config_of, records_of
 from tests.harness.timed import deletion, timed, timers_of
 
@@ -269,46 +264,7 @@ def _is_before(append: Append, end: int) -> bool:
     return append.physical_offset >= 0 and append.physical_offset + append.size <= end
 
 
-def run_seed(seed: int, tell: Callable[[str], None] = lambda line: None) -> None:
-    """One run, in memory if there is a file system there; raises if something does not hold."""
-    scratch = Path(tempfile.mkdtemp(prefix="timer-cut-", dir=MEMORY if MEMORY.is_dir() else None))
-    try:
-        with stepped_helpers() as helpers:
-            TimerRun(seed, scratch, helpers, tell).run()
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def failure_of(seed: int) -> tuple[int, str]:
-    """The seed, and what did not hold: "" if all did."""
-    logging.disable(logging.CRITICAL)
-    try:
-        run_seed(seed)
-    except Exception as problem:  # noqa: BLE001 (a run may fail in any way)
-        return seed, f"{type(problem).__name__}: {problem}"
-    return seed, ""
-
-
-def main() -> int:
-    """The command; 1 if a seed failed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.crash.timer_cuts", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("--seeds", type=int, default=3_000, help="how many")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--seed", type=int, help="this one alone, telling every step")
-    options = parser.parse_args()
-    if options.seed is None:
-        return sweep(range(options.first, options.first + options.seeds), options.jobs, failure_of)
-    logging.basicConfig(level=logging.DEBUG, format="        %(name)s %(message)s", stream=sys.stdout)
-    try:
-        run_seed(options.seed, print)
-    except Exception:  # noqa: BLE001 (a run may fail in any way)
-        traceback.print_exc(file=sys.stdout)
-        return 1
-    return 0
-
+TRIAL: Final = Trial("timer_cuts", TimerRun, 3_000, __doc__)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(TRIAL.main())

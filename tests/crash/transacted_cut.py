@@ -14,13 +14,7 @@ is open. What must hold then:
     not repeated   unless a process ended other than by a clean stop
 """
 
-import argparse
-import logging
-import os
-import shutil
 import sys
-import tempfile
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -48,9 +42,10 @@ from protocol.command import RemotingCommand
 from protocol.message import encode_properties
 from protocol.record import Buffer, Record, parse
 from tests.crash.account import log_of
-from tests.crash.power_cut import MEMORY, NESTED_CUTS, sweep
+from tests.crash.power_cut import NESTED_CUTS
+from tests.crash.trial import Trial
 from tests.harness.simulated_disk import PowerCut, SimulatedDisk
-from tests.harness.stepped_helpers import SteppedHelpers, stepped_helpers
+from tests.harness.stepped_helpers import SteppedHelpers
 from tests.harness.stores import BORN_HOST, Clock, config_of, message
 
 HALF: Final = SystemTopic.TRANSACTION_HALF
@@ -338,44 +333,7 @@ def _number(body: Buffer) -> int:
     return int(bytes(body).split(b":")[0])
 
 
-def run_seed(seed: int, tell: Callable[[str], None] = lambda line: None) -> None:
-    """One run, in memory if there is a file system there; raises if something does not hold."""
-    scratch = Path(tempfile.mkdtemp(prefix="transacted-cut-", dir=MEMORY if MEMORY.is_dir() else None))
-    try:
-        with stepped_helpers() as helpers:
-            TransactedRun(seed, scratch, helpers, tell).run()
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def failure_of(seed: int) -> tuple[int, str]:
-    """The seed, and what did not hold: "" if all did."""
-    logging.disable(logging.CRITICAL)
-    try:
-        run_seed(seed)
-    except Exception as problem:  # noqa: BLE001 (a run may fail in any way)
-        return seed, f"{type(problem).__name__}: {problem}"
-    return seed, ""
-
-
-def main() -> int:
-    """The command; 1 if a seed failed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.crash.transacted_cut", description="Transactions and cuts")
-    parser.add_argument("--seeds", type=int, default=1_000, help="how many")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seed", type=int, help="this one alone, telling every step")
-    options = parser.parse_args()
-    if options.seed is None:
-        return sweep(range(options.first, options.first + options.seeds), options.jobs, failure_of)
-    logging.basicConfig(level=logging.DEBUG, format="        %(name)s %(message)s", stream=sys.stdout)
-    try:
-        run_seed(options.seed, print)
-    except Exception:  # noqa: BLE001 (a run may fail in any way)
-        traceback.print_exc(file=sys.stdout)
-        return 1
-    return 0
-
+TRIAL: Final = Trial("transacted_cut", TransactedRun, 1_000, __doc__)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(TRIAL.main())
