@@ -17,7 +17,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Final
 
 import msgspec
@@ -32,12 +31,10 @@ from broker.store.state_file import StateFile
 from protocol.bodies.offsets import DelayOffsets
 from protocol.codes import SystemTopic
 from tests.crash.account import log_of
-from tests.crash.power_cut import NESTED_CUTS
+from tests.crash.lives import Lives
 from tests.crash.trial import Trial
 from tests.harness.delayed import delayed
-from tests.harness.simulated_disk import PowerCut, SimulatedDisk
 from tests.harness.stepped_helpers import SteppedHelpers
-from tests.harness.stores import Clock, config_of
 
 DELAYS_MS: Final = (1_000, 3_000)
 TOPICS: Final = ("A", "B")
@@ -51,60 +48,30 @@ class Sent(msgspec.Struct):
     is_owed: bool = False
 
 
-class DelayedRun:
+class DelayedRun(Lives):
     """Everything that one seed decides. `tell` gets a line per step."""
 
     def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, tell: Callable[[str], None]) -> None:
-        self.rng = rng = Random(f"delayed {seed}")
-        self.helpers = helpers
-        self.tell = tell
-        self.clock = Clock()
-        self.disk = SimulatedDisk(scratch)
-        self.root = scratch / "store"
-        self.is_sync = rng.random() < 0.7
-        self.config = config_of(
-            self.root,
-            sync=self.is_sync,
-            mapped_file_size_commit_log=rng.choice((2048, 4096, 8192)),
-            mapped_file_size_consume_queue=rng.choice((100, 200, 2000)),
-            max_hash_slot_num=10,
-            max_index_num=30,
-            queue_units_in_memory=rng.choice((0, 3, 1 << 19)),
+        super().__init__(
+            f"delayed {seed}",
+            scratch,
+            helpers,
+            tell,
             message_delay_level=" ".join(f"{delay // 1000}s" for delay in DELAYS_MS),
         )
         self.sent: dict[int, Sent] = {}
         self.of_this_life: list[Sent] = []
-        self.may_repeat = False
-        self._actions: dict[Callable[[], None], int] = {  # and how often each
+        self.actions |= {
             self._send: 12,
-            self._flush: 8,
+            self.flush: 8,
             self._pass_time: 12,
-            self._save: 4,
+            self.save: 4,
             self.helpers.make_segments: 2,
         }
 
-    def run(self) -> None:
-        """AssertionError, or whatever the store raises, if something does not hold."""
-        for _ in range(self.rng.randint(1, 4)):
-            try:
-                self._open()
-                self._live()
-            except PowerCut:
-                self._end()
-        for _ in range(NESTED_CUTS):
-            try:
-                self._open()
-                break
-            except PowerCut:
-                self._end()
-        self.disk.cut_at = -1
-        self._deliver_all()
-        self._check()
-        self._stop()
-
     # life
 
-    def _open(self) -> None:
+    def open(self) -> None:
         self.of_this_life = []
         self.store = MessageStore(self.config, self.clock, disk=self.disk)
         found = self.store.load()
@@ -131,39 +98,6 @@ class DelayedRun:
             for number, delay_ms in enumerate(DELAYS_MS, 1)
         ]
 
-    def _live(self) -> None:
-        rng = self.rng
-        if rng.random() < 0.8:
-            self.disk.cut_at = self.disk.calls + rng.randint(1, 120)
-        actions, weights = list(self._actions), list(self._actions.values())
-        for _ in range(rng.randint(5, 60)):
-            rng.choices(actions, weights)[0]()
-        if rng.random() < 0.4:
-            self._stop()
-            self.tell("stopped")
-        else:
-            raise PowerCut
-
-    def _stop(self) -> None:
-        """As the daemon does: deliveries end, the log is flushed, offsets are saved, the store is closed."""
-        self.helpers.sync(self.helpers.flushers[0])
-        self._settle()
-        self.file.save(self.offsets.encode())
-        self.store.close()
-        self._note_owed(flushed=self.store.max_physical_offset)
-        self.helpers.forget(self.store)
-
-    def _end(self) -> None:
-        """The process is gone; mostly the power too."""
-        self.may_repeat = True
-        self.helpers.forget(self.store)
-        if self.rng.random() < 0.8:
-            self.tell("cut")
-            self.disk.cut(self.rng)
-        else:
-            self.tell("killed")
-            self.disk.revive()
-
     # actions
 
     def _send(self) -> None:
@@ -180,16 +114,12 @@ class DelayedRun:
         self.store.commit()
         self.tell(f"sent {[append.physical_offset for append in turn]}")
 
-    def _flush(self) -> None:
-        self.helpers.sync(self.rng.choice(self.helpers.flushers))
-        self._settle()
-
-    def _settle(self) -> None:
+    def settle(self) -> None:
         self.store.step(self.clock.now_ms)
         self.offsets.settle(self.store.flushed_offset)
-        self._note_owed(self.store.flushed_offset)
+        self.note_owed(self.store.flushed_offset)
 
-    def _note_owed(self, flushed: int) -> None:
+    def note_owed(self, flushed: int) -> None:
         """What was acknowledged, or is on the disk, must be delivered."""
         for sent in self.of_this_life:
             append = sent.append
@@ -203,7 +133,7 @@ class DelayedRun:
             ahead = [sent.due_ms for sent in self.sent.values() if sent.due_ms > self.clock.now_ms]
             if ahead:
                 self.clock.now_ms = max(self.clock.now_ms, self.rng.choice(ahead) - self.rng.randint(1, 5))
-        self._settle()
+        self.settle()
         self._deliver()
 
     def _deliver(self) -> None:
@@ -212,25 +142,21 @@ class DelayedRun:
                 level.step(self.clock.now_ms)
         self.tell(f"delivered up to {self.offsets}")
 
-    def _save(self) -> None:
-        self.file.save(self.offsets.encode())
+    def encode(self) -> bytes:
+        return self.offsets.encode()
 
     # the end
 
-    def _deliver_all(self) -> None:
+    def bring_to_an_end(self) -> None:
         for _ in range(1_000):
             self.clock.now_ms += 500
-            for flusher in self.helpers.flushers:
-                self.helpers.sync(flusher)
-            self._settle()
+            self.flush_all()
             nexts = [level.step(self.clock.now_ms) for level in self.levels]
             if nexts == [None] * len(nexts):
                 break
-        for flusher in self.helpers.flushers:
-            self.helpers.sync(flusher)
-        self._settle()
+        self.flush_all()
 
-    def _check(self) -> None:
+    def check(self) -> None:
         came = Counter(
             int(record.body.split(b":")[0]) for record in log_of(self.store) if record.topic != SystemTopic.SCHEDULE
         )

@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Any, Final
 
 import msgspec
@@ -42,11 +41,10 @@ from protocol.command import RemotingCommand
 from protocol.message import encode_properties
 from protocol.record import Buffer, Record, parse
 from tests.crash.account import log_of
-from tests.crash.power_cut import NESTED_CUTS
+from tests.crash.lives import Lives
 from tests.crash.trial import Trial
-from tests.harness.simulated_disk import PowerCut, SimulatedDisk
 from tests.harness.stepped_helpers import SteppedHelpers
-from tests.harness.stores import BORN_HOST, Clock, config_of, message
+from tests.harness.stores import BORN_HOST, message
 
 HALF: Final = SystemTopic.TRANSACTION_HALF
 OP: Final = SystemTopic.TRANSACTION_OP
@@ -75,62 +73,26 @@ class Listener:
         self.push = self.questions.append
 
 
-class TransactedRun:
+class TransactedRun(Lives):
     """Everything that one seed decides. `tell` gets a line per step."""
 
     def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, tell: Callable[[str], None]) -> None:
-        self.rng = rng = Random(f"transacted {seed}")
-        self.helpers = helpers
-        self.tell = tell
-        self.clock = Clock()
-        self.disk = SimulatedDisk(scratch)
-        self.root = scratch / "store"
-        self.is_sync = rng.random() < 0.7
-        self.config = config_of(
-            self.root,
-            sync=self.is_sync,
-            mapped_file_size_commit_log=rng.choice((2048, 4096, 8192)),
-            mapped_file_size_consume_queue=rng.choice((100, 200, 2000)),
-            max_hash_slot_num=10,
-            max_index_num=30,
-            queue_units_in_memory=rng.choice((0, 3, 1 << 19)),
-        )
+        super().__init__(f"transacted {seed}", scratch, helpers, tell)
         self.sent: dict[int, Sent] = {}
         self.of_this_life: list[Sent] = []
-        self.may_repeat = False
         self.ending: list[Ending] = []  # of this turn
-        self._actions: dict[Callable[[], None], int] = {  # and how often each
+        self.actions |= {
             self._send: 10,
             self._end_some: 14,
             self._ask: 5,
-            self._flush: 10,
-            self._save: 5,
+            self.flush: 10,
+            self.save: 5,
             self.helpers.make_segments: 2,
         }
-        tell(f"seed={seed} sync={self.is_sync} segment={self.config.mapped_file_size_commit_log}")
-
-    def run(self) -> None:
-        """AssertionError, or whatever the store raises, if something does not hold."""
-        for _ in range(self.rng.randint(1, 4)):
-            try:
-                self._open()
-                self._live()
-            except PowerCut:
-                self._cut()
-        for _ in range(NESTED_CUTS):
-            try:
-                self._open()
-                break
-            except PowerCut:
-                self._cut()
-        self.disk.cut_at = -1
-        self._end_all()
-        self._check()
-        self._stop()
 
     # life
 
-    def _open(self) -> None:
+    def open(self) -> None:
         self.of_this_life, self.ending = [], []
         for sent in self.sent.values():
             if sent.is_ended:  # within a life producers may repeat themselves, later only if they are asked
@@ -162,39 +124,6 @@ class TransactedRun:
     @staticmethod
     def _ends(of: Callable[[str, int], int | None]) -> Offsets:
         return Offsets(of(HALF, QUEUE_ID) or 0, of(OP, QUEUE_ID) or 0)
-
-    def _live(self) -> None:
-        rng = self.rng
-        if rng.random() < 0.8:
-            self.disk.cut_at = self.disk.calls + rng.randint(1, 120)
-        actions, weights = list(self._actions), list(self._actions.values())
-        for _ in range(rng.randint(5, 60)):
-            rng.choices(actions, weights)[0]()
-        if rng.random() < 0.4:
-            self._stop()
-            self.tell("stopped")
-        else:
-            raise PowerCut
-
-    def _stop(self) -> None:
-        """As the daemon does: the log is flushed, offsets are saved, the store is closed."""
-        self.helpers.sync(self.helpers.flushers[0])
-        self._settle()
-        self.file.save(self.offsets.encode())
-        self.store.close()
-        self._note_owed(flushed=self.store.max_physical_offset)
-        self.helpers.forget(self.store)
-
-    def _cut(self) -> None:
-        """The process is gone; mostly the power too."""
-        self.may_repeat = True
-        self.helpers.forget(self.store)
-        if self.rng.random() < 0.8:
-            self.tell("cut")
-            self.disk.cut(self.rng)
-        else:
-            self.tell("killed")
-            self.disk.revive()
 
     # actions
 
@@ -251,7 +180,7 @@ class TransactedRun:
     def _ask(self) -> None:
         """A round; its questions are answered at once, later, or never."""
         self.clock.now_ms += self.rng.choice((3_000, INTERVAL_MS, 40_000))
-        self._settle()
+        self.settle()
         for sent, place in self._questions():
             sent.places.append(place)
             if self.rng.random() < 0.4:
@@ -271,19 +200,15 @@ class TransactedRun:
         self.tell(f"asked {len(asked)}, open from {self.transactions.halves.begin}")
         return asked
 
-    def _flush(self) -> None:
-        self.helpers.sync(self.rng.choice(self.helpers.flushers))
-        self._settle()
-
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """What the daemon does every 100 ms."""
         self.store.step(self.clock.now_ms)
         self.transactions.settle()
         self.progress.mark(self._ends(self.store.max_offset))
         self.progress.step(self.transactions.halves.begin, self.store.max_physical_offset, self.store.flushed_offset)
-        self._note_owed(self.store.flushed_offset)
+        self.note_owed(self.store.flushed_offset)
 
-    def _note_owed(self, flushed: int) -> None:
+    def note_owed(self, flushed: int) -> None:
         """What was acknowledged is known to its producers; that, or what is on the disk, must not be lost."""
         for sent in self.of_this_life:
             append = sent.append
@@ -293,33 +218,28 @@ class TransactedRun:
             if is_acknowledged or (append.size and append.physical_offset + append.size <= flushed):
                 sent.is_owed = True
 
-    def _save(self) -> None:
-        self.file.save(self.offsets.encode())
+    def encode(self) -> bytes:
+        return self.offsets.encode()
 
     # the end
 
-    def _end_all(self) -> None:
+    def bring_to_an_end(self) -> None:
         """Everything that is open is asked about, and every question answered."""
         for _ in range(100):
             self.clock.now_ms += 100_000
-            self._sync_all()
+            self.flush_all()
             questions = self._questions()
             for sent, place in questions:
                 self._end_one(sent, place)
             self._commit()
             if not questions:
                 break
-        self._sync_all()
+        self.flush_all()
         end = self.store.max_offset(HALF, QUEUE_ID) or 0
         assert self.transactions.halves.begin == end, f"still open: {self.transactions!r}"
         assert self.transactions.statistics().open == {}
 
-    def _sync_all(self) -> None:
-        for flusher in self.helpers.flushers:
-            self.helpers.sync(flusher)
-        self._settle()
-
-    def _check(self) -> None:
+    def check(self) -> None:
         came = Counter(_number(record.body) for record in log_of(self.store) if record.topic in TOPICS)
         strange = [number for number in came if number not in self.sent or not self.sent[number].is_commit]
         assert not strange, f"came, and should not: {strange}"
