@@ -8,13 +8,14 @@ closed by its owner.
 """
 
 import ssl
+from abc import ABC, abstractmethod
 from typing import Self
 
 from clients.client import Client, client_of
 from clients.settings import TlsSettings
 
 
-class Participant:
+class Participant(ABC):
     """A member of a group as applications see it: `async with`, or `start` and `stop`."""
 
     def __init__(self, namesrv: str | None, client: Client | None, tls: TlsSettings | ssl.SSLContext | None) -> None:
@@ -41,8 +42,10 @@ class Participant:
             if self._owns_client:
                 await self.client.close()
 
+    @abstractmethod
     async def _join(self) -> None:
-        raise NotImplementedError
+        """Become a member of the group; the client is started."""
 
+    @abstractmethod
     async def _leave(self) -> None:
-        raise NotImplementedError
+        """Finish what is under way, and leave the group."""
