@@ -1,0 +1,147 @@
+"""The least that one send in flight can take here: servers that do nothing but answer, under the loader of the table.
+
+    python -m tests.bench.bench_floor                 # 5 rounds, interleaved, under a minute
+    python -m tests.bench.bench_floor --seconds 1 --directory /mnt/disk
+
+    blocking   a blocking socket: recv, sendall. No Python server can answer sooner
+    loop       an asyncio protocol on uvloop: what a broker with one event loop builds on
+    synced     blocking, with a pwrite and an fdatasync of one record in between, in the same thread
+
+The answer is prepared; of the request, only the opaque's ten digits are looked for. A budget for one in flight that is
+below `loop` (or below `synced`, under SYNC_FLUSH) cannot be met by any broker with that shape on this machine: compare
+with the rows `single` and `sync-single` of `tests.bench.table`, made in the same hour.
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import socket
+import tempfile
+from collections.abc import Callable
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from statistics import median
+from typing import Final, cast
+
+import uvloop
+
+from clients.mqbench.clusters import Broker
+from clients.mqbench.runs import one_in_flight
+from clients.mqbench.workloads import Workload
+from tests.bench.peers.disk import FILE_BYTES, RECORD, fdatasync_us
+
+READ_BYTES: Final = 64 * 1024
+OPAQUE: Final = b'"opaque":'
+DIGITS: Final = 10
+
+Serve = Callable[[socket.socket, Path, Event], None]
+
+
+def answer_to(request: bytes) -> bytes:
+    """An accepted send's answer, as our broker writes it."""
+    at = request.index(OPAQUE) + len(OPAQUE)
+    header = (
+        b'{"code":0,"extFields":{"msgId":"7F00000100002A9F0000000000000000","queueId":"0","queueOffset":"0"},"flag":1,'
+        b'"language":"JAVA","opaque":' + request[at : at + DIGITS] + b',"serializeTypeCurrentRPC":"JSON","version":399}'
+    )
+    return (len(header) + 4).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
+
+
+def blocking(listener: socket.socket, _: Path, ready: Event) -> None:
+    """Answer one connection after the other."""
+    ready.set()
+    while True:
+        connected, _ = listener.accept()
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with connected:
+            while request := connected.recv(READ_BYTES):
+                connected.sendall(answer_to(request))
+
+
+def synced(listener: socket.socket, directory: Path, ready: Event) -> None:
+    """The same, once a record is on the disk."""
+    with tempfile.TemporaryFile(dir=directory) as file:
+        descriptor = file.fileno()
+        os.pwrite(descriptor, bytes(FILE_BYTES), 0)
+        os.fsync(descriptor)
+        ready.set()
+        position = 0
+        while True:
+            connected, _ = listener.accept()
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with connected:
+                while request := connected.recv(READ_BYTES):
+                    os.pwrite(descriptor, RECORD, position)
+                    os.fdatasync(descriptor)
+                    position = (position + len(RECORD)) % (FILE_BYTES - len(RECORD))
+                    connected.sendall(answer_to(request))
+
+
+class Answering(asyncio.Protocol):
+    """One read, one answer."""
+
+    transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep what is written to."""
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer."""
+        self.transport.write(answer_to(data))
+
+
+def loop(listener: socket.socket, _: Path, ready: Event) -> None:
+    """Answer from an event loop."""
+
+    async def serve() -> None:
+        server = await asyncio.get_running_loop().create_server(Answering, sock=listener)
+        ready.set()
+        await server.serve_forever()
+
+    uvloop.run(serve())
+
+
+SERVERS: Final[dict[str, Serve]] = {"blocking": blocking, "loop": loop, "synced": synced}
+
+
+def measured(name: str, seconds: float, directory: Path) -> tuple[float, float]:
+    """p50 and p99 of one round, in microseconds."""
+    context = multiprocessing.get_context("fork")
+    ready = context.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = context.Process(target=SERVERS[name], args=(listener, directory, ready), daemon=True)
+        server.start()
+        try:
+            assert ready.wait(10), f"{name} did not start"
+            broker = Broker("floor", f"127.0.0.1:{listener.getsockname()[1]}")
+            workload = Workload(topic="floor", connections=1, in_flight=1, seconds=seconds, warmup_s=0.3)
+            p50, p99 = one_in_flight(workload, broker).latency.percentiles((50, 99))
+        finally:
+            server.kill()
+            server.join()
+    return p50 / 1000, p99 / 1000
+
+
+def main() -> None:
+    """Measure in turns and print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of a round")
+    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="on the disk of the store")
+    options = parser.parse_args()
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in SERVERS}
+    bare = []
+    for _ in range(options.rounds):
+        bare.append(fdatasync_us(options.directory))
+        for name, figures in taken.items():
+            figures.append(measured(name, options.seconds, options.directory))
+    print(f"a bare fdatasync: {median(bare):.0f} µs")
+    for name, figures in taken.items():
+        p50, p99 = (median(column) for column in zip(*figures, strict=True))
+        print(f"{name:9} p50 {p50:6.0f} µs   p99 {p99:6.0f} µs")
+
+
+if __name__ == "__main__":
+    main()
