@@ -1,10 +1,10 @@
 """One member of a consumer group: what it subscribes to, which queues are its share, how far it got with them.
 
-    subscribe / code 40 / every 20 s -> rebalance: members (38) and queues -> allocate_averagely -> release, adopt
-    every 5 s, at each release, at the stop                                                     -> commit
+    subscribe / code 40 / every 20 s -> rebalance: members (38) and queues -> allocation -> release, adopt
+    every 5 s, at each release, at the stop                                              -> commit
 
 The members of the group agree without talking to each other, because all apply the same rule to what the brokers tell
-them (clients/rebalance.py). If the brokers cannot be asked, everything stays as it is and is tried again soon.
+them (clients/allocation.py). If the brokers cannot be asked, everything stays as it is and is tried again soon.
 A queue that is new here is read from the group's committed offset, or from where `consume_from` points.
 
 A broadcasting member reads all queues whoever else does, and keeps its offsets in a file (clients/local_offsets.py). An
@@ -19,6 +19,7 @@ from enum import Enum
 
 import msgspec
 
+from clients.allocation import Allocation, averagely, share
 from clients.background import Background, Repeat
 from clients.client import Client
 from clients.errors import ClientClosed, ClientError, InvalidMessage, NoRoute
@@ -27,7 +28,6 @@ from clients.owned_queues import OwnedQueues
 from clients.queue_calls import QueueCalls
 from clients.queue_locks import QueueLocks
 from clients.queue_reader import OffsetStore, QueueReader, Surroundings
-from clients.rebalance import allocate_averagely
 from clients.settings import ConsumerSettings
 from protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
 from protocol.bodies.heartbeat import SQL92, ConsumerData, SubscriptionData
@@ -86,16 +86,18 @@ class GroupMember:
         settings: ConsumerSettings,
         inbox: Sink,
         offsets: OffsetStore | None = None,
+        allocation: Allocation = averagely,
     ) -> None:
         check_group_name(group)
         self.group = group
         self.role = role
         self.calls = QueueCalls(client, group)
-        self.locks = QueueLocks(client, group) if role.orderly else None
+        self.locks = QueueLocks(client, group, life_s=settings.lock_life_s) if role.orderly else None
         self.offsets: OffsetStore = offsets or self.calls
         self.owned = OwnedQueues(group, self.offsets, self._reader, inbox.settle, self.locks)
         self._client = client
         self._settings = settings
+        self._allocation = allocation
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._background = Background(group)
         self._handovers = Background(f"{group}/handover")
@@ -233,11 +235,15 @@ class GroupMember:
         members = [] if self.role.broadcasts else await self.calls.members(topic)
         queues = route.subscribe_queues
         own_id = self._client.client_id
-        share = set(queues if self.role.broadcasts else allocate_averagely(queues, members, own_id))
+        try:
+            mine = set(queues if self.role.broadcasts else share(self._allocation, queues, members, own_id))
+        except Exception:
+            log.exception("the rule of allocation failed, everything stays as it is topic=%s", topic)
+            return True
         if self._subscriptions.get(topic) is not subscription:
             return True  # changed meanwhile: another round follows
-        await self._give_up([queue for queue in self._owned_of(topic) if queue not in share])
-        wanted = sorted(share.difference(self.owned.queues()))
+        await self._give_up([queue for queue in self._owned_of(topic) if queue not in mine])
+        wanted = sorted(mine.difference(self.owned.queues()))
         free = [queue for queue in wanted if queue not in self.owned]
         if self.locks is not None and free:
             free = await self.locks.acquire(free)

@@ -17,6 +17,7 @@ import ssl
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
+from clients.allocation import Allocation, averagely
 from clients.client import Client
 from clients.errors import ClientClosed
 from clients.group_member import ConsumeFrom, GroupMember, Role, Sql92
@@ -49,6 +50,7 @@ class PullConsumer(Participant):
         tls: TlsSettings | ssl.SSLContext | None = None,
         consume_from: ConsumeFrom | datetime = ConsumeFrom.LAST,
         auto_commit: bool = True,
+        allocation: Allocation = averagely,
         settings: ConsumerSettings | None = None,
     ) -> None:
         super().__init__(namesrv, client, tls)
@@ -56,7 +58,7 @@ class PullConsumer(Participant):
         self._inbox = Inbox()
         role = Role(ConsumeType.CONSUME_ACTIVELY, consume_from)
         settings = settings or ConsumerSettings()
-        self._member = GroupMember(self.client, group, role, settings, self._inbox)
+        self._member = GroupMember(self.client, group, role, settings, self._inbox, allocation=allocation)
         self._answers = MemberAnswers(self._member, None, settings)
         self._polled: list[Delivery] = []
         self._handled = 0

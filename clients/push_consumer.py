@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from clients.allocation import Allocation, averagely
 from clients.client import Client
 from clients.group_member import ConsumeFrom, GroupMember, Role, Sql92
 from clients.handling import ConcurrentHandling, Handling, MessageHandler, OrderlyHandling, Workers, observed
@@ -76,6 +77,7 @@ class PushConsumer(Participant):
         broadcast: bool = False,
         consume_from: ConsumeFrom | datetime = ConsumeFrom.LAST,
         offsets_path: Path | None = None,
+        allocation: Allocation = averagely,
         settings: ConsumerSettings | None = None,
         hooks: Hooks | None = None,
     ) -> None:
@@ -92,7 +94,7 @@ class PushConsumer(Participant):
         self._inbox = Inbox()
         self._lanes = Lanes()
         sink = self._lanes if orderly else self._inbox
-        self._member = GroupMember(self.client, group, role, settings, sink, offsets)
+        self._member = GroupMember(self.client, group, role, settings, sink, offsets, allocation)
         self._send_back = SendBack(self.client, group, self._max_reconsume_times())
         self._handling = None if handler is None else self._handling_of(handler)
         self._workers = Workers(group, settings)

@@ -3,8 +3,8 @@
     acquire (41) before a queue is read; renew (41) every `lock_renewal_s`; release (42) when its last message is done
 
 A broker forgets a lock that is not renewed for 60 s, and then another member may have the queue. So a lock counts here
-for LOCK_LIFE_S since it was asked for and granted; behind that no message is begun until it is renewed. A lock that a
-broker refuses to renew is lost at once. Source: docs/formats.md, "Groups".
+for half as long (`lock_life_s`) since it was asked for and granted; behind that no message is begun until it is renewed.
+A lock that a broker refuses to renew is lost at once. Source: docs/formats.md, "Groups".
 """
 
 import asyncio
@@ -27,12 +27,15 @@ log = logging.getLogger(__name__)
 
 
 class QueueLocks:
-    """The locks of one member. `clock` counts seconds."""
+    """The locks of one member; they count for `life_s`. `clock` counts seconds."""
 
-    def __init__(self, client: Client, group: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, client: Client, group: str, clock: Callable[[], float] = time.monotonic, life_s: float = LOCK_LIFE_S
+    ) -> None:
         self._client = client
         self._group = group
         self._clock = clock
+        self._life_s = life_s
         self._asked_s: dict[MessageQueue, float] = {}  # when what is held was last asked for
 
     def __repr__(self) -> str:
@@ -46,7 +49,7 @@ class QueueLocks:
     def holds(self, queue: MessageQueue) -> bool:
         """Whether a message of this queue may be begun."""
         asked_s = self._asked_s.get(queue)
-        return asked_s is not None and self._clock() - asked_s < LOCK_LIFE_S
+        return asked_s is not None and self._clock() - asked_s < self._life_s
 
     async def acquire(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Those of the queues that are locked for this member now, sorted."""

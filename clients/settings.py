@@ -64,5 +64,6 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_pause_s: float = 1.0  # before a message that cannot be sent back is tried again; doubles with each failure
     retry_pause_max_s: float = 60.0
     suspend_pause_s: float = 1.0  # how long an orderly queue rests behind a failure
-    lock_renewal_s: float = 20.0  # a broker forgets the lock of a queue after 60 s
+    lock_renewal_s: float = 20.0  # a broker forgets the lock of a queue after 60 s (rebalanceLockMaxLiveTime)
+    lock_life_s: float = 30.0  # how long a lock counts here without renewal; well below that
     stop_timeout_s: float = 30.0  # how long running handlers may take to finish when the consumer stops

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pytest
@@ -18,6 +19,7 @@ from clients import (
     PullConsumer,
     PushConsumer,
 )
+from clients.allocation import in_turn
 from protocol.bodies.enums import ConsumeFromWhere, ConsumeType
 from protocol.bodies.heartbeat import HeartbeatData
 from protocol.codes import PullSysFlag, RequestCode
@@ -169,6 +171,33 @@ async def test_two_members_share_and_one_leaving_hands_over() -> None:
             await producer.send(Message("T", b"last"))
             await until(lambda: seen[b"last"])
         assert set(seen.values()) == {1}
+
+
+async def test_members_share_by_the_rule_they_are_given(caplog: pytest.LogCaptureFixture) -> None:
+    """And keep what they have while a rule fails."""
+    broken = False
+
+    def rule(queues: Sequence[MessageQueue], members: Sequence[str], own_id: str) -> Sequence[MessageQueue]:
+        if broken:
+            raise ValueError("no room")
+        return in_turn(queues, members, own_id)
+
+    settings = ConsumerSettings(suspend_s=0.5, rebalance_interval_s=0.02, handover_pause_s=0)
+    async with running_cluster() as cluster:
+        cluster.topics["T"] = 4
+        async with push(cluster, allocation=rule, settings=settings) as first:
+            async with push(cluster, allocation=rule, settings=settings) as second:
+                for consumer in (first, second):
+                    await consumer.subscribe("T")
+                shares = [[0, 2], [1, 3]]
+                await until(
+                    lambda: sorted([q.queue_id for q in c.statistics().queues] for c in (first, second)) == shares
+                )
+                broken = True
+                await until(lambda: "the rule of allocation failed" in caplog.text)
+                assert len(first.statistics().queues) == 2
+            broken = False
+            await until(lambda: len(first.statistics().queues) == 4)
 
 
 async def test_a_member_whose_connection_breaks_is_replaced() -> None:

@@ -26,6 +26,10 @@ async def test_what_is_granted_is_held_until_it_grows_old() -> None:
         cluster.broker.handlers[RequestCode.LOCK_BATCH_MQ] = cluster.broker._lock
         assert await locks.renew() == []
         assert locks.holds(QUEUES[0])
+        shorter = QueueLocks(client, "g", lambda: now_s, life_s=2.0)
+        await shorter.acquire(QUEUES)
+        now_s += 2.0
+        assert not shorter.holds(QUEUES[0])
 
 
 async def test_a_refused_renewal_is_a_loss() -> None:
