@@ -83,8 +83,14 @@ class BrokerUnderTest:
         self.broker_address = f"{LOOPBACK}:{broker_port}"
         self.started_in_s = started_in_s
         self.log = log
+        self._tls = tls
         self._name_server = RawClient(LOOPBACK, namesrv_port, tls=tls)
         self._broker = RawClient(LOOPBACK, broker_port, tls=tls)
+
+    def another(self) -> "BrokerUnderTest":
+        """The same broker by connections of their own, for another thread; close it."""
+        ports = [int(address.rpartition(":")[2]) for address in (self.namesrv, self.broker_address)]
+        return BrokerUnderTest(ports[0], ports[1], self.started_in_s, self.log, self.process, self._tls)
 
     def create_topic(self, topic: str, queues: int) -> None:
         """Returns when the name server routes it: some clients give up on a topic without a route."""

@@ -17,6 +17,8 @@ Command = Callable[[Path], list[str]]
 
 @dataclass(frozen=True)
 class Client:
+    title: str
+    package: str  # where it comes from, with its version
     command: Command
     modes: tuple[str, ...]
     zero_bytes: bool = True  # its bodies may hold byte 0
@@ -59,14 +61,28 @@ def node(_home: Path) -> list[str]:
 
 ALL_MODES = (SYNC, ASYNC, ONEWAY, BATCHED)
 BINARY_HEADERS = "-Drocketmq.serialize.type=ROCKETMQ"
+MAVEN = "`org.apache.rocketmq:rocketmq-client:{}` (Maven)"
 
 CLIENTS = {
-    "java-4.9.8": Client(java("4.9.8"), ALL_MODES, empty_bodies=False),  # dereferences the missing body, and stalls
-    "java-4.9.8-binary": Client(java("4.9.8", BINARY_HEADERS), ALL_MODES, empty_bodies=False),
-    "java-5.3.3": Client(java("5.3.3"), ALL_MODES),
-    "go-2.1.2": Client(go, ALL_MODES),
-    "cpp-0.4.4": Client(cpp, (SYNC, ASYNC, ONEWAY), zero_bytes=False),  # its batch is not a batch on the wire
-    "ali-ons-3.12": Client(node, (SYNC,)),
+    # Java 4.9 dereferences a missing body, and stalls.
+    "java-4.9.8": Client("Java 4.9.8", MAVEN.format("4.9.8"), java("4.9.8"), ALL_MODES, empty_bodies=False),
+    "java-4.9.8-binary": Client(
+        "Java 4.9.8, binary headers",
+        f"the same with `{BINARY_HEADERS}`",
+        java("4.9.8", BINARY_HEADERS),
+        ALL_MODES,
+        empty_bodies=False,
+    ),
+    "java-5.3.3": Client("Java 5.3.3", MAVEN.format("5.3.3"), java("5.3.3"), ALL_MODES),
+    "go-2.1.2": Client("Go 2.1.2", "`github.com/apache/rocketmq-client-go/v2@v2.1.2` (Go modules)", go, ALL_MODES),
+    "cpp-0.4.4": Client(
+        "C++",
+        "`rocketmq==0.4.4` (PyPI), a wrapper that brings the C++ library along",
+        cpp,
+        (SYNC, ASYNC, ONEWAY),  # its batch is not a batch on the wire
+        zero_bytes=False,
+    ),
+    "ali-ons-3.12": Client("Node, ali-ons 3.12", "`ali-ons@3.12.0` (npm)", node, (SYNC,)),
 }
 
 CASES = [

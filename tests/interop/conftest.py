@@ -7,18 +7,49 @@ fetches and builds the clients, `clients/` holds one small driver program for ea
 
 To see what RocketMQ itself would answer, the same tests run against its own broker: --broker-under-test=apache-4.9.7.
 What was measured stands in the terminal summary under "interop".
+
+With --compatibility=docs/compatibility.md the run writes that page from what its tests have said (compatibility.py).
 """
+
+from pathlib import Path
 
 import pytest
 
 from tests.interop.brokers import COMMANDS
+from tests.interop.compatibility import CLIENT, FACTS, Run, document
+from tests.interop.matrix import pairs_of
 from tests.interop.toolchain import built_in_seconds
 
 MEASURED = pytest.StashKey[list[str]]()
+MARKER = "covers(feature, *clients): what of which official clients a test tries (tests/interop/matrix.py)"
+
+run = Run()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--broker-under-test", choices=sorted(COMMANDS), default="skylark", help="for tests/interop")
+    parser.addoption("--compatibility", type=Path, metavar="PAGE", help="write what the run says of clients to PAGE")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What a test tries goes with its reports, also from a process of xdist to the one that writes."""
+    facts = sorted((CLIENT, *pair) for pair in pairs_of(item.iter_markers("covers")))
+    if facts:
+        item.user_properties.append((FACTS, facts))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    run.note(report)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    page: Path | None = session.config.getoption("--compatibility", default=None)
+    if page is not None and not hasattr(session.config, "workerinput"):
+        page.write_text(document(run.verdicts()))
 
 
 @pytest.fixture(scope="session")

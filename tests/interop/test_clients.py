@@ -16,6 +16,7 @@ import pytest
 from tests.interop.brokers import COMPRESSED, BrokerUnderTest, StoredMessage, running_broker
 from tests.interop.cases import CASES, CLIENTS, Case
 from tests.interop.drivers import Delivery, Received, Sent, Stage
+from tests.interop.matrix import covers
 from tests.interop.plan import BATCHED, COMPRESS_FROM, ONEWAY, SYNC, Order, thousand_orders
 
 TOPIC, EMPTY_TOPIC, GROUP = "Interop", "InteropEmpty", "interop-group"
@@ -97,7 +98,12 @@ class Pair:
         return list(stage.sent.values())
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.name)
+TRIED = [
+    pytest.param(case, id=case.name, marks=covers("concurrent", *{case.producer, *case.members})) for case in CASES
+]
+
+
+@pytest.fixture(scope="module", params=TRIED)
 def pair(
     request: pytest.FixtureRequest, broker_kind: str, tmp_path_factory: pytest.TempPathFactory, measured: list[str]
 ) -> Iterator[Pair]:

@@ -9,10 +9,12 @@ import pytest
 from protocol.codes import SystemTopic
 from protocol.message import MessageExt
 from tests.harness.raw import RawClient
+from tests.interop.beside import Scenarios, beside, chosen_of
 from tests.interop.brokers import LOOPBACK, BrokerUnderTest, free_ports, running_broker, until
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import Stage
 from tests.interop.exchange import SIZES, pull_queue
+from tests.interop.matrix import each_client
 from tests.interop.plan import SYNC, Order
 
 TOPIC, QUEUES = "Delayed", 4
@@ -20,7 +22,6 @@ DELAYS_MS = {1: 1_000, 2: 2_000, 3: 3_000}
 ABOVE_THE_LAST = 30
 EACH = 8
 LATEST_MS = 1_000
-CLIENT_NAMES = ["java-4.9.8", "java-4.9.8-binary", "java-5.3.3", "go-2.1.2", "cpp-0.4.4", "ali-ons-3.12"]
 STARTED_DEADLINE_S, RECEIVED_DEADLINE_S = 45.0, 60.0
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -44,33 +45,42 @@ def orders_of(client: str) -> dict[str, Order]:
     return {order.n: order for order in orders}
 
 
-@pytest.mark.parametrize("client", CLIENT_NAMES)
+@pytest.fixture(scope="module")
+def delays(
+    request: pytest.FixtureRequest, broker: BrokerUnderTest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scenarios[list[int]]]:
+    clients = chosen_of(request, test_delayed_messages_come_when_they_are_due.__name__)
+    with beside(delay, clients, broker, tmp_path_factory.mktemp("delays")) as scenarios:
+        yield scenarios
+
+
+@pytest.mark.parametrize("client", each_client("levels"))
 def test_delayed_messages_come_when_they_are_due(
-    client: str, broker: BrokerUnderTest, tmp_path: Path, measured: list[str]
+    client: str, delays: Scenarios[list[int]], measured: list[str]
 ) -> None:
     """Each once, with body, tag and key; its client takes the answer to the send; none early, none much too late."""
+    late = delays.end_of(client)
+    assert 0 <= late[0] <= late[-1] < LATEST_MS
+    measured.append(f"delays, {client}: {len(late)} messages {late[0]} to {late[-1]} ms late")
+
+
+def delay(client: str, broker: BrokerUnderTest, stage: Stage) -> list[int]:
+    """How late delayed messages were, in ms and in order."""
     command = CLIENTS[client].command
-    command(tmp_path)  # built, or skipped, before the clock runs
     orders = orders_of(client)
-    stage = Stage(tmp_path, broker.log)
-    try:
-        group = f"delays-{client.replace('.', '-')}"
-        stage.start("member", command, "consume", broker.namesrv, TOPIC, group)
-        stage.wait_until(lambda: "member" in stage.started, "the consumer has started", STARTED_DEADLINE_S)
-        producer = stage.start("producer", command, "produce", broker.namesrv, TOPIC, f"{group}-producer")
-        producer.send(orders.values())
-        stage.wait_for_messages(set(orders), RECEIVED_DEADLINE_S)
-        assert stage.failed == []
-        assert {sent.status for sent in stage.sent.values()} == {"SEND_OK"}
-        received = [seen.message for seen in stage.deliveries if seen.message.n in orders]
-        assert Counter(message.n for message in received) == dict.fromkeys(orders, 1)
-        seen = {(message.n, message.body, message.tags, message.keys) for message in received}
-        assert seen == {(order.n, order.body, order.tags, order.keys[0]) for order in orders.values()}
-        late = sorted(lateness_ms(broker, orders))
-        assert 0 <= late[0] <= late[-1] < LATEST_MS
-        measured.append(f"delays, {client}: {len(late)} messages {late[0]} to {late[-1]} ms late")
-    finally:
-        stage.stop()
+    group = f"delays-{client.replace('.', '-')}"
+    stage.start("member", command, "consume", broker.namesrv, TOPIC, group)
+    stage.wait_until(lambda: "member" in stage.started, "the consumer has started", STARTED_DEADLINE_S)
+    producer = stage.start("producer", command, "produce", broker.namesrv, TOPIC, f"{group}-producer")
+    producer.send(orders.values())
+    stage.wait_for_messages(set(orders), RECEIVED_DEADLINE_S)
+    assert stage.failed == []
+    assert {sent.status for sent in stage.sent.values()} == {"SEND_OK"}
+    received = [seen.message for seen in stage.deliveries if seen.message.n in orders]
+    assert Counter(message.n for message in received) == dict.fromkeys(orders, 1)
+    seen = {(message.n, message.body, message.tags, message.keys) for message in received}
+    assert seen == {(order.n, order.body, order.tags, order.keys[0]) for order in orders.values()}
+    return sorted(lateness_ms(broker, orders))
 
 
 def lateness_ms(broker: BrokerUnderTest, orders: dict[str, Order]) -> Iterator[int]:

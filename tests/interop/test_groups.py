@@ -1,5 +1,5 @@
 """Official clients in groups: what fails comes again or dies, queues are consumed in order by one at a time, and a
-broadcasting group's members get everything.
+broadcasting group's members get everything. The clients of a test run beside each other.
 """
 
 import time
@@ -10,20 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.beside import Scenarios, beside, chosen_of
 from tests.interop.brokers import BrokerUnderTest, running_broker
-from tests.interop.cases import CLIENTS, Command, go, java
+from tests.interop.cases import BINARY_HEADERS, CLIENTS, Command, java
 from tests.interop.drivers import Stage
+from tests.interop.matrix import each_client
 
 QUEUES = 4
 SUBSCRIBED_DEADLINE_S = 45.0
 QUICK_LEVELS = " ".join(["1s"] * 18)
-SETTINGS = {"messageDelayLevel": QUICK_LEVELS, "rebalanceLockMaxLiveTime": 6_000}
+LOCKS_MS = 25_000  # Go and C++ renew theirs every 20 s
+SETTINGS = {"messageDelayLevel": QUICK_LEVELS, "rebalanceLockMaxLiveTime": LOCKS_MS}
 GROUP_CODE, RETRIES = 200, 1
 FAILURES = {"good": 0, "once": 1, "never": 99}
 FIRST, SECOND = "first", "second"
 EAGER = ("-Drocketmq.client.rebalance.waitInterval=1000", "-Drocketmq.client.rebalance.lockInterval=1000")
 """Java looks for work, and renews its locks, once a second instead of every 20 s."""
-LOCKS_FOR_GO_MS = 25_000
 MOVE_DEADLINE_S = 100.0
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -48,14 +50,24 @@ def properties(n: str, fails: int = 0) -> dict[str, str]:
     return {"n": n, "TAGS": "TagA", "KEYS": n} | ({"fails": str(fails)} if fails else {})
 
 
-@pytest.mark.parametrize(
-    "client", ["java-4.9.8", "java-4.9.8-binary", "java-5.3.3", "go-2.1.2", "cpp-0.4.4", "ali-ons-3.12"]
-)
-def test_what_fails_comes_again_or_dies(client: str, broker: BrokerUnderTest, stage: Stage, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def retries(
+    request: pytest.FixtureRequest, broker: BrokerUnderTest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scenarios[None]]:
+    clients = chosen_of(request, test_what_fails_comes_again_or_dies.__name__)
+    with beside(fail, clients, broker, tmp_path_factory.mktemp("retries")) as scenarios:
+        yield scenarios
+
+
+@pytest.mark.parametrize("client", each_client("retry"))
+def test_what_fails_comes_again_or_dies(client: str, retries: Scenarios[None]) -> None:
     """A message that fails once comes twice; one that always fails comes as often as its group retries, and then lies
     among the group's dead letters, and in no retry topic any more."""
+    retries.end_of(client)
+
+
+def fail(client: str, broker: BrokerUnderTest, stage: Stage) -> None:
     command = CLIENTS[client].command
-    command(tmp_path)  # built, or skipped, before the clock runs
     case = client.replace(".", "-")
     topic, group = f"Failing-{case}", f"failing-{case}"
     broker.create_topic(topic, QUEUES)
@@ -77,13 +89,23 @@ def test_what_fails_comes_again_or_dies(client: str, broker: BrokerUnderTest, st
     assert len(broker.stored(f"%RETRY%{group}", 1, retries)) == retries
 
 
-@pytest.mark.parametrize("client", ["java-4.9.8", "java-5.3.3", "go-2.1.2", "cpp-0.4.4"])
-def test_everybody_in_a_broadcasting_group_gets_everything(
-    client: str, broker: BrokerUnderTest, stage: Stage, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def broadcasts(
+    request: pytest.FixtureRequest, broker: BrokerUnderTest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scenarios[None]]:
+    clients = chosen_of(request, test_everybody_in_a_broadcasting_group_gets_everything.__name__)
+    with beside(broadcast, clients, broker, tmp_path_factory.mktemp("broadcasts")) as scenarios:
+        yield scenarios
+
+
+@pytest.mark.parametrize("client", each_client("broadcast"))
+def test_everybody_in_a_broadcasting_group_gets_everything(client: str, broadcasts: Scenarios[None]) -> None:
     """Each member every message, once."""
+    broadcasts.end_of(client)
+
+
+def broadcast(client: str, broker: BrokerUnderTest, stage: Stage) -> None:
     command = CLIENTS[client].command
-    command(tmp_path)
     case = client.replace(".", "-")
     topic = f"Broadcast-{case}"
     broker.create_topic(topic, QUEUES)
@@ -119,24 +141,34 @@ def received_by(stage: Stage, member: str) -> Counter[str]:
     return Counter(seen.message.n for seen in stage.deliveries if seen.member == member)
 
 
-ORDERLY: dict[str, tuple[Command, int]] = {
-    "java-4.9.8": (java("4.9.8", *EAGER), 6_000),
-    "java-5.3.3": (java("5.3.3", *EAGER), 6_000),
-    "go-2.1.2": (go, LOCKS_FOR_GO_MS),
+QUICKER: dict[str, Command] = {
+    "java-4.9.8": java("4.9.8", *EAGER),
+    "java-4.9.8-binary": java("4.9.8", BINARY_HEADERS, *EAGER),
+    "java-5.3.3": java("5.3.3", *EAGER),
 }
 
 
-@pytest.mark.parametrize("client", ORDERLY)
-def test_a_killed_owners_queues_move_in_order(
-    client: str, broker: BrokerUnderTest, stage: Stage, tmp_path: Path, measured: list[str]
-) -> None:
+@pytest.fixture(scope="module")
+def moves(
+    request: pytest.FixtureRequest, broker: BrokerUnderTest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scenarios[float]]:
+    clients = chosen_of(request, test_a_killed_owners_queues_move_in_order.__name__)
+    with beside(kill_an_owner, clients, broker, tmp_path_factory.mktemp("moves")) as scenarios:
+        yield scenarios
+
+
+@pytest.mark.parametrize("client", each_client("orderly"))
+def test_a_killed_owners_queues_move_in_order(client: str, moves: Scenarios[float], measured: list[str]) -> None:
     """Two members share queues, one is killed: the other gets all of its queues once their locks have run out, and goes
     on where it had committed. Nothing is left out, nothing overtakes, though some messages fail at first."""
-    command, locked_ms = ORDERLY[client]
-    command(tmp_path)
+    measured.append(f"{client}: a killed owner's queues moved within {moves.end_of(client):.1f} s")
+
+
+def kill_an_owner(client: str, broker: BrokerUnderTest, stage: Stage) -> float:
+    """Seconds until its queues have moved."""
+    command = QUICKER.get(client) or CLIENTS[client].command
     case = client.replace(".", "-")
     topic, group = f"Ordered-{case}", f"ordered-{case}"
-    broker.set_config(rebalanceLockMaxLiveTime=locked_ms)
     broker.create_topic(topic, QUEUES)
     members = {name: stage.start(name, command, "orderly", broker.namesrv, topic, group) for name in (FIRST, SECOND)}
     owners: dict[int, str] = {}
@@ -154,7 +186,7 @@ def test_a_killed_owners_queues_move_in_order(
         assert time.monotonic() - killed_at < MOVE_DEADLINE_S, f"{orphans} of {owners}\n{stage.summary()}"
         send_some(broker, topic, sent)
         stage.listen(0.5)
-    measured.append(f"{client}: a killed owner's queues moved within {time.monotonic() - killed_at:.1f} s")
+    moved_s = time.monotonic() - killed_at
     ends = {(queue, count - 1) for queue, count in enumerate(sent)}
     stage.wait_until(lambda: ends <= {(s.message.queue, s.message.offset) for s in stage.deliveries}, "all received")
     for queue in range(QUEUES):
@@ -164,6 +196,7 @@ def test_a_killed_owners_queues_move_in_order(
             assert offset <= highest + 1, f"queue {queue}: {offset} behind {highest}"
             highest = max(highest, offset)
         assert highest == sent[queue] - 1
+    return moved_s
 
 
 def send_some(broker: BrokerUnderTest, topic: str, sent: list[int]) -> None:
@@ -175,12 +208,12 @@ def send_some(broker: BrokerUnderTest, topic: str, sent: list[int]) -> None:
             sent[queue] += 1
 
 
-@pytest.mark.parametrize("client", ["java-4.9.8", "java-5.3.3"])
+@pytest.mark.parametrize("client", ["java-4.9.8", "java-5.3.3"])  # the others do not give up
 def test_an_orderly_group_does_not_wait_for_what_it_has_given_up(
     client: str, broker: BrokerUnderTest, stage: Stage, tmp_path: Path
 ) -> None:
     """Its client sends such a message to the retry topic: it is a dead letter at once, and the others go on."""
-    command = java(client.removeprefix("java-"), *EAGER)
+    command = QUICKER[client]
     command(tmp_path)
     case = client.replace(".", "-")
     topic, group = f"GivenUp-{case}", f"given-up-{case}"

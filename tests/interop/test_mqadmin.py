@@ -1,7 +1,14 @@
 """RocketMQ's own mqadmin, 4.9.7 and 5.3.3, against a running broker: what its commands say of it is true.
 
 A scene is a broker with a topic, a group with one member, and messages that it has consumed. All commands of a version
-run in one process. The same tests say what RocketMQ's broker answers: --broker-under-test=apache-5.3.3.
+run in one process.
+
+What is expected here has been held against RocketMQ's own broker, and can be again (two minutes; CI does not):
+
+    pytest tests/interop/test_mqadmin.py --broker-under-test=apache-5.3.3
+
+Its answers differ from ours in two things that its own tools trip over: it leaves out rates until it has their samples,
+and, of 5.3.3, keys that tools of 4.9 insist on. Ours gives both.
 """
 
 import json
@@ -16,7 +23,9 @@ import pytest
 from protocol import javajson
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.cases import CLIENTS
+from tests.interop.compatibility import FACTS, OFFERED, TRIED
 from tests.interop.drivers import Stage
+from tests.interop.matrix import LEFT_OUT
 from tests.interop.tools import VERSIONS, Said, Tools
 
 TOPIC, GROUP, IDLE_GROUP = "Alpha", "group-a", "group-b"
@@ -35,13 +44,21 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 class Scene:
     """A broker with something to look at, and the tools to do so."""
 
-    def __init__(self, broker: BrokerUnderTest, tools: Tools, stage: Stage) -> None:
+    def __init__(self, broker_kind: str, broker: BrokerUnderTest, tools: Tools, stage: Stage) -> None:
+        self._broker_kind = broker_kind
+        self.is_ours = broker_kind == "skylark"
         self.broker = broker
         self.tools = tools
         self.stage = stage
         self.address = broker.broker_address
+        self.tried: set[str] = set()
         self.is_five = tools.is_five
         self.unique_ids = [f"7F000001{time.time_ns() // 1000:016X}{number:08X}" for number in range(SENT)]
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the broker gives all that tools of this version insist on."""
+        return self._broker_kind != "apache-5.3.3" or self.is_five
 
     def prepare(self) -> None:
         """Messages to a topic whose group has one member, which gets them."""
@@ -93,13 +110,23 @@ def scene(
         tools = Tools(version, homes / "tools", broker.namesrv)
         stage = Stage(homes, broker.log)
         try:
-            scene = Scene(broker, tools, stage)
+            scene = Scene(broker_kind, broker, tools, stage)
             scene.prepare()
             yield scene
         finally:
             stage.stop()
             tools.stop()
     measured.append(f"mqadmin {version}: all commands in {time.monotonic() - began:.1f} s")
+
+
+@pytest.fixture(autouse=True)
+def told(scene: Scene, request: pytest.FixtureRequest) -> Iterator[None]:
+    """The commands that a test has run stand in its report."""
+    tools = scene.tools
+    tools.tried.clear()
+    yield
+    scene.tried |= tools.tried
+    request.node.user_properties.append((FACTS, [(TRIED, tools.version, command) for command in sorted(tools.tried)]))
 
 
 # ------------------------------------------------------------------------------------------------------------- topics
@@ -341,7 +368,7 @@ def test_brokers_are_shown(scene: Scene) -> None:
     [totals] = [row for row in scene.run("clusterList", "-m").rows if row[0] == CLUSTER]
     assert int(totals[4]) >= SENT
     status = scene.run("brokerStatus", "-b", scene.address).fields
-    assert len(status["putTps"].split()) == 3
+    assert len(status["putTps"].split()) == 3 or not scene.is_ours
     assert int(status["msgPutTotalTodayNow"]) >= SENT
     stats = scene.run("brokerConsumeStats", "-b", scene.address)
     assert {str(queue) for queue in range(QUEUES)} == {row[3] for row in stats.rows if row[:2] == [TOPIC, GROUP]}
@@ -402,6 +429,8 @@ def test_statistics_are_shown(scene: Scene) -> None:
 
 def test_settings_are_exported(scene: Scene) -> None:
     """exportConfigs finds every key that it needs."""
+    if not scene.is_served:
+        pytest.skip("a broker of 5.3.3 has not the keys that tools of 4.9 need")
     scene.run("exportConfigs", "-c", CLUSTER, "-f", scene.tools.home)
     configs = javajson.loads((scene.tools.home / "configs.json").read_text())
     assert configs["brokerConfigs"][BROKER]["autoCreateTopicEnable"] == "true"
@@ -414,6 +443,8 @@ def test_metadata_and_figures_are_exported(scene: Scene) -> None:
     metadata = javajson.loads((scene.tools.home / "metadata.json").read_text())
     assert TOPIC in metadata["topicConfigTable"]
     assert GROUP in metadata["subscriptionGroupTable"]
+    if not scene.is_served:
+        pytest.skip("a broker of 5.3.3 has not the keys that tools of 4.9 need")
     scene.run("exportMetrics", "-c", CLUSTER, "-f", scene.tools.home)
     metrics = javajson.loads((scene.tools.home / "metrics.json").read_text())
     assert BROKER in metrics["evaluateReport"]
@@ -423,3 +454,11 @@ def test_the_broker_has_seen_no_fault_of_its_own(scene: Scene) -> None:
     """After all that its log holds neither an error nor a traceback."""
     log = scene.broker.log.read_text(errors="replace")
     assert [line for line in log.splitlines() if " ERROR " in line or line.startswith("Traceback")] == []
+
+
+def test_every_command_is_tried_or_left_out_for_a_reason(scene: Scene, request: pytest.FixtureRequest) -> None:
+    """Behind all others: what mqadmin offers is what they have run, and what is known not to be for this broker."""
+    offered = scene.tools.commands()
+    request.node.user_properties.append((FACTS, [(OFFERED, scene.tools.version, name) for name in sorted(offered)]))
+    refused = set() if scene.is_served else {"exportConfigs", "exportMetrics"}
+    assert offered - scene.tried - refused == offered & LEFT_OUT.keys()

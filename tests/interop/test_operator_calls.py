@@ -15,6 +15,7 @@ from tests.harness.raw import Answer, RawClient
 from tests.interop.brokers import LOOPBACK, OK, SEND_MESSAGE, BrokerUnderTest, expect, running_broker, until
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import Stage
+from tests.interop.matrix import clients_with, covers
 
 TOPIC, QUEUES, MESSAGES = "Operated", 4, 40
 SUBSCRIBED_DEADLINE_S = 45.0
@@ -22,7 +23,10 @@ MOVED_DEADLINE_S = 90.0  # clients drop a queue for 10 s, and may wait 20 s for 
 CALL_DEADLINE_S = 20.0
 CONNECTIONS, RESET, STATUS, RUNNING_INFO, CONSUME = 203, 222, 223, 307, 309
 TIMED_OUT = 207
-ANSWERING = ("java-4.9.8", "java-5.3.3", "go-2.1.2")
+ANSWERING = tuple(clients_with("asked"))
+RESETTABLE = tuple(clients_with("reset"))
+LISTENING = tuple(client for client in RESETTABLE if not client.startswith("ali-ons"))
+"""Those that hear of a reset by a call of the broker; the others only by their next pull."""
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -81,6 +85,7 @@ def operated(kind: str, home: Path, clients: tuple[str, ...], **settings: object
             stage.stop()
 
 
+@covers("asked", *ANSWERING)
 def test_members_are_asked_and_consume_by_order(broker_kind: str, tmp_path: Path) -> None:
     """203, 223, 307 and 309 of each client that knows them; of one that does not, after its time is up, 207."""
     clients = (*ANSWERING, "cpp-0.4.4")
@@ -97,6 +102,9 @@ def test_members_are_asked_and_consume_by_order(broker_kind: str, tmp_path: Path
             assert javajson.loads(result.body)["consumeResult"] in ("CR_SUCCESS", 0)
         it.stage.wait_until(lambda: all(it.times_received(client)["late"] == 2 for client in ANSWERING), "once more")
         who = {"consumerGroup": group_of("cpp-0.4.4"), "clientId": it.client_id("cpp-0.4.4")}
+        status = it.call(STATUS, topic=TOPIC, group=group_of("cpp-0.4.4"), clientAddr="")
+        expect(OK, status)
+        assert ConsumerStatus.decode(status.body).consumer_table == {}
         silent = it.call(CONSUME, **who, msgId=place, topic=TOPIC)
         assert (silent.code, (silent.remark or "").startswith("consumer <operated-cpp")) == (TIMED_OUT, True)
 
@@ -118,12 +126,20 @@ def look_at_member(it: Operated, client: str) -> None:
     assert {queue.queue_id for queue in offsets} == set(range(QUEUES))
 
 
-@pytest.mark.parametrize("by_broker", [True, False])
-def test_running_groups_go_back_to_the_beginning(broker_kind: str, tmp_path: Path, by_broker: bool) -> None:
+@pytest.mark.parametrize(
+    ("by_broker", "clients"),
+    [
+        pytest.param(True, RESETTABLE, id="by-the-broker", marks=covers("reset", *RESETTABLE)),
+        pytest.param(False, LISTENING, id="by-the-clients", marks=covers("reset", *LISTENING)),
+    ],
+)
+def test_running_groups_go_back_to_the_beginning(
+    broker_kind: str, tmp_path: Path, by_broker: bool, clients: tuple[str, ...]
+) -> None:
     """222 while they run, by the broker itself (21) or by telling them (220): each gets every message once more."""
     settings = {"useServerSideResetOffset": "true" if by_broker else "false"}
-    with operated(broker_kind, tmp_path, ANSWERING, **settings) as it:
-        for client in ANSWERING:
+    with operated(broker_kind, tmp_path, clients, **settings) as it:
+        for client in clients:
             ask = {"group": group_of(client), "topic": TOPIC, "timestamp": 0, "isForce": True}
             until(lambda ask=ask: it.call(RESET, **ask).code == OK, f"offsets of {client} committed")  # type: ignore[misc]
-        it.wait_for_times(ANSWERING, 2, MOVED_DEADLINE_S)
+        it.wait_for_times(clients, 2, MOVED_DEADLINE_S)

@@ -8,6 +8,7 @@ import pytest
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import ANSWERS, Stage
+from tests.interop.matrix import covers
 from tests.interop.plan import SYNC, Order
 
 QUEUES = 4
@@ -30,7 +31,9 @@ def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield running
 
 
-@pytest.mark.parametrize(("requester", "replier"), PAIRS)
+@pytest.mark.parametrize(
+    ("requester", "replier"), [pytest.param(*pair, id="-".join(pair), marks=covers("replies", *pair)) for pair in PAIRS]
+)
 def test_each_request_has_its_reply(requester: str, replier: str, broker: BrokerUnderTest, tmp_path: Path) -> None:
     """Small bodies and such as clients compress; replies carry what the requester must see, and are stored."""
     for name in (requester, replier):

@@ -13,6 +13,7 @@ import pytest
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import Stage
+from tests.interop.matrix import each_client
 
 TOPIC, QUEUES = "Selected", 4
 EXPRESSION = "a BETWEEN 3 AND 7 AND (b = 'x' OR b IS NULL) AND TAGS IN ('TagA', 'étiquette') AND NOT (ort = 'Köln')"
@@ -49,7 +50,7 @@ def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield running
 
 
-@pytest.mark.parametrize("client", ["java-4.9.8", "java-5.3.3", "go-2.1.2"])
+@pytest.mark.parametrize("client", each_client("sql92"))
 def test_a_consumer_gets_what_it_selects(client: str, broker: BrokerUnderTest, tmp_path: Path) -> None:
     """Messages of before and of after its start arrive if they match, each once, and no others."""
     CLIENTS[client].command(tmp_path)  # built, or skipped, before the clock runs

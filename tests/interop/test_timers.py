@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from tests.interop.brokers import LOOPBACK, BrokerUnderTest, free_ports, running
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import Stage
 from tests.interop.exchange import pull_queue
+from tests.interop.matrix import covers
 from tests.interop.plan import RECALLED, SYNC, Order
 
 TOPIC, QUEUES = "Timed", 2
@@ -50,6 +52,7 @@ def orders_at(now_ms: int) -> dict[str, Order]:
     return orders
 
 
+@covers("timers", CLIENT)
 def test_timers_come_in_time_unless_taken_back(broker: BrokerUnderTest, tmp_path: Path, measured: list[str]) -> None:
     """Each once, unchanged; none early, none more than a step late; what was taken back does not come."""
     command = CLIENTS[CLIENT].command
@@ -93,9 +96,25 @@ def stored(broker: BrokerUnderTest) -> list[MessageExt]:
         return [message for queue in range(QUEUES) for message in pull_queue(client, TOPIC, queue)]
 
 
-@pytest.mark.parametrize(("writer", "reader"), [KINDS, KINDS[::-1]], ids=["theirs-goes-on", "ours-goes-on"])
-def test_timers_of_a_store_that_changes_hands(writer: str, reader: str, tmp_path: Path) -> None:
+HANDS: Final = {"theirs-goes-on": KINDS, "ours-goes-on": KINDS[::-1]}
+
+
+@pytest.fixture(scope="module")
+def hands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, "Future[None]"]]:
+    """Both ways, beside each other: each waits for more than a minute."""
+    with ThreadPoolExecutor() as threads:
+        yield {
+            name: threads.submit(change_hands, *kinds, tmp_path_factory.mktemp(name)) for name, kinds in HANDS.items()
+        }
+
+
+@pytest.mark.parametrize("name", HANDS)
+def test_timers_of_a_store_that_changes_hands(name: str, hands: dict[str, "Future[None]"]) -> None:
     """What waits on the wheel of one broker is delivered by the other: each once, in its time, none of it by both."""
+    hands[name].result()
+
+
+def change_hands(writer: str, reader: str, tmp_path: Path) -> None:
     root, ports = tmp_path / "store", free_ports()
     settings = {"storePathRootDir": root, "mappedFileSizeCommitLog": 64 << 20}
     begin_ms = int(time.time() * 1000)

@@ -14,13 +14,13 @@ from tests.interop.brokers import LOOPBACK, BrokerUnderTest, running_broker
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import Stage
 from tests.interop.exchange import pull_queue
+from tests.interop.matrix import each_client
 from tests.interop.plan import SYNC, Order
 
 TOPIC, QUEUES = "Transacted", 4
 COMMITTED = (("commit", "unknown"), ("unknown", "commit"))
 ROLLED_BACK = (("rollback", "unknown"), ("unknown", "rollback"))
 EACH = 8
-CLIENT_NAMES = ["java-4.9.8", "java-4.9.8-binary", "java-5.3.3", "go-2.1.2"]
 STARTED_DEADLINE_S, ENDED_DEADLINE_S = 45.0, 90.0
 PAUSE_S = 0.5
 # A producer is known from its heartbeat on, perhaps 30 s after its start: until then nobody is asked, in vain.
@@ -49,7 +49,7 @@ def is_committed(order: Order) -> bool:
     return (order.properties["local"], order.properties["check"]) in COMMITTED
 
 
-@pytest.mark.parametrize("client", CLIENT_NAMES)
+@pytest.mark.parametrize("client", each_client("transactions"))
 def test_transactions_end_as_their_producers_say(
     client: str, broker: BrokerUnderTest, tmp_path: Path, measured: list[str]
 ) -> None:

@@ -66,6 +66,7 @@ class Tools:
         inherited = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
         environment = inherited | {"HOME": str(home), "ROCKETMQ_HOME": str(home), "NAMESRV_ADDR": namesrv}
         self.home = home
+        self.tried: set[str] = set()  # the commands that were run
         self._log = (home / "stderr.log").open("wb")
         self._process = subprocess.Popen(
             ["java", *SPARING, *homes, "-cp", f"{built}/classes:{built}/lib/*", "Admin"],
@@ -85,11 +86,19 @@ class Tools:
         """Whether it is of 5.x, which has more commands and more columns."""
         return self.version.startswith("5")
 
+    def commands(self) -> set[str]:
+        """The names of all commands that there are."""
+        lines = self._ask([]).text.splitlines()
+        return {line.split()[0] for line in lines if line.startswith("   ")}
+
     def run(self, command: str, *arguments: object) -> Said:
         """Run a command; what it printed, whatever became of it."""
+        self.tried.add(command)
+        return self._ask([command, *map(str, arguments)])
+
+    def _ask(self, words: list[str]) -> Said:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        words = [command, *map(str, arguments)]
         self._process.stdin.write("\t".join(words) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()

@@ -11,8 +11,8 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
  * mqadmin, many commands in one process, since a process takes a second to start. A command is a line of arguments with
- * tabs between them; its answer is a line as well: the exit code that it asked for (0 if it asked for none), a tab, and
- * what it printed on either stream, line ends and backslashes escaped.
+ * tabs between them; an empty line asks for a list of all commands. Its answer is a line as well: the exit code that it
+ * asked for (0 if it asked for none), a tab, and what it printed on either stream, line ends and backslashes escaped.
  */
 public final class Admin {
     private static final class Exit extends SecurityException {
@@ -30,7 +30,7 @@ public final class Admin {
         wakeSleepersAtShutdown(Thread.currentThread());
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             ByteArrayOutputStream said = new ByteArrayOutputStream();
-            int code = run(line.split("\t"), new PrintStream(said, true, StandardCharsets.UTF_8));
+            int code = run(line.isEmpty() ? new String[0] : line.split("\t"), new PrintStream(said, true, StandardCharsets.UTF_8));
             out.println(code + "\t" + escaped(said.toString(StandardCharsets.UTF_8)));
         }
         Runtime.getRuntime().halt(0);

@@ -28,8 +28,8 @@ async function produce() {
 }
 
 async function consume() {
-  const limit = command === 'retry' ? { maxReconsumeTimes: 1 } : {};
-  const consumer = new Consumer({ nameSrv, httpclient, consumerGroup: group, ...limit });
+  const how = { retry: { maxReconsumeTimes: 1 }, broadcast: { isBroadcast: true } }[command] || {};
+  const consumer = new Consumer({ nameSrv, httpclient, consumerGroup: group, ...how });
   consumer.on('error', complain);
   consumer.subscribe(topic, '*', async message => {
     received(message);

@@ -1,0 +1,175 @@
+"""docs/compatibility.md: written from what the tests of a run had to say, never by hand.
+
+A test tells facts, each a tuple of words: it tries a client with a feature (the marks of matrix.py), or a command of
+mqadmin. A fact is as the tests say that tell it: one that failed makes it fail, one that was skipped leaves it open.
+The document is made of the plan and of these verdicts alone, and can be read back into them: so a test can tell
+without a run whether it is still what the plan makes of it.
+
+    pytest tests/interop --compatibility docs/compatibility.md
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
+
+import pytest
+
+from tests.interop.cases import CLIENTS
+from tests.interop.matrix import FEATURES, LACKING, LEFT_OUT, MEANINGS
+from tests.interop.tools import VERSIONS
+
+Fact: TypeAlias = tuple[str, ...]
+"""CLIENT, client, feature; TRIED, version, command; OFFERED, version, command."""
+Verdicts: TypeAlias = Mapping[Fact, str]
+
+CLIENT, TRIED, OFFERED = "client", "tried", "offered"
+PASSES, FAILS, NOT_RUN, NONE = "✓", "**fails**", "not run", "–"
+FACTS: Final = "facts"
+"""The name of the property of a test's report under which its facts stand."""
+
+OPENING: Final = """\
+# Compatibility
+
+RocketMQ's official clients and tools, unchanged from their registries, against this broker: what `tests/interop` tries
+of them, and what came of it. This page is written by the tests themselves:
+`pytest tests/interop --compatibility docs/compatibility.md`; another test holds it against their plan,
+`tests/interop/matrix.py`.
+
+✓ passes, – the client has no such feature, for the reason below.
+
+## Clients
+"""
+
+
+class Run:
+    """What tests have said so far."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, set[str]] = {}
+        self._facts: dict[str, set[Fact]] = {}
+
+    def note(self, report: pytest.TestReport) -> None:
+        """A phase of a test is over."""
+        if report.when == "call" or report.outcome != "passed":
+            self._ends.setdefault(report.nodeid, set()).add(report.outcome)
+        facts = {tuple(fact) for name, told in report.user_properties if name == FACTS for fact in told}  # type: ignore[attr-defined]
+        self._facts.setdefault(report.nodeid, set()).update(facts)
+
+    def verdicts(self) -> dict[Fact, str]:
+        """Of every fact that a test has told."""
+        ends: dict[Fact, set[str]] = {}
+        for test, facts in self._facts.items():
+            for fact in facts:
+                ends.setdefault(fact, set()).update(self._ends.get(test, ()))
+        return {fact: _verdict(of_fact) for fact, of_fact in ends.items()}
+
+
+def _verdict(ends: set[str]) -> str:
+    if "failed" in ends:
+        return FAILS
+    return PASSES if ends == {"passed"} else NOT_RUN
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+
+def document(verdicts: Verdicts) -> str:
+    """The page."""
+    clients, commands = Reasons(), Reasons()
+    matrix = list(_matrix(verdicts, clients))
+    tried = list(_commands(verdicts, commands))
+    parts = (
+        OPENING,
+        _table(["Client", "Package", "Sends"], ([c.title, c.package, ", ".join(c.modes)] for c in CLIENTS.values())),
+        "\n## Features\n",
+        _table(["", *(client.title for client in CLIENTS.values())], matrix),
+        *clients.lines(),
+        "\nWhat the words stand for:\n",
+        *(f"- {heading}: {MEANINGS[feature]}" for feature, heading in FEATURES.items()),
+        "\n## Commands of mqadmin\n",
+        _table(["Command", *VERSIONS], tried),
+        *commands.lines(),
+    )
+    return "\n".join(parts) + "\n"
+
+
+class Reasons:
+    """Remarks, numbered as they come."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def mark(self, reason: str) -> str:
+        """The cell that points at a reason."""
+        return f"{NONE} ({self._numbers.setdefault(reason, len(self._numbers) + 1)})"
+
+    def lines(self) -> Iterator[str]:
+        """The remarks."""
+        yield ""
+        yield from (f"{number}. {reason}" for reason, number in self._numbers.items())
+
+
+def _matrix(verdicts: Verdicts, reasons: Reasons) -> Iterator[list[str]]:
+    for feature, heading in FEATURES.items():
+        cells = [
+            reasons.mark(LACKING[client, feature])
+            if (client, feature) in LACKING
+            else verdicts.get((CLIENT, client, feature), NOT_RUN)
+            for client in CLIENTS
+        ]
+        yield [heading, *cells]
+
+
+def _commands(verdicts: Verdicts, reasons: Reasons) -> Iterator[list[str]]:
+    for command in sorted({fact[2] for fact in verdicts if fact[0] in {TRIED, OFFERED}}):
+        yield [f"`{command}`", *(_command(verdicts, version, command, reasons) for version in VERSIONS)]
+
+
+def _command(verdicts: Verdicts, version: str, command: str, reasons: Reasons) -> str:
+    if (OFFERED, version, command) not in verdicts and (TRIED, version, command) not in verdicts:
+        return ""
+    if command in LEFT_OUT:
+        return reasons.mark(LEFT_OUT[command])
+    return verdicts.get((TRIED, version, command), NOT_RUN)
+
+
+def _table(heads: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def read(text: str) -> dict[Fact, str]:
+    """The verdicts that a page tells. KeyError if a row or a column is none of the plan's."""
+    verdicts: dict[Fact, str] = {}
+    for heads, row in _rows(text):
+        if heads[0] == "":
+            feature = _names(FEATURES)[row[0]]
+            clients = _names({name: client.title for name, client in CLIENTS.items()})
+            verdicts |= {(CLIENT, clients[head], feature): cell for head, cell in zip(heads[1:], row[1:], strict=True)}
+        elif heads[0] == "Command":
+            for version, cell in zip(heads[1:], row[1:], strict=True):
+                if cell:
+                    is_open = cell == NOT_RUN or cell.startswith(NONE)
+                    verdicts[OFFERED if is_open else TRIED, version, row[0].strip("`")] = cell
+    return {fact: verdict for fact, verdict in verdicts.items() if not (fact[0] == CLIENT and NONE in verdict)}
+
+
+def _names(headings: Mapping[str, str]) -> dict[str, str]:
+    return {heading: name for name, heading in headings.items()}
+
+
+def _rows(text: str) -> Iterator[tuple[list[str], list[str]]]:
+    """Rows of tables, each with the heads of its table."""
+    heads: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            heads = []
+            continue
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if not heads:
+            heads = cells
+        elif set(cells) != {"---"}:
+            yield heads, cells
