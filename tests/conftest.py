@@ -1,8 +1,8 @@
 """What holds for every test: the product's event loop, the order of kinds, and no silent skips in CI.
 
-A test is of the kind of its marker (fuzz, crash, interop), or a unit test without one. Units run first and interop
-last, and the terminal summary says how long each kind took. Under `CI=true` a skipped interop test counts as failed:
-there the toolchains are present, and a skip would hide that a client was never tried.
+A test is of the kind of its marker (fuzz, crash, spark, interop), or a unit test without one. Units run first and
+interop last, and the terminal summary says how long each kind took. Under `CI=true` a skipped test of interop or Spark
+counts as failed: there the toolchains are present, and a skip would hide that a client was never tried.
 """
 
 import asyncio
@@ -13,14 +13,15 @@ from collections.abc import Callable, Generator, Mapping
 import pytest
 import uvloop
 
-KINDS = ("unit", "fuzz", "crash", "interop")
+KINDS = ("unit", "fuzz", "crash", "spark", "interop")
+NEVER_SKIPPED_IN_CI = frozenset({"spark", "interop"})
 FUZZ_ROUNDS = 100_000
 
 seconds_by_kind: defaultdict[str, float] = defaultdict(float)
 
 
 def kind_of(item: pytest.Item) -> str:
-    return next((kind for kind in KINDS[1:] if item.get_closest_marker(kind)), "unit")
+    return next((kind for kind in reversed(KINDS) if item.get_closest_marker(kind)), "unit")
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     seconds_by_kind[kind_of(item)] += report.duration
-    if report.skipped and kind_of(item) == "interop" and os.environ.get("CI") == "true":
+    if report.skipped and kind_of(item) in NEVER_SKIPPED_IN_CI and os.environ.get("CI") == "true":
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI does not accept: {report.longreprtext}"
     return report

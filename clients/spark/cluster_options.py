@@ -1,0 +1,86 @@
+"""The options that every format has which talks to brokers: where they are, who asks, and how that is kept private.
+
+A table takes `CLUSTER_ROWS` among its own rows, and its struct extends `ClusterOptions`.
+"""
+
+from typing import Final
+
+import msgspec
+
+from clients.settings import ClientSettings, TlsSettings
+from clients.spark.options import Option, Secret, flag, secret, text
+
+
+def addresses(value: str) -> str:
+    """`host:port`, several with a semicolon or a comma between them."""
+    parts = [part.strip() for part in value.replace(",", ";").split(";") if part.strip()]
+    if not parts or not all(part.rpartition(":")[0] and part.rpartition(":")[2].isdigit() for part in parts):
+        raise ValueError("host:port, or host:port;host:port")
+    return ";".join(parts)
+
+
+class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach a cluster. Without keys requests are not signed; without TLS they go in the clear."""
+
+    name_server: str
+    access_key: Secret | None = None
+    secret_key: Secret | None = None
+    security_token: Secret | None = None
+    tls: bool = False
+    tls_trust: str | None = None
+    tls_check_server: bool = True
+    tls_check_host_name: bool = True
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    tls_key_password: Secret | None = None
+
+    def __post_init__(self) -> None:
+        if (self.access_key is None) != (self.secret_key is None):
+            raise ValueError("accessKey and secretKey go together: give both or neither")
+
+    def client_settings(self) -> ClientSettings:
+        """The SDK's settings that these options mean."""
+        return ClientSettings(tls=self.tls_settings())
+
+    def tls_settings(self) -> TlsSettings | None:
+        """None: plain. Any option about certificates turns TLS on."""
+        if not (self.tls or self.tls_trust or self.tls_certificate):
+            return None
+        password = None if self.tls_key_password is None else self.tls_key_password.text
+        return TlsSettings(
+            trust_cert_path=self.tls_trust,
+            check_server=self.tls_check_server,
+            check_host_name=self.tls_check_host_name,
+            cert_path=self.tls_certificate,
+            key_path=self.tls_key,
+            key_password=password,
+        )
+
+
+CLUSTER_ROWS: Final = (
+    Option(
+        "nameServer",
+        "name_server",
+        "where the name servers listen: `host:port;host:port`",
+        addresses,
+        aliases=("namesrvAddr",),
+    ),
+    Option("accessKey", "access_key", "who asks, where the brokers check that; never printed", secret),
+    Option("secretKey", "secret_key", "what requests are signed with; never printed", secret),
+    Option("securityToken", "security_token", "goes with keys that are valid for a time; never printed", secret),
+    Option("tls.enable", "tls", "encrypt, and check who answers", flag, "false"),
+    Option(
+        "tls.trustCertPath", "tls_trust", "PEM file of who may sign servers' certificates", text, shown="the system's"
+    ),
+    Option("tls.checkServer", "tls_check_server", "false: anybody may answer", flag, "true"),
+    Option(
+        "tls.checkHostName",
+        "tls_check_host_name",
+        "the certificate must also be for the address that was dialled",
+        flag,
+        "true",
+    ),
+    Option("tls.certPath", "tls_certificate", "PEM file of our certificate, for servers that ask for one", text),
+    Option("tls.keyPath", "tls_key", "PEM file of its key", text, shown="in the certificate's file"),
+    Option("tls.keyPassword", "tls_key_password", "of that key; never printed", secret),
+)

@@ -1,0 +1,9 @@
+"""What has to be installed: said once, in words, before an import fails deeper down."""
+
+try:
+    import pyarrow  # noqa: F401
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f"clients.spark needs PySpark 4.2 or newer and PyArrow ({error}): pip install 'skylarkmq[spark]'"
+    ) from error

@@ -1,0 +1,21 @@
+"""The session that all other tests here use."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_session_runs_python(spark: SparkSession) -> None:
+    """A row goes to a Python worker and back."""
+    assert spark.range(3).rdd.map(lambda row: row.id * 2).collect() == [0, 2, 4]
+
+
+def test_the_columns_are_declared_as_they_are_documented(spark: SparkSession) -> None:
+    """A reader has its columns before any broker was asked."""
+    reader = spark.read.format("rocketmq").option("nameServer", "127.0.0.1:1").option("subscribe", "T")
+    columns = (
+        "key body topic brokerName queueId queueOffset storeTimestamp bornTimestamp tags keys msgId flag reconsumeTimes"
+    )
+    assert reader.load().columns == columns.split()
+    assert reader.option("includeProperties", "true").load().columns == [*columns.split(), "properties"]
