@@ -51,6 +51,11 @@ class QueueLocks:
         asked_s = self._asked_s.get(queue)
         return asked_s is not None and self._clock() - asked_s < self._life_s
 
+    def granted_ms(self, queue: MessageQueue) -> int:
+        """When the lock of a queue was last granted, Unix time; 0: it is not held."""
+        asked_s = self._asked_s.get(queue)
+        return 0 if asked_s is None else int((time.time() - (self._clock() - asked_s)) * 1000)
+
     async def acquire(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Those of the queues that are locked for this member now, sorted."""
         granted = await self._each_broker(queues, self._lock)

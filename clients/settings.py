@@ -60,6 +60,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     rebalance_interval_s: float = 20.0  # at the latest; changes of the group are noticed at once
     handover_pause_s: float = 0.2  # before a queue is read that another member may be giving up: so long to commit it
     concurrency: int = 20  # messages that a handler works on at the same time
+    consume_timeout_s: float | None = 900.0  # a handler that takes longer is cancelled; orderly ones have no limit
     max_reconsume_times: int | None = None  # then dead letters; None: 16, orderly as often as it takes
     retry_pause_s: float = 1.0  # before a message that cannot be sent back is tried again; doubles with each failure
     retry_pause_max_s: float = 60.0
