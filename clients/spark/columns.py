@@ -1,0 +1,150 @@
+"""From CommitLog records to an Arrow record batch, column by column.
+
+A pull's answer and a segment hold the same bytes: records one behind the other. `walk` finds where they begin, and
+`record_batch` makes the columns of clients.spark.schema of those wanted. Numbers are read from the heads of all records
+at once (record_places); bodies, topics and properties are copied once each, by Arrow (slices); tags, keys and unique
+ids are looked for in all properties at once (property_columns). There is no Python object for a row, but for those
+whose body is compressed.
+
+A batch never fails over what a sender wrote: properties that are not UTF-8 are replaced where they are not, a body that
+cannot be inflated is null (and logged), and so is a time that Spark has no timestamp for. Bytes that are no record are
+a ProtocolError. The batch holds nothing of the buffer, which may be used again.
+
+Source: docs/formats.md, "CommitLog record", "Properties", "System flags", "Message ids".
+"""
+
+import logging
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from clients.spark.property_columns import PropertyColumns, readable
+from clients.spark.record_places import Ints, Places, ends_of, queue_offsets, walk
+from clients.spark.schema import PROPERTIES
+from clients.spark.slices import slices, with_nulls
+from protocol.codes import SysFlag
+from protocol.message import PayloadError, PropertyName, inflate
+from protocol.record import Buffer
+
+__all__ = ["Places", "batch_of", "ends_of", "queue_offsets", "record_batch", "walk"]
+
+log = logging.getLogger(__name__)
+
+_FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01, and behind the last ms of 9999: what Spark and Python both have
+_LAST_MS: Final = 253_402_300_800_000
+_EPOCH_MS: Final = 0
+_HEX: Final = np.array([f"{byte:02X}" for byte in range(256)], "S2").view(np.uint16)
+
+
+def record_batch(
+    buffer: Buffer, starts: NDArray[np.int64], broker_name: str | None, schema: pa.Schema
+) -> pa.RecordBatch:
+    """The rows of the records that begin at `starts` (ascending), as `schema` (clients.spark.schema.arrow_schema) says.
+
+    ProtocolError if no whole record begins at one of them. ValueError: the buffer has 2 GiB or more.
+    """
+    return batch_of(Places(buffer, starts), broker_name, schema)
+
+
+def batch_of(places: Places, broker_name: str | None, schema: pa.Schema) -> pa.RecordBatch:
+    """The same of records that were looked at before."""
+    data = pa.py_buffer(places.buffer)
+    strings = slices(data, places.property_begins, places.ends, pa.binary())
+    properties = PropertyColumns(strings)
+    keys = properties.values(PropertyName.KEYS.encode())
+    columns = {
+        "key": _first_of(keys),
+        "body": _bodies(data, places),
+        "topic": topics(data, places),
+        "brokerName": pa.repeat(pa.scalar(broker_name, pa.string()), len(places)),
+        "queueId": places.queue_ids,
+        "queueOffset": places.queue_offsets,
+        "storeTimestamp": _timestamps(places.store_timestamps),
+        "bornTimestamp": _timestamps(places.born_timestamps),
+        "tags": properties.values(PropertyName.TAGS.encode()),
+        "keys": keys,
+        "msgId": _message_ids(properties.values(PropertyName.UNIQ_KEY.encode()), places),
+        "flag": places.flags,
+        "reconsumeTimes": places.reconsume_times,
+    }
+    if PROPERTIES in schema.names:
+        columns[PROPERTIES] = properties.maps(schema.field(PROPERTIES).type)
+    return pa.RecordBatch.from_arrays([pa.array(columns[name]) for name in schema.names], schema=schema)
+
+
+def topics(data: pa.Buffer, places: Places) -> pa.Array:
+    """The topics of records; ProtocolError where one is not UTF-8."""
+    found = slices(data, places.topic_begins, places.topic_ends, pa.string())
+    as_bytes = found.view(pa.binary())
+    if readable(as_bytes) is not as_bytes:
+        for row, topic in enumerate(as_bytes.to_pylist()):
+            if topic.decode("utf-8", "replace").encode() != topic:
+                places.refuse(row, "topic is not UTF-8")
+    return found
+
+
+def _first_of(keys: pa.Array) -> pa.Array:
+    """What stands before the first space that follows something; null where there is nothing."""
+    if not pc.any(pc.match_substring(keys, " ")).as_py():
+        return keys
+    firsts = pc.list_element(pc.split_pattern(pc.utf8_ltrim(keys, " "), " ", max_splits=1), 0)
+    return pc.if_else(pc.equal(firsts, ""), pa.scalar(None, pa.string()), firsts)
+
+
+def _timestamps(milliseconds: Ints) -> pa.Array:
+    """µs as Spark wants them; null beyond its years."""
+    is_known = (milliseconds >= _FIRST_MS) & (milliseconds < _LAST_MS)
+    if is_known.all():
+        return pa.array(milliseconds * 1000).view(pa.timestamp("us", tz="UTC"))
+    known = np.where(is_known, milliseconds, _EPOCH_MS)
+    return with_nulls(pa.array(known * 1000).view(pa.timestamp("us", tz="UTC")), is_known)
+
+
+def _message_ids(unique: pa.Array, places: Places) -> pa.Array:
+    """The senders' ids, and where there is none the offset id."""
+    if not unique.null_count:
+        return unique
+    missing = np.flatnonzero(unique.is_null().to_numpy(zero_copy_only=False))
+    return pc.replace_with_mask(unique, unique.is_null(), _offset_ids(places, missing))
+
+
+def _offset_ids(places: Places, rows: Ints) -> pa.Array:
+    """Store host and physical offset of these records, in upper-case hex."""
+    longer = np.broadcast_to(places.store_v6, (len(places),))[rows]
+    hosts = places.store_hosts[rows]
+    raw = np.frombuffer(places.buffer, np.uint8)
+    offsets = places.physical_offsets[rows].astype(">i8").view(np.uint8).reshape(-1, 8)
+    texts = np.empty(len(rows), object)
+    for host_size in (8, 20):
+        alike = np.flatnonzero(longer == host_size - 8)
+        as_bytes = np.concatenate((raw[hosts[alike, None] + np.arange(host_size)], offsets[alike]), axis=1)
+        width = 2 * as_bytes.shape[1]
+        texts[alike] = _HEX[as_bytes].view(f"S{width}").reshape(-1).astype(f"U{width}")
+    return pa.array(texts, pa.string())
+
+
+# --- bodies ---------------------------------------------------------------------------------------
+
+
+def _bodies(data: pa.Buffer, places: Places) -> pa.Array:
+    """As their senders gave them."""
+    stored = slices(data, places.body_begins, places.body_ends, pa.binary())
+    compressed = np.flatnonzero(places.sys_flags & SysFlag.COMPRESSED)
+    if not len(compressed):
+        return stored
+    inflated = [_inflated(stored[row].as_buffer(), row, places) for row in compressed.tolist()]
+    is_compressed = np.zeros(len(places), np.bool_)
+    is_compressed[compressed] = True
+    return pc.replace_with_mask(stored, pa.array(is_compressed), pa.array(inflated, pa.binary()))
+
+
+def _inflated(body: pa.Buffer, row: int, places: Places) -> bytes | None:
+    try:
+        return inflate(memoryview(body), int(places.sys_flags[row]))
+    except PayloadError as problem:
+        place = int(places.queue_ids[row]), int(places.queue_offsets[row])
+        log.warning("body left out, it cannot be inflated queue_id=%d queue_offset=%d error=%s", *place, problem)
+        return None

@@ -1,0 +1,57 @@
+"""What a row of the Spark sources has to be: a message as protocol.record decodes it, column by column."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from protocol.message import MessageExt, PayloadError
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def row_of(message: MessageExt, broker_name: str | None, *, include_properties: bool = False) -> dict[str, Any]:
+    """The row's values by column, as `pyarrow.RecordBatch.to_pylist` gives them but for the map, which is a dict."""
+    keys = message.properties.get("KEYS")
+    row = {
+        "key": next(filter(None, (keys or "").split(" ")), None),
+        "body": payload_of(message),
+        "topic": message.topic,
+        "brokerName": broker_name,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "storeTimestamp": time_of(message.store_timestamp),
+        "bornTimestamp": time_of(message.born_timestamp),
+        "tags": message.properties.get("TAGS"),
+        "keys": keys,
+        "msgId": message.msg_id,
+        "flag": message.flag,
+        "reconsumeTimes": message.reconsume_times,
+    }
+    return row | {"properties": message.properties} if include_properties else row
+
+
+def payload_of(message: MessageExt) -> bytes | None:
+    """None for what cannot be inflated."""
+    try:
+        return message.payload()
+    except PayloadError:
+        return None
+
+
+def time_of(milliseconds: int) -> datetime | None:
+    """None beyond the years that there are."""
+    try:
+        return EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
+
+
+def rows_of(batch: Any) -> list[dict[str, Any]]:
+    """The rows of a record batch, in the same form."""
+    batch.validate(full=True)
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    for row in rows:
+        if "properties" in row:
+            names = [name for name, _ in row["properties"]]
+            assert len(set(names)) == len(names), names
+            row["properties"] = dict(row["properties"])
+    return rows
