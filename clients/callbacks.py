@@ -6,8 +6,6 @@ do. Source: docs/formats.md, "Calls to clients".
 """
 
 import logging
-import sys
-import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
@@ -44,8 +42,8 @@ class ConsumerAnswers(Protocol):
     def positions(self, topic: str) -> dict[MessageQueue, int]:
         """What the consumer would commit now."""
 
-    def running_info(self) -> ConsumerRunningInfo:
-        """What it is doing."""
+    def running_info(self, *, with_stacks: bool) -> ConsumerRunningInfo:
+        """What it is doing, and where its handlers are."""
 
     async def consume_directly(self, message: MessageExt) -> ConsumeDirectlyResult | None:
         """Work on a message out of turn; None if this consumer has no handler."""
@@ -104,9 +102,7 @@ class Callbacks:
         consumer = self.consumers.get(header.consumer_group)
         if consumer is None:
             return _no_such_group(header.consumer_group)
-        info = consumer.running_info()
-        if is_true(header.jstack_enable):
-            info.jstack = _stacks()
+        info = consumer.running_info(with_stacks=is_true(header.jstack_enable))
         return RemotingCommand.response(body=info.encode())
 
     def _consume_directly(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
@@ -142,10 +138,3 @@ class Callbacks:
 def _no_such_group(group: str) -> RemotingCommand:
     remark = f"The Consumer Group <{group}> not exist in this consumer"
     return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, remark)
-
-
-def _stacks() -> str:
-    """What each thread is at."""
-    return "\n".join(
-        f"thread {number}\n{''.join(traceback.format_stack(frame))}" for number, frame in sys._current_frames().items()
-    )

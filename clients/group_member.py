@@ -22,6 +22,7 @@ import msgspec
 from clients.allocation import Allocation, averagely, share
 from clients.background import Background, Repeat
 from clients.client import Client
+from clients.consume_rates import SAMPLE_S, ConsumeRates
 from clients.errors import ClientClosed, ClientError, InvalidMessage, NoRoute
 from clients.inbox import Sink
 from clients.owned_queues import OwnedQueues
@@ -92,6 +93,7 @@ class GroupMember:
         self.group = group
         self.role = role
         self.calls = QueueCalls(client, group)
+        self.rates = ConsumeRates()
         self.locks = QueueLocks(client, group, life_s=settings.lock_life_s) if role.orderly else None
         self.offsets: OffsetStore = offsets or self.calls
         self.owned = OwnedQueues(group, self.offsets, self._reader, inbox.settle, self.locks)
@@ -113,6 +115,7 @@ class GroupMember:
             beat=client.beat,
             reload_route=client.routes.reload,
             reader_count=self.owned.__len__,
+            rates=self.rates,
         )
 
     def __repr__(self) -> str:
@@ -125,6 +128,7 @@ class GroupMember:
             self._subscriptions[topic] = _subscription(topic, EVERYTHING)
         self._client.join_as_consumer(self)
         self._rebalance = self._background.repeat("rebalance", self.rebalance, self._settings.rebalance_interval_s)
+        self._background.repeat("rates", self.rates.sample, SAMPLE_S)
         if auto_commit:
             self._background.repeat("commit", self._commit_step, self._settings.commit_interval_s)
         if self.locks is not None:

@@ -3,6 +3,7 @@
     concurrent   take a message -> handler -> finish          LATER or an exception -> send it back -> finish
     orderly      take a lane    -> handler -> finish          LATER or an exception -> the lane rests, the same again
 
+A concurrent call has a limit (clients/handler_calls.py); beyond it the message has failed.
 What cannot be sent back comes again here, after a pause that doubles. Broadcast messages never come again: the failure
 is logged, and that is all. An orderly message that failed `max_reconsume_times` goes to the retry topic, which for an
 orderly group means the dead letters; then the queue goes on. `reconsume_times` of the message counts in all cases.
@@ -12,13 +13,14 @@ A message whose queue was given up meanwhile is not this member's any more: noth
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from clients.background import Background
+from clients.handler_calls import HandlerCalls, MessageHandler
 from clients.hooks import Hooks
 from clients.inbox import Delivery, Inbox
 from clients.lanes import Lane, Lanes
+from clients.progress import Progress
 from clients.queue_locks import QueueLocks
 from clients.send_back import LATER, Later, SendBack
 from clients.settings import ConsumerSettings
@@ -29,9 +31,6 @@ ORDERLY_PAUSE_MIN_S: Final = 0.01
 FAILED: Final = "handler failed msg_id=%s"
 
 log = logging.getLogger(__name__)
-
-MessageHandler = Callable[[MessageExt], Awaitable[object]]
-"""Works on one message. It comes again if this raises, or returns a `Later`; any other result says that it is done."""
 
 
 class Handling(Protocol):
@@ -60,10 +59,10 @@ class ConcurrentHandling:
     """`send_back` None: a broadcasting consumer."""
 
     def __init__(
-        self, handler: MessageHandler, inbox: Inbox, send_back: SendBack | None, settings: ConsumerSettings
+        self, calls: HandlerCalls, inbox: Inbox, send_back: SendBack | None, settings: ConsumerSettings
     ) -> None:
         self.handled = self.failed = 0
-        self._handler = handler
+        self._calls = calls
         self._inbox = inbox
         self._send_back = send_back
         self._settings = settings
@@ -72,11 +71,11 @@ class ConcurrentHandling:
         return f"<ConcurrentHandling handled={self.handled} failed={self.failed}>"
 
     async def work(self) -> None:
-        inbox, handler = self._inbox, self._handler
+        inbox, call = self._inbox, self._calls.call
         while (delivery := await inbox.take()) is not None:
             later = LATER
             try:
-                result = await handler(delivery.message)
+                result = await call(delivery.message, delivery.progress)
             except Exception:
                 log.warning(FAILED, delivery.message.msg_id, exc_info=True)
             else:
@@ -109,14 +108,14 @@ class OrderlyHandling:
 
     def __init__(
         self,
-        handler: MessageHandler,
+        calls: HandlerCalls,
         lanes: Lanes,
         locks: QueueLocks,
         send_back: SendBack,
         settings: ConsumerSettings,
     ) -> None:
         self.handled = self.failed = 0
-        self._handler = handler
+        self._calls = calls
         self._lanes = lanes
         self._locks = locks
         self._send_back = send_back
@@ -138,7 +137,7 @@ class OrderlyHandling:
     async def _first_of(self, lane: Lane) -> float:
         """Work on the first message; returns how long the lane rests, in seconds."""
         message = lane.deliveries[0].message
-        if not await self._succeeds(message):
+        if not await self._succeeds(message, lane.progress):
             self.failed += 1
             if not lane.progress.dropped and not await self._is_given_up(message):
                 message.reconsume_times += 1
@@ -146,9 +145,9 @@ class OrderlyHandling:
         self._lanes.finish_first(lane)
         return 0.0
 
-    async def _succeeds(self, message: MessageExt) -> bool:
+    async def _succeeds(self, message: MessageExt, progress: Progress) -> bool:
         try:
-            result = await self._handler(message)
+            result = await self._calls.call(message, progress)
         except Exception:
             log.warning(FAILED, message.msg_id, exc_info=True)
             return False
@@ -176,8 +175,10 @@ class Workers:
     def __repr__(self) -> str:
         return f"<Workers {len(self._working)}>"
 
-    def start(self, handling: Handling) -> None:
-        """Begin to take messages."""
+    def start(self, handling: Handling, calls: HandlerCalls) -> None:
+        """Begin to take messages, and to cancel calls that take too long."""
+        if calls.limit_s is not None:
+            self._background.repeat("limit", calls.enforce, calls.limit_s)
         for n in range(self._settings.concurrency):
             self._working.append(self._background.spawn(f"work/{n}", handling.work()))
 

@@ -11,10 +11,12 @@ from typing import Final
 
 from clients.background import Background
 from clients.group_member import GroupMember
-from clients.handling import MessageHandler
+from clients.handler_calls import HandlerCalls
+from clients.progress import Progress
 from clients.queue_reader import QueueReader, as_received
 from clients.send_back import Later
 from clients.settings import ConsumerSettings
+from clients.stacks import thread_stacks
 from protocol.bodies.client_state import (
     ConsumeDirectlyResult,
     ConsumeResultName,
@@ -31,11 +33,11 @@ log = logging.getLogger(__name__)
 
 
 class MemberAnswers:
-    """What one member answers (`clients.callbacks.ConsumerAnswers`); `handler` None: it is not handed messages."""
+    """What one member answers (`clients.callbacks.ConsumerAnswers`); `calls` None: it has no handler."""
 
-    def __init__(self, member: GroupMember, handler: MessageHandler | None, settings: ConsumerSettings) -> None:
+    def __init__(self, member: GroupMember, calls: HandlerCalls | None, settings: ConsumerSettings) -> None:
         self._member = member
-        self._handler = handler
+        self._calls = calls
         self._settings = settings
         self._started_ms = _now_ms()
         self._background = Background(f"{member.group}/answers")
@@ -56,9 +58,9 @@ class MemberAnswers:
         """The smallest unfinished offset of each queue that is read here."""
         return {reader.queue: offset for reader, offset in self._offsets() if reader.queue.topic == topic}
 
-    def running_info(self) -> ConsumerRunningInfo:
-        """Settings, subscriptions and queues."""
-        role = self._member.role
+    def running_info(self, *, with_stacks: bool) -> ConsumerRunningInfo:
+        """Settings, subscriptions, queues and rates; where handlers and threads are, if that is wanted."""
+        role, rates = self._member.role, self._member.rates
         return ConsumerRunningInfo(
             properties={
                 "PROP_CLIENT_VERSION": VERSION_NAME,
@@ -71,16 +73,19 @@ class MemberAnswers:
             },
             subscription_set=self._member.subscriptions,
             mq_table={reader.queue: self._queue_info(reader) for reader in self._member.owned.readers()},
+            status_table={entry.topic: rates.status(entry.topic) for entry in self._member.subscriptions},
+            jstack=self._stacks() if with_stacks else None,
         )
 
     async def consume_directly(self, message: MessageExt) -> ConsumeDirectlyResult | None:
         """Call the handler now, whatever else runs."""
-        if self._handler is None:
+        if self._calls is None:
             return None
         begun_s = time.perf_counter()
         name, remark = ConsumeResultName.SUCCESS, None
         try:
-            result = await self._handler(as_received(message))
+            queue = MessageQueue(message.topic, "", message.queue_id)
+            result = await self._calls.call(as_received(message), Progress(message.queue_offset, queue=queue))
         except Exception as error:
             log.info("handler failed, as is told to who asked msg_id=%s", message.msg_id, exc_info=True)
             name, remark = ConsumeResultName.THROW_EXCEPTION, f"{type(error).__name__}: {error}"
@@ -93,6 +98,10 @@ class MemberAnswers:
         """End resets that are under way."""
         await self._background.stop()
 
+    def _stacks(self) -> str:
+        """Handlers first."""
+        return "\n".join((*(self._calls.stacks() if self._calls else ()), *thread_stacks()))
+
     def _offsets(self) -> Iterable[tuple[QueueReader, int]]:
         for reader in self._member.owned.readers():
             if reader.progress is not None:
@@ -104,6 +113,8 @@ class MemberAnswers:
             commit_offset=reader.committed or 0,
             last_pull_timestamp=int(reader.pulled_s * 1000),
             locked=locks is not None and locks.holds(reader.queue),
+            last_lock_timestamp=0 if locks is None else locks.granted_ms(reader.queue),
+            last_consume_timestamp=0 if progress is None else int(progress.consumed_s * 1000),
         )
         if progress is not None and progress.unfinished:
             info.cached_msg_min_offset = progress.commit_offset()

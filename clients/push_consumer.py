@@ -23,7 +23,8 @@ import msgspec
 from clients.allocation import Allocation, averagely
 from clients.client import Client
 from clients.group_member import ConsumeFrom, GroupMember, Role, Sql92
-from clients.handling import ConcurrentHandling, Handling, MessageHandler, OrderlyHandling, Workers, observed
+from clients.handler_calls import HandlerCalls, MessageHandler
+from clients.handling import ConcurrentHandling, Handling, OrderlyHandling, Workers, observed
 from clients.hooks import Hooks
 from clients.inbox import Inbox
 from clients.lanes import Lanes
@@ -42,7 +43,7 @@ ENDLESS_RECONSUME_TIMES = 2**31 - 1
 
 
 class ConsumerStatistics(msgspec.Struct, frozen=True):
-    """A consumer at one moment; `handled`, `failed` and `sent_back` are totals since its start."""
+    """A consumer at one moment; totals since its start from `handled` on. `failed` holds `timed_out`."""
 
     group: str
     queues: tuple[MessageQueue, ...]
@@ -51,6 +52,7 @@ class ConsumerStatistics(msgspec.Struct, frozen=True):
     handled: int
     failed: int
     sent_back: int = 0
+    timed_out: int = 0
 
 
 class PushConsumer(Participant):
@@ -96,9 +98,11 @@ class PushConsumer(Participant):
         sink = self._lanes if orderly else self._inbox
         self._member = GroupMember(self.client, group, role, settings, sink, offsets, allocation)
         self._send_back = SendBack(self.client, group, self._max_reconsume_times())
-        self._handling = None if handler is None else self._handling_of(handler)
+        limit_s = None if orderly else settings.consume_timeout_s
+        self._calls = None if handler is None else HandlerCalls(handler, self._member.rates, limit_s)
+        self._handling = None if self._calls is None else self._handling_of(self._calls)
         self._workers = Workers(group, settings)
-        self._answers = MemberAnswers(self._member, handler, settings)
+        self._answers = MemberAnswers(self._member, self._calls, settings)
 
     def __repr__(self) -> str:
         return f"<PushConsumer {self._member}>"
@@ -114,6 +118,7 @@ class PushConsumer(Participant):
             handled=handling.handled if handling else 0,
             failed=handling.failed if handling else 0,
             sent_back=self._send_back.sent,
+            timed_out=self._calls.timed_out if self._calls else 0,
         )
 
     async def _join(self) -> None:
@@ -121,8 +126,8 @@ class PushConsumer(Participant):
         self.client.callbacks.consumers[self._member.group] = self._answers
         if self._hooks is not None:
             self._hooks.consuming(self._member.group, self.client.client_id, self._member.owned.cached)
-        if self._handling is not None:
-            self._workers.start(self._handling)
+        if self._handling is not None and self._calls is not None:
+            self._workers.start(self._handling, self._calls)
 
     async def _leave(self) -> None:
         self.client.callbacks.consumers.pop(self._member.group, None)
@@ -150,12 +155,12 @@ class PushConsumer(Participant):
     def __aiter__(self) -> AsyncIterator[MessageExt]:
         return self._inbox.iterate()
 
-    def _handling_of(self, handler: MessageHandler) -> Handling:
+    def _handling_of(self, calls: HandlerCalls) -> Handling:
         member, settings = self._member, self._settings
         if member.locks is not None:
-            return OrderlyHandling(handler, self._lanes, member.locks, self._send_back, settings)
+            return OrderlyHandling(calls, self._lanes, member.locks, self._send_back, settings)
         send_back = None if member.role.broadcasts else self._send_back
-        return ConcurrentHandling(handler, self._inbox, send_back, settings)
+        return ConcurrentHandling(calls, self._inbox, send_back, settings)
 
     def _max_reconsume_times(self) -> int:
         given = self._settings.max_reconsume_times

@@ -3,8 +3,8 @@
     acquire (41) before a queue is read; renew (41) every `lock_renewal_s`; release (42) when its last message is done
 
 A broker forgets a lock that is not renewed for 60 s, and then another member may have the queue. So a lock counts here
-for half as long (`lock_life_s`) since it was asked for and granted; behind that no message is begun until it is renewed.
-A lock that a broker refuses to renew is lost at once. Source: docs/formats.md, "Groups".
+for half as long (`lock_life_s`) since it was asked for and granted; behind that no message is begun until it is
+renewed. A lock that a broker refuses to renew is lost at once. Source: docs/formats.md, "Groups".
 """
 
 import asyncio

@@ -23,6 +23,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from clients.consume_rates import ConsumeRates
 from clients.errors import BrokerError, ClientError
 from clients.inbox import Delivery, Sink
 from clients.progress import Progress
@@ -73,6 +74,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     beat: Callable[[], Awaitable[None]]
     reload_route: Callable[[str], Awaitable[object]]
     reader_count: Callable[[], int]
+    rates: ConsumeRates
 
 
 class QueueReader:
@@ -92,6 +94,7 @@ class QueueReader:
         )
         self._filter = TagFilter.of(subscription) if is_tag_type(subscription.expression_type) else _ANYTHING
         self._shared = shared
+        self._totals = shared.rates.of(queue.topic)
         self._start_at = start_at
         self._broker_id = MASTER
         self._moves = 0
@@ -207,6 +210,10 @@ class QueueReader:
             deliveries.append(Delivery(as_received(message), progress))
             progress.received(message.queue_offset, message.size)
         self._shared.inbox.put(deliveries)
+        totals = self._totals
+        totals.pulls += 1
+        totals.pulled += len(deliveries)
+        totals.pull_s += time.time() - self.pulled_s
 
     async def _moved(self, progress: Progress, offset: int) -> float:
         """Begin anew at `offset`; returns a pause that grows if the broker keeps moving us."""

@@ -106,8 +106,12 @@ async def test_running_info_has_settings_subscriptions_and_queues() -> None:
         assert int(info.properties["PROP_CONSUMER_START_TIMESTAMP"]) > 0
         assert {entry.topic: entry.sub_string for entry in info.subscription_set} == {"T": "*", "%RETRY%g": "*"}
         assert (info.mq_table[QUEUE].cached_msg_count, info.mq_table[QUEUE].cached_msg_max_offset) == (3, 2)
+        assert info.status_table["T"].pull_tps > 0
+        assert info.mq_table[QUEUE].last_consume_timestamp >= info.mq_table[QUEUE].last_pull_timestamp > 0
         assert info.jstack is not None
-        assert "test_callbacks" in info.jstack or "run_" in info.jstack
+        assert f"queue={QUEUE} running_s=" in info.jstack
+        assert "await self.gate.wait()" in info.jstack  # where the handler is
+        assert "thread MainThread" in info.jstack
         header = ConsumerRunningInfoHeader(consumer_group="other", client_id="x")
         answer = await cluster.broker.call(RemotingCommand.request(code, header))
         assert (answer.code, answer.remark) == (1, "The Consumer Group <other> not exist in this consumer")
@@ -157,3 +161,39 @@ async def test_a_producer_has_no_groups_to_tell_of() -> None:
         header = ConsumerRunningInfoHeader(consumer_group="g", client_id="x")
         answer = await cluster.broker.call(RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
         assert answer.code == 1
+
+
+async def test_an_operator_sees_how_handlers_fare() -> None:
+    """307: times and rates by topic, failures of the hour, and the age of a lock."""
+    outcomes = [None, LATER, None, None]
+
+    async def handler(message: MessageExt) -> object:
+        return outcomes.pop(0) if outcomes else None
+
+    async with running_cluster() as cluster:
+        cluster.topics["T"] = 1
+        for n in range(3):
+            cluster.broker.store("T", 0, b"%d" % n)
+        async with PushConsumer(
+            "g",
+            namesrv=cluster.namesrv,
+            handler=handler,
+            orderly=True,
+            consume_from=ConsumeFrom.FIRST,
+            settings=FAST,
+        ) as consumer:
+            await consumer.subscribe("T")
+            await cluster.wait_committed("g", "T", {0: 3})
+            header = ConsumerRunningInfoHeader(consumer_group="g", client_id="x")
+            request = RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+            info = ConsumerRunningInfo.decode((await cluster.broker.call(request)).body)
+            status = info.status_table["T"]
+            assert (status.consume_failed_msgs, status.consume_ok_tps, status.consume_failed_tps) == (1, 3, 1)
+            assert 0 < status.consume_rt < 10_000
+            assert info.status_table["%RETRY%g"].consume_ok_tps == 0
+            assert info.mq_table[QUEUE].last_lock_timestamp >= consumer_start(info)
+            assert info.jstack is None
+
+
+def consumer_start(info: ConsumerRunningInfo) -> int:
+    return int(info.properties["PROP_CONSUMER_START_TIMESTAMP"])

@@ -78,6 +78,31 @@ async def test_a_handler_says_when_a_message_shall_come_again(result: Later, lev
             assert (("%DLQ%g", 0) in cluster.broker.queues) is (level == -1)
 
 
+async def test_a_handler_that_takes_too_long_has_failed() -> None:
+    """It is cancelled, and the message goes back to the broker."""
+    seen: list[str] = []
+
+    async def handler(message: MessageExt) -> None:
+        if message.reconsume_times:
+            seen.append("again")
+            return
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("cancelled")
+
+    settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=0.02, consume_timeout_s=0.02, concurrency=1)
+    async with running_cluster() as cluster:
+        cluster.topics = {"T": 1, RETRY: 1}
+        cluster.broker.store("T", 0, b"x")
+        async with push(cluster, handler=handler, settings=settings) as consumer:
+            await consumer.subscribe("T")
+            await cluster.wait_committed("g", RETRY, {0: 1})
+            assert seen == ["cancelled", "again"]
+            statistics = consumer.statistics()
+            assert (statistics.timed_out, statistics.failed, statistics.sent_back) == (1, 1, 1)
+
+
 async def test_where_the_broker_does_not_take_it_back_a_copy_is_sent() -> None:
     """To the retry topic, with RocketMQ's properties, its count and limit in the header."""
 

@@ -1,0 +1,92 @@
+"""How fast a consumer reads and works, by topic, over the last minute and hour: what 307 tells of a member.
+
+Who reads or works adds to running totals. A sample of them is kept every SAMPLE_S for a minute, and every sixtieth of
+those for an hour; a rate is the difference between the totals now and the oldest sample, over the time between. What
+is asked for before there was a second sample counts from the start.
+"""
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from protocol.bodies.client_state import ConsumeStatus
+
+SAMPLE_S: Final = 10.0
+SAMPLES: Final = 6  # of a minute, and of an hour
+HOUR_EVERY: Final = 60
+
+
+class Totals(msgspec.Struct):
+    """One topic since the start: pulls that found messages, calls of the handler, times in s."""
+
+    pulls: int = 0
+    pull_s: float = 0.0
+    pulled: int = 0
+    calls: int = 0
+    call_s: float = 0.0
+    succeeded: int = 0
+    failed: int = 0
+
+    def since(self, then: "Totals") -> "Totals":
+        """What has come to it."""
+        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(then), strict=True)
+        return Totals(*(now - before for now, before in pairs))
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """All topics at one time (s, of the clock)."""
+
+    at_s: float
+    totals: dict[str, Totals]
+
+
+class ConsumeRates:
+    """Of one consumer. `clock` counts seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._totals: defaultdict[str, Totals] = defaultdict(Totals)
+        self._minute = deque([Sample(clock(), {})], maxlen=SAMPLES)
+        self._hour = deque([Sample(clock(), {})], maxlen=SAMPLES)
+        self._count = 0
+
+    def __repr__(self) -> str:
+        return f"<ConsumeRates {len(self._totals)} topics>"
+
+    def of(self, topic: str) -> Totals:
+        """The running totals of a topic, to be added to."""
+        return self._totals[topic]
+
+    async def sample(self) -> None:
+        """Keep the totals of now; to be called every SAMPLE_S."""
+        copies = {topic: msgspec.structs.replace(totals) for topic, totals in self._totals.items()}
+        sample = Sample(self._clock(), copies)
+        self._minute.append(sample)
+        self._count += 1
+        if self._count % HOUR_EVERY == 0:
+            self._hour.append(sample)
+
+    def status(self, topic: str) -> ConsumeStatus:
+        """Times in ms and rates per second over the last minute; if nobody worked in it, times of the last hour.
+        `consume_failed_msgs`: of the last hour.
+        """
+        now = self._totals.get(topic, Totals())
+        first, of_hour = self._minute[0], now.since(self._hour[0].totals.get(topic, Totals()))
+        of_minute = now.since(first.totals.get(topic, Totals()))
+        spent_s = max(self._clock() - first.at_s, 1.0)
+        worked = of_minute if of_minute.calls else of_hour
+        return ConsumeStatus(
+            pull_rt=_mean_ms(of_minute.pull_s, of_minute.pulls),
+            pull_tps=of_minute.pulled / spent_s,
+            consume_rt=_mean_ms(worked.call_s, worked.calls),
+            consume_ok_tps=of_minute.succeeded / spent_s,
+            consume_failed_tps=of_minute.failed / spent_s,
+            consume_failed_msgs=of_hour.failed,
+        )
+
+
+def _mean_ms(spent_s: float, count: int) -> float:
+    return spent_s * 1000 / count if count else 0.0

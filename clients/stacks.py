@@ -1,0 +1,34 @@
+"""Where tasks and threads are: what an operator gets who asks a consumer for its stacks (307 with jstackEnable).
+
+A task that waits shows the chain of what it awaits, outermost first: asyncio itself keeps only the first frame of it.
+"""
+
+import asyncio
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+
+def stack_of(task: asyncio.Task[Any]) -> str:
+    """The frames of a task, outermost first."""
+    return "".join(traceback.StackSummary.extract((frame, frame.f_lineno) for frame in _frames(task)).format())
+
+
+def thread_stacks() -> Iterator[str]:
+    """A text for each thread of this process."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for number, frame in sys._current_frames().items():
+        yield f"thread {names.get(number, number)}\n{''.join(traceback.format_stack(frame))}"
+
+
+def _frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:
+    awaited: Any = task.get_coro()
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is None:
+            return  # something of C, such as a future: there is nothing to see inside
+        yield frame
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
