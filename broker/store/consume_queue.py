@@ -32,8 +32,8 @@ from broker.store.mapped_file_queue import gaps, segment_starts
 from broker.store.queue_files import QueueFiles
 from broker.store.queue_tail import QueueTail
 from broker.store.topic_traffic import SIZE_BOUNDS
-from broker.store.unit_search import UNIT_DTYPE, first_at_or_behind
 from protocol.disk import FILLER_RECORD_SIZE, FILLER_UNIT, UNIT, UNIT_SIZE, offset_file_name
+from protocol.unit_search import UNIT_DTYPE, first_at_or_behind
 
 log = logging.getLogger(__name__)
 

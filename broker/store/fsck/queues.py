@@ -22,7 +22,6 @@ from broker.store.fsck.queue_files import QueueOnDisk
 from broker.store.fsck.segments import directories
 from broker.store.queue_tail import pack_units
 from broker.store.reput import has_unit, schedule_tags_code
-from broker.store.unit_search import UNIT_DTYPE
 from protocol.codes import SystemTopic
 from protocol.disk import (
     BATCH_CONSUME_QUEUE_DIRECTORY,
@@ -33,6 +32,7 @@ from protocol.disk import (
 )
 from protocol.message import PropertyName, property_value, tags_code
 from protocol.record import Record
+from protocol.unit_search import UNIT_DTYPE
 
 _PENDING_UNITS: Final = 1 << 16  # expected units gathered before they are compared
 _UNITS_AT_ONCE: Final = 1 << 16

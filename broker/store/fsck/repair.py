@@ -37,7 +37,6 @@ from broker.store.queue_table import LIGHT_QUEUE_PREFIX, QueueTable
 from broker.store.reput import Reput, has_unit
 from broker.store.running_files import RunningFiles
 from broker.store.running_flags import RunningFlags
-from broker.store.unit_search import UNIT_DTYPE
 from protocol.disk import (
     BATCH_CONSUME_QUEUE_DIRECTORY,
     CONSUME_QUEUE_DIRECTORY,
@@ -47,6 +46,7 @@ from protocol.disk import (
     offset_file_name,
 )
 from protocol.record import Record
+from protocol.unit_search import UNIT_DTYPE
 
 STAGING_DIRECTORY: Final = "repair"
 _KEPT_SUFFIX: Final = ".before-repair-"

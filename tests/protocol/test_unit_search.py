@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.store.unit_search import first_at_or_behind, first_of_somebody
 from protocol.disk import FILLER_UNIT, UNIT, UNIT_SIZE
+from protocol.unit_search import first_at_or_behind, first_of_somebody
 
 NOBODY = -1
 
