@@ -175,7 +175,7 @@ class Parts:
             ("client_manage", self.clients),
             ("consumer_manage", offsets),
             ("admin", self.topic_requests),
-            ("admin", GroupProcessor(self.groups, self.offsets, self._groups_saved)),
+            ("admin", GroupProcessor(self.groups, self.offsets, self._groups_saved, self._offsets_saved)),
             ("admin", QueueLockProcessor(self.queue_locks, steady_ms)),
             ("send", self._recall_processor()),
             ("admin", DelayOffsetProcessor(self.background.delay_offsets)),
@@ -217,7 +217,8 @@ class Parts:
         completion = PropertyCompletion(broker.broker_cluster_name, lambda: unique_ids.next(wall_ms()))
         self.send_checks = SendChecks(send_config(config), self.topics, self.groups, self._is_orderly, wall_ms)
         divert = self.background.diversion.divert
-        self.send_messages = SendMessages(completion, config.store.max_message_size, divert, wall_ms)
+        grant = self.background.diversion.grant
+        self.send_messages = SendMessages(completion, config.store.max_message_size, divert, wall_ms, grant)
         self.send_answers = SendAnswers(
             broker.region_id,
             trace_on=broker.trace_on,
@@ -258,6 +259,7 @@ class Parts:
             self.offsets,
             self.store,
             self.arrivals,
+            self._offsets_saved,
             by_broker=self._config.broker.use_server_side_reset_offset,
         )
 
@@ -326,6 +328,10 @@ class Parts:
 
     async def _groups_saved(self) -> None:
         await self._savers["subscriptionGroup.json"].saved()
+
+    async def _offsets_saved(self) -> None:
+        self.offsets.save()
+        await self._savers["consumerOffset.json"].saved()
 
     async def _topics_saved(self) -> None:
         await self._savers["topics.json"].saved()

@@ -2,9 +2,9 @@
 
     `topic@group` -> queue id -> offset of the next message to consume
 
-It is content of `config/consumerOffset.json`, saved every few seconds while offsets move, and at stop: what a crash
-takes back is consumed twice. A commit costs two dict operations; encoding keeps the text of every row that has not
-changed since the last save, so a save costs as much as has moved, plus one join.
+It is content of `config/consumerOffset.json`, saved every few seconds while offsets move, at once when an operator has
+moved them, and at stop: what a crash takes back is consumed twice. A commit costs two dict operations; encoding keeps
+the text of every row that has not changed since the last save, so a save costs as much as has moved, plus one join.
 
 An offset below 0 says that a client does not know its position; it never becomes one. Offsets may go backwards: that is
 how a client resets itself. One that an operator has reset is held against commits of the group until the group has
@@ -189,6 +189,11 @@ class ConsumerOffsetTable:
         """Have moved offsets saved, once per interval."""
         if self._unsaved and now_ms >= self._due_ms:
             self._due_ms = now_ms + self._interval_ms
+            self.save()
+
+    def save(self) -> None:
+        """Have moved offsets saved now."""
+        if self._unsaved:
             self._unsaved = False
             for listener in self._listeners:
                 listener()

@@ -1,8 +1,10 @@
 """Who is connected to a broker: consumers of a group (203), producers of a group (204), all producers (328).
 
-A group may have thousands of members, so these are encoded by msgspec. Source: docs/formats.md, "JSON bodies".
+A group may have thousands of members, so these are encoded by msgspec, and in pieces for who makes them in slices.
+Source: docs/formats.md, "JSON bodies".
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -12,6 +14,15 @@ from protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
 from protocol.bodies.heartbeat import SubscriptionData
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+def _listed(items: Iterable[object]) -> Iterator[bytes]:
+    """A list, item by item."""
+    comma = b"["
+    for item in items:
+        yield comma + _encode(item)
+        comma = b","
+    yield b"[]" if comma == b"[" else b"]"
 
 
 class ClientConnection(Body):
@@ -32,8 +43,20 @@ class ConsumerConnection(Body):
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
+    def pieces(self) -> Iterator[bytes]:
+        """The body, bit by bit."""
+        yield b'{"connectionSet":'
+        yield from _listed(self.connection_set)
+        how = self.consume_from_where, self.consume_type, self.message_model
+        yield b',"consumeFromWhere":%b,"consumeType":%b,"messageModel":%b' % tuple(map(_encode, how))
+        comma = b',"subscriptionTable":{'
+        for topic, data in self.subscription_table.items():
+            yield b"%b%b:%b" % (comma, _encode(topic), _encode(data))
+            comma = b","
+        yield b"}}" if self.subscription_table else comma + b"}}"
+
     def encode(self) -> bytes:
-        return _encode(self)
+        return b"".join(self.pieces())
 
 
 class ProducerConnection(Body):
@@ -41,8 +64,14 @@ class ProducerConnection(Body):
 
     connection_set: list[ClientConnection] = []
 
+    def pieces(self) -> Iterator[bytes]:
+        """The body, bit by bit."""
+        yield b'{"connectionSet":'
+        yield from _listed(self.connection_set)
+        yield b"}"
+
     def encode(self) -> bytes:
-        return _encode(self)
+        return b"".join(self.pieces())
 
 
 class ProducerInfo(Body):
@@ -60,5 +89,14 @@ class ProducerTable(Body):
 
     data: dict[str, list[ProducerInfo]] = {}
 
+    def pieces(self) -> Iterator[bytes]:
+        """The body, bit by bit."""
+        comma = b'{"data":{'
+        for group, producers in self.data.items():
+            yield b"%b%b:" % (comma, _encode(group))
+            yield from _listed(producers)
+            comma = b","
+        yield b"}}" if self.data else comma + b"}}"
+
     def encode(self) -> bytes:
-        return _encode(self)
+        return b"".join(self.pieces())

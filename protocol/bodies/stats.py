@@ -1,10 +1,11 @@
 """Answers about topics, groups and queues to operators: 18, 202, 208, 300, 303, 315, 317, 321.
 
 Maps by queue have objects as keys, which no JSON library writes; and there may be a thousand queues, so they are put
-together from pieces that msgspec has encoded. Source: docs/formats.md, "JSON bodies".
+together from pieces that msgspec has encoded. Bodies that may be long give these pieces, too, for who makes them in
+slices. Source: docs/formats.md, "JSON bodies".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -19,7 +20,15 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 def encode_by_queue(table: Mapping[MessageQueue, object]) -> bytes:
     """A map with queues as its keys, each written as the object that it is."""
-    return b"{%b}" % b",".join([b"%b:%b" % (_encode(queue), _encode(value)) for queue, value in table.items()])
+    return b"".join(_pieces_by_queue(table))
+
+
+def _pieces_by_queue(table: Mapping[MessageQueue, object]) -> Iterator[bytes]:
+    comma = b"{"
+    for queue, value in table.items():
+        yield b"%b%b:%b" % (comma, _encode(queue), _encode(value))
+        comma = b","
+    yield b"}" if table else b"{}"
 
 
 class TopicConfigList(Body):
@@ -64,11 +73,14 @@ class ConsumeStats(Body):
     offset_table: dict[MessageQueue, OffsetWrapper] = {}
     consume_tps: float = 0.0
 
+    def pieces(self) -> Iterator[bytes]:
+        """The body, bit by bit."""
+        yield b'{"consumeTps":%b,"offsetTable":' % _encode(float(self.consume_tps))
+        yield from _pieces_by_queue(self.offset_table)
+        yield b"}"
+
     def encode(self) -> bytes:
-        return b'{"consumeTps":%b,"offsetTable":%b}' % (
-            _encode(float(self.consume_tps)),
-            encode_by_queue(self.offset_table),
-        )
+        return b"".join(self.pieces())
 
     @property
     def diff(self) -> int:
@@ -87,19 +99,25 @@ class ConsumeStatsList(Body):
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = []
     broker_addr: str = ""
 
+    def pieces(self) -> Iterator[bytes]:
+        """The body, bit by bit."""
+        yield b'{"brokerAddr":%b,"consumeStatsList":[' % _encode(self.broker_addr)
+        diff = inflight_diff = 0
+        comma = b""
+        for group, topics in [row for entry in self.consume_stats_list for row in entry.items()]:
+            yield b"%b{%b:[" % (comma, _encode(group))
+            comma = b","
+            for at, stats in enumerate(topics):
+                if at:
+                    yield b","
+                yield from stats.pieces()
+                diff += stats.diff
+                inflight_diff += stats.inflight_diff
+            yield b"]}"
+        yield b'],"totalDiff":%d,"totalInflightDiff":%d}' % (diff, inflight_diff)
+
     def encode(self) -> bytes:
-        groups = [
-            b"{%b:[%b]}" % (_encode(group), b",".join(each.encode() for each in topics))
-            for entry in self.consume_stats_list
-            for group, topics in entry.items()
-        ]
-        stats = [each for entry in self.consume_stats_list for topics in entry.values() for each in topics]
-        return b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":%d}' % (
-            _encode(self.broker_addr),
-            b",".join(groups),
-            sum(each.diff for each in stats),
-            sum(each.inflight_diff for each in stats),
-        )
+        return b"".join(self.pieces())
 
 
 class GroupList(Body):

@@ -65,4 +65,4 @@ def chosen_of(request: pytest.FixtureRequest, test: str) -> list[str]:
     """The clients with which a test of the asking module runs in this session."""
     items = [item for item in request.session.items if isinstance(item, pytest.Function)]
     ours = [item for item in items if item.module is request.module and item.originalname == test]
-    return list(dict.fromkeys(item.callspec.params["client"] for item in ours))
+    return list(dict.fromkeys(str(item.callspec.params["client"]) for item in ours))

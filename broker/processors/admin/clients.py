@@ -1,11 +1,13 @@
 """Who is there: GET_CONSUMER_CONNECTION_LIST (203), GET_PRODUCER_CONNECTION_LIST (204), GET_ALL_PRODUCER_INFO (328).
 
+Thousands may be there: answers are made in slices, of those who were there when the request came.
 Source: docs/formats.md, "Connections of groups".
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 from broker.metadata.client_sessions import ClientMember, ClientSessions
+from broker.processors.admin.walk import in_slices
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
 from protocol.bodies.connections import (
@@ -40,34 +42,43 @@ class ClientsProcessor:
             RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
         }
 
-    def consumers(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def consumers(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Request 203."""
         name = command.header(ConsumerGroupHeader).consumer_group
         group = self._sessions.consumer_group(name)
         if group is None:
             raise RequestError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
         body = ConsumerConnection(
-            connection_set=_connections(group.members.values()),
             subscription_table={topic: subscription.data for topic, subscription in group.subscriptions.items()},
             consume_type=group.consume_type,
             message_model=group.message_model,
             consume_from_where=group.consume_from_where,
         )
-        return RemotingCommand.response(body=body.encode())
+        return _told(body, list(group.members.values()))
 
-    def producers(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def producers(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Request 204."""
         name = command.header(ProducerGroupHeader).producer_group
         members = self._sessions.producers(name)
         if not members:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        return RemotingCommand.response(body=ProducerConnection(_connections(members.values())).encode())
+        return _told(ProducerConnection(), list(members.values()))
 
-    def all_producers(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
+    def all_producers(self, _connection: Connection, _command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Request 328."""
-        names = self._sessions.producer_groups()
-        table = {name: [self._info(member) for member in self._sessions.producers(name).values()] for name in names}
-        return RemotingCommand.response(body=ProducerTable(table).encode())
+        names = list(self._sessions.producer_groups())
+        return self._all_producers({name: list(self._sessions.producers(name).values()) for name in names})
+
+    async def _all_producers(self, groups: Mapping[str, list[ClientMember]]) -> RemotingCommand:
+        table: dict[str, list[ProducerInfo]] = {name: [] for name in groups}
+        for name, info in await in_slices(self._infos(groups)):
+            table[name].append(info)
+        return RemotingCommand.response(body=b"".join(await in_slices(ProducerTable(table).pieces())))
+
+    def _infos(self, groups: Mapping[str, list[ClientMember]]) -> Iterator[tuple[str, ProducerInfo]]:
+        for name, members in groups.items():
+            for member in members:
+                yield name, self._info(member)
 
     def _info(self, member: ClientMember) -> ProducerInfo:
         return ProducerInfo(
@@ -79,8 +90,12 @@ class ClientsProcessor:
         )
 
 
-def _connections(members: Iterable[ClientMember]) -> list[ClientConnection]:
-    return [
-        ClientConnection(member.client_id, member.connection.peer, member.language, member.version)
-        for member in members
-    ]
+async def _told(body: ConsumerConnection | ProducerConnection, members: list[ClientMember]) -> RemotingCommand:
+    """The answer, with the members that there were."""
+    body.connection_set = await in_slices(_connections(members))
+    return RemotingCommand.response(body=b"".join(await in_slices(body.pieces())))
+
+
+def _connections(members: Iterable[ClientMember]) -> Iterator[ClientConnection]:
+    for member in members:
+        yield ClientConnection(member.client_id, member.connection.peer, member.language, member.version)

@@ -18,7 +18,7 @@ from broker.metadata.consumer_offsets import SEPARATOR, ConsumerOffsetTable
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import TopicTable
 from broker.processors.admin.counters import GROUP_GET
-from broker.processors.admin.walk import Walk
+from broker.processors.admin.walk import Walk, in_slices
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
 from broker.store.message_store import MessageStore
@@ -114,7 +114,7 @@ class ConsumeStatsProcessor:
         walk, answer = Walk(self._store), ConsumeStats(offset_table={})
         for topic in filter(None, map(self._topics.find, names)):
             await self._add(answer, walk, topic, group, topic.read_queue_nums)
-        return RemotingCommand.response(body=answer.encode())
+        return RemotingCommand.response(body=b"".join(await in_slices(answer.pieces())))
 
     def all_consume_stats(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Request 317."""
@@ -132,7 +132,7 @@ class ConsumeStatsProcessor:
                 stats.append(ConsumeStats(offset_table={}))
                 await self._add(stats[-1], walk, topic, group, topic.write_queue_nums)
             answer.consume_stats_list.append({group: stats})
-        return RemotingCommand.response(body=answer.encode())
+        return RemotingCommand.response(body=b"".join(await in_slices(answer.pieces())))
 
     def _counts(self, group: str, topic: str) -> bool:
         """Whether the group's offsets of a topic are more than history."""

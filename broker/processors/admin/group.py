@@ -34,12 +34,15 @@ log = logging.getLogger(__name__)
 
 
 class GroupProcessor:
-    """Makes, changes, lists and deletes groups. `saved` waits for the disk."""
+    """Makes, changes, lists and deletes groups. `saved` waits for the disk, `offsets_saved` for that of offsets."""
 
-    def __init__(self, groups: SubscriptionGroups, offsets: ConsumerOffsetTable, saved: Settled) -> None:
+    def __init__(
+        self, groups: SubscriptionGroups, offsets: ConsumerOffsetTable, saved: Settled, offsets_saved: Settled
+    ) -> None:
         self._groups = groups
         self._offsets = offsets
         self._saved = saved
+        self._offsets_saved = offsets_saved
 
     def __repr__(self) -> str:
         return f"<GroupProcessor {self._groups!r}>"
@@ -93,10 +96,15 @@ class GroupProcessor:
         log.info("group deleted by request group=%s offsets=%s peer=%s", name, with_offsets, connection.peer)
         if with_offsets:
             self._offsets.remove_group(name)
-        return self._answer_when_saved() if self._groups.delete(name) else RemotingCommand.response()
+        is_deleted = self._groups.delete(name)
+        if not (is_deleted or with_offsets):
+            return RemotingCommand.response()
+        return self._answer_when_saved(with_offsets=with_offsets)
 
-    async def _answer_when_saved(self) -> RemotingCommand:
+    async def _answer_when_saved(self, *, with_offsets: bool = False) -> RemotingCommand:
         await self._saved()
+        if with_offsets:
+            await self._offsets_saved()
         return RemotingCommand.response()
 
     def list_all(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:

@@ -2,7 +2,7 @@
 
 By the broker, which is the default: the offsets are committed and held against the group's own commits until it has
 heard of them. Its next pull of each queue is told so (21), and a pull that is parked is answered at once. Nobody has to
-be there.
+be there. The answer comes when the offsets are on disk.
 
 By the clients, with useServerSideResetOffset=false, and as RocketMQ 4.9 does it: every member is told the offsets
 (220), drops its queues, commits them and begins there. Without members there is nothing to be done (206). C++ clients
@@ -22,6 +22,7 @@ from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import TopicTable
 from broker.processors.admin.client_relays import refuse_older
+from broker.processors.admin.topic import Settled
 from broker.processors.admin.walk import Walk
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class ResetOffsetProcessor:
-    """Resets groups of one broker. `by_broker`: useServerSideResetOffset."""
+    """Resets groups of one broker. `saved` waits until offsets are on disk; `by_broker`: useServerSideResetOffset."""
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class ResetOffsetProcessor:
         offsets: ConsumerOffsetTable,
         store: MessageStore,
         arrivals: Arrivals,
+        saved: Settled,
         *,
         by_broker: bool,
     ) -> None:
@@ -65,6 +67,7 @@ class ResetOffsetProcessor:
         self._offsets = offsets
         self._store = store
         self._arrivals = arrivals
+        self._saved = saved
         self._by_broker = by_broker
 
     def __repr__(self) -> str:
@@ -96,6 +99,7 @@ class ResetOffsetProcessor:
             self._offsets.reset(group, topic, queue_id, offset)
         for queue_id in offsets:
             await walk.read(partial(self._arrivals.wake, topic, queue_id, group))
+        await self._saved()
         return RemotingCommand.response(body=ResetOffsets(self._named(topic, offsets)).encode())
 
     def _ids(self, header: ResetOffsetHeader) -> Iterable[int]:

@@ -143,6 +143,8 @@ class RuntimeProcessor:
             "putMessageAverageSize": log.written_bytes / log.messages if log.messages else 0.0,
             "putMessageFailedTimes": log.failed_batches,
             "putMessageDistributeTime": spread_text(times.puts.spread),
+            "putLatency99": f"{times.puts.within_99_ms:.2f}",
+            "putLatency999": f"{times.puts.within_999_ms:.2f}",
             "putMessageEntireTimeMax": times.puts.longest_ms,
             "getMessageEntireTimeMax": times.longest_get_ms,
         }

@@ -1,5 +1,7 @@
 """Put times: every range at its edges, and the minute that is shown."""
 
+from bisect import bisect_left
+
 import pytest
 
 from broker.delivery import put_times
@@ -49,6 +51,28 @@ def test_what_is_shown_is_the_last_whole_minute(times: PutTimes) -> None:
     assert sum(times.statistics().spread) == 2
     times.step(180_000)
     assert sum(times.statistics().spread) == 0
+
+
+def test_nearly_all_puts_of_the_minute_stayed_within(times: PutTimes) -> None:
+    """The 99th and the 99.9th hundredth, to the step: a millisecond at first, less than a tenth of the time later."""
+    times.step(0)
+    times.step(60_000)
+    assert (times.statistics().within_99_ms, times.statistics().within_999_ms) == (0, 0)
+    note(times, 2.5, 990)
+    note(times, 107, 9)
+    note(times, 20_000)
+    times.step(120_000)
+    assert (times.statistics().within_99_ms, times.statistics().within_999_ms) == (2, 109)
+    note(times, 20_000)
+    times.step(180_000)
+    assert (times.statistics().within_99_ms, times.statistics().within_999_ms) == (20_000, 20_000)
+
+
+@pytest.mark.parametrize("took_ms", [*range(200), *range(200, 10_000, 37)])
+def test_a_step_is_less_than_a_tenth(took_ms: int) -> None:
+    """What is told is never less than what it took, and hardly more."""
+    range_end = put_times._LAST_MS[bisect_left(put_times._LAST_MS, took_ms)]
+    assert took_ms <= range_end <= max(took_ms, 20) * 1.1
 
 
 def test_the_longest_is_that_since_the_start(times: PutTimes) -> None:

@@ -31,3 +31,15 @@ def test_producers_are_told_by_group() -> None:
         b'{"data":{"g":[{"clientId":"c","language":"GO","lastUpdateTimestamp":9,"remoteIP":"/1.2.3.4:5","version":317}]}}'
     )
     assert ProducerTable.decode(table.encode()) == table
+
+
+def test_nobody_and_many_are_told_as_well() -> None:
+    """The pieces of a body are JSON together, whatever their number."""
+    members = [ClientConnection(f"c{number}") for number in range(3)]
+    topics = {name: subscribe(name, "*", 1) for name in ("A", "B")}
+    for body in (ConsumerConnection(), ConsumerConnection(members, topics), ConsumerConnection(members[:1])):
+        assert ConsumerConnection.decode(body.encode()) == body
+    assert ProducerConnection.decode(ProducerConnection(members).encode()).connection_set == members
+    assert ProducerConnection().encode() == b'{"connectionSet":[]}'
+    for data in ({}, {"a": [], "b": [ProducerInfo("c"), ProducerInfo("d")]}):
+        assert ProducerTable.decode(ProducerTable(data).encode()).data == data

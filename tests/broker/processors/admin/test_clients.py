@@ -34,7 +34,7 @@ async def test_a_consumer_group_has_members_and_subscriptions(parts: BrokerParts
     """Address, client id, language and version of each; how the group consumes, and what."""
     for port, client_id in ((1, "c1"), (2, "c2")):
         parts.peer(port).send(heartbeat(consumer(subscribe(TOPIC, "a || b", 7)), client_id=client_id))
-    answer = parts.peer(3).ask(members(RequestCode.GET_CONSUMER_CONNECTION_LIST, GROUP))
+    answer = await parts.peer(3).ask_slowly(members(RequestCode.GET_CONSUMER_CONNECTION_LIST, GROUP))
     body = ConsumerConnection.decode(answer.body)
     assert body.connection_set == [
         ClientConnection("c1", "127.0.0.9:1", "PYTHON", 479),
@@ -57,11 +57,12 @@ async def test_producers_are_told_by_group_and_all_together(parts: BrokerParts) 
     """204 lists one group, 328 all, with the Unix time of their last heartbeat."""
     parts.peer(1).send(heartbeat(client_id="p1", producers=("PG", "other")))
     peer = parts.peer(2)
-    answer = peer.ask(members(RequestCode.GET_PRODUCER_CONNECTION_LIST, "PG"))
+    answer = await peer.ask_slowly(members(RequestCode.GET_PRODUCER_CONNECTION_LIST, "PG"))
     assert ProducerConnection.decode(answer.body).connection_set == [
         ClientConnection("p1", "127.0.0.9:1", "PYTHON", 479)
     ]
-    table = ProducerTable.decode(peer.ask(RemotingCommand.request(RequestCode.GET_ALL_PRODUCER_INFO)).body).data
+    everybody = await peer.ask_slowly(RemotingCommand.request(RequestCode.GET_ALL_PRODUCER_INFO))
+    table = ProducerTable.decode(everybody.body).data
     assert set(table) == {"PG", "other"}
     [info] = table["PG"]
     assert (info.client_id, info.remote_ip) == ("p1", "/127.0.0.9:1")

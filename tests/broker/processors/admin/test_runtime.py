@@ -31,11 +31,11 @@ FORMS = {
     r"brokerVersion": "479",
     r"brokerActive": "true",
     r"putMessageDistributeTime": r"(\[[^]]+\]:\d+ ){13}",
-    r"putMessageAverageSize": DECIMAL,
+    r"putMessageAverageSize|putLatency99|putLatency999": DECIMAL,
     r".*": NUMBER,
 }
-NOT_YET = re.compile(r"scheduleMessageOffset_\d+|putLatency99|putLatency999|commitLogDiskRatio_.*")
-"""Keys of levels that hold messages, figures that readers do without, and a path of the broker that was asked."""
+NOT_YET = re.compile(r"scheduleMessageOffset_\d+|commitLogDiskRatio_.*")
+"""Keys of levels that hold messages, and a path of the broker that was asked."""
 
 
 NO_TIMES = StoreTimes(PutTimesStatistics((0,) * 13, 0), 0)
