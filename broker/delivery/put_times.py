@@ -35,7 +35,7 @@ SPREAD: Final = (
 )
 """RocketMQ's names of the ranges, and the last whole ms of each."""
 
-_LAST_MS: Final = [
+_LAST_MS: Final[Sequence[int]] = [
     *range(20),
     *range(21, 50, 2),
     *range(54, 100, 5),

@@ -1,0 +1,65 @@
+"""Which requests are served, asked of a whole broker: those that docs/formats.md lists, and nothing else.
+
+A request without a single field is answered with an error of its own; only what nobody serves is answered with 3.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from broker.in_process import running
+from protocol.codes import ResponseCode
+from tests.harness.raw import RawClient
+
+FORMATS: Final = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
+OF_NAME_SERVER: Final = "of the name server"
+TO_CLIENTS: Final = {39, 40, 220, 221, 326}
+"""What the broker asks of clients."""
+OPERATORS_ASK: Final = {
+    *(18, 21, 25, 26, 43, 45, 200, 201, 202, 203, 204, 207, 208, 222, 223, 225, 300, 303, 305, 306, 307, 309),
+    *(315, 316, 317, 321, 323, 324, 325, 328, 329, 351, 352),
+}
+"""What mqadmin of 4.9.7 and 5.3.3 needs of a broker for topics, groups, offsets, connections, messages and figures."""
+OPERATORS_ASK_NAMES: Final = {205, 318, 319, 327}
+HIGHEST: Final = 1_000
+
+
+def documented() -> Iterator[tuple[int, bool]]:
+    """Codes of the table of requests, and whether a name server serves them."""
+    table = FORMATS.read_text().partition("\nRequests of this version:\n")[2].partition("\nAny other code")[0]
+    for line in table.splitlines():
+        cells = line.split("|")
+        for first, last in re.findall(r"(\d+)(?:–(\d+))?", cells[1] if len(cells) > 2 else ""):
+            for code in range(int(first), int(last or first) + 1):
+                yield code, OF_NAME_SERVER in cells[2]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[set[int], set[int]]]:
+    """Codes that a broker serves, and those that its name server does."""
+    with running(tmp_path_factory.mktemp("codes")) as broker:
+        yield served_by(broker.address), served_by(broker.namesrv)
+
+
+def served_by(address: str) -> set[int]:
+    host, _, port = address.partition(":")
+    with RawClient(host, int(port)) as client:
+        answers = {code: client.call(code) for code in range(1, HIGHEST)}
+    return {code for code, answer in answers.items() if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
+
+
+def test_served_are_the_requests_that_are_documented(served: tuple[set[int], set[int]]) -> None:
+    """By the broker and by the name server, each its own; none more, none less."""
+    of_broker = {code for code, is_of_names in documented() if not is_of_names}
+    of_names = {code for code, is_of_names in documented() if is_of_names}
+    assert served[0] == of_broker - TO_CLIENTS
+    assert served[1] == of_names
+
+
+def test_operators_have_an_answer_to_all_that_they_ask(served: tuple[set[int], set[int]]) -> None:
+    """The requests behind the official tools' commands."""
+    assert served[0] >= OPERATORS_ASK
+    assert served[1] >= OPERATORS_ASK_NAMES
