@@ -19,6 +19,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = ("protocol", "broker", "clients")
 
 COMPILE_TIME = {"cython"}  # what the sources of compiled leaves import is gone once they are compiled
+pytestmark = pytest.mark.xdist_group("distribution")  # one wheel for all
+
 PYTEST_PLUGIN = "broker/testing.py"  # imported by pytest itself, and by nobody else
 
 
