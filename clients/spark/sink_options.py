@@ -1,0 +1,107 @@
+"""What can be set when a DataFrame is written to topics."""
+
+from typing import Final
+
+from clients.settings import ProducerSettings
+from clients.spark.cluster_options import CLUSTER_ROWS, ClusterOptions
+from clients.spark.options import Option, Table, duration_ms, flag, positive
+from protocol.errors import RequestError
+from protocol.message import check_group_name, check_topic_name
+
+
+def topic_name(value: str) -> str:
+    """A name that a topic can have."""
+    try:
+        check_topic_name(value.strip())
+    except RequestError as error:
+        raise ValueError(f"the name of a topic ({error.remark})") from error
+    return value.strip()
+
+
+def group_name(value: str) -> str:
+    """A name that a group can have."""
+    try:
+        check_group_name(value.strip())
+    except RequestError as error:
+        raise ValueError(f"the name of a group ({error.remark})") from error
+    return value.strip()
+
+
+def write_id(value: str) -> str:
+    """A name for marks, in which a colon separates."""
+    if not value.strip() or ":" in value or not value.isprintable():
+        raise ValueError("a text without a colon")
+    return value.strip()
+
+
+class SinkOptions(ClusterOptions, frozen=True, kw_only=True):
+    """The options of a write, parsed."""
+
+    topic: str | None = None
+    producer_group: str
+    batch_rows: int
+    batch_bytes: int
+    max_in_flight: int
+    send_timeout_ms: int
+    retry_timeout_ms: int
+    mark_rows: bool
+    write_id: str | None = None
+    skip_committed: bool
+    ledger_topic: str
+    ledger_group: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.skip_committed and self.topic == self.ledger_topic:
+            raise ValueError(f"topic {self.topic} is the ledger: write to another one, or set ledgerTopic")
+
+    def producer_settings(self) -> ProducerSettings:
+        """The SDK's settings that these options mean."""
+        return ProducerSettings(send_timeout_s=self.send_timeout_ms / 1000)
+
+
+OPTIONS: Final = Table(
+    "rocketmq",
+    SinkOptions,
+    (
+        *CLUSTER_ROWS,
+        Option("topic", "topic", "where all rows go, whatever the column `topic` says", topic_name),
+        Option(
+            "producerGroup", "producer_group", "the group that brokers see sending", group_name, "spark-rocketmq-sink"
+        ),
+        Option("batchRows", "batch_rows", "rows per request, at most", positive, "256"),
+        Option(
+            "batchBytes",
+            "batch_bytes",
+            "bytes per request, at most, but for single rows that are larger; less than the brokers' maxMessageSize",
+            positive,
+            "524288",
+        ),
+        Option("maxInFlight", "max_in_flight", "requests of a task that wait for their answers", positive, "32"),
+        Option("sendTimeoutMs", "send_timeout_ms", "how long to wait for an answer", duration_ms, "5s"),
+        Option(
+            "retryTimeoutMs",
+            "retry_timeout_ms",
+            "how long a task repeats a request that was refused or got no answer, before it fails; 0: not at all",
+            duration_ms,
+            "60s",
+        ),
+        Option("markRows", "mark_rows", "the property `SPARK_ROW` names the row a message comes from", flag, "true"),
+        Option(
+            "writeId",
+            "write_id",
+            "what a batch write is called in marks and in the ledger; streaming queries have an id",
+            write_id,
+            shown="a random one",
+        ),
+        Option(
+            "skipCommittedBatches",
+            "skip_committed",
+            "send nothing of a batch that the ledger has; batch writes need a writeId for it",
+            flag,
+            "false",
+        ),
+        Option("ledgerTopic", "ledger_topic", "the topic of the ledger", topic_name, "spark-rocketmq-ledger"),
+        Option("ledgerGroup", "ledger_group", "the group of the ledger", group_name, "spark-rocketmq-ledger"),
+    ),
+)
