@@ -94,6 +94,11 @@ class RemotingCommand(msgspec.Struct, gc=False):
         self.ext = self.ext or {}
 
     @property
+    def ext_bytes(self) -> int:
+        """Memory that the ext fields take, as they came."""
+        return len(self.raw_ext) if self.ext is None else sum(map(len, self.ext.values()))
+
+    @property
     def is_response(self) -> bool:
         """Whether this answers a request of ours."""
         return bool(self.flag & Flag.RESPONSE)

@@ -1,22 +1,27 @@
 """The MSGPACK header dialect (0x4D), which only our own broker and SDK speak: a header as one MessagePack array.
 
-    [code, language, version, opaque, flag, remark, ext]
+    [code, flag, language, opaque, remark, version, ext]
 
-    code, version, opaque, flag   integers of 32 bits
+    code, flag, opaque, version   integers of 32 bits
     language                      its number
     remark                        text or nil
-    ext                           map of text to text, or nil
+    ext                           map of text to text, or nil; or an array, where the fields stand by their place:
 
-Members behind these are ignored, so that there may be more one day. A broker says that it knows the dialect in its
-answer to a heartbeat, and nowhere else: who has not been told does not use it.
+    [1, a, b ... n]               of a send (LAYOUTS), [2, ...] of a pull, [3, ...] and [4, ...] of their answers
 
-Whatever is not exactly that is no header. Lengths cannot claim more than the header has bytes, and the library limits
-the nesting of what it reads, so hostile bytes cost no more than their own length.
+Such fields are integers, texts or booleans, nil for what is absent; what is missing at the end is absent too. Members
+behind those that are known are ignored, in both arrays, so that there may be more one day. A broker says that it knows
+the dialect in its answer to a heartbeat, and nowhere else: who has not been told does not use it.
+
+Nearly every header is decoded in one step, fields by place straight into their struct (`PackedCommand`). What that
+refuses is read once more, by the general reader, which has the last word on what a header is: whatever is not exactly
+that is none. Lengths cannot claim more than the header has bytes, and both libraries limit the nesting of what they
+read, so hostile bytes cost no more than their own length.
 
 Source: docs/formats.md, "Header dialects".
 """
 
-from typing import Any, Final
+from typing import Any, Final, Self, TypeAlias, TypeVar, cast
 
 import msgpack
 import msgspec
@@ -24,29 +29,114 @@ import msgspec
 from protocol.codes import LanguageCode
 from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError
-from protocol.headers.fields import Int32
+from protocol.headers.fields import Header, Int32
+from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from protocol.headers.send import SendMessageResponseHeader, SendMessageV2Header
+
+H = TypeVar("H", bound=Header)
 
 ANNOUNCED_BY: Final = "SKYLARK_SERIALIZE"
 """The ext field of a heartbeat's answer."""
 ANNOUNCED_AS: Final = "MSGPACK"
 
+LAYOUTS: Final[dict[int, type[Header]]] = {
+    1: SendMessageV2Header,
+    2: PullMessageHeader,
+    3: SendMessageResponseHeader,
+    4: PullMessageResponseHeader,
+}
+"""Whose fields stand by place, by the number in front of them."""
+
+
+def _by_place(number: int) -> Any:
+    base = LAYOUTS[number]
+    return msgspec.defstruct(
+        f"Placed{base.__name__}", [], bases=(base,), module=__name__, gc=False, array_like=True, tag=number
+    )
+
+
+_PLACED: Final[dict[type[Header], type[Header]]] = {base: _by_place(number) for number, base in LAYOUTS.items()}
+_Send, _Pull, _Sent, _Pulled = (_PLACED[base] for base in LAYOUTS.values())
+_Ext: TypeAlias = _Send | _Pull | _Sent | _Pulled | dict[str, str] | None  # type: ignore[valid-type]  # made above
+
+
+class PackedCommand(RemotingCommand, gc=False, array_like=True):
+    """A header's members in their order; `raw_ext` is what was read of the ext fields. See RemotingCommand."""
+
+    language: Int32 = 0
+    raw_ext: _Ext = None  # type: ignore[assignment]  # decoded, where JSON leaves its text
+
+    def header(self, header_type: type[H]) -> H:
+        """As RemotingCommand's: what was decoded already, or the ext fields as something else."""
+        placed: Any = self.raw_ext
+        if type(placed) is _PLACED.get(header_type):
+            return cast(H, placed)  # a subclass of it
+        self.ext_fields()
+        return super().header(header_type)
+
+    def ext_fields(self) -> dict[str, str]:
+        """As RemotingCommand's."""
+        if self.ext is None:
+            placed: Any = self.raw_ext
+            self.ext = {} if placed is None else placed.to_ext()
+        return self.ext
+
+    @property
+    def ext_bytes(self) -> int:
+        """As RemotingCommand's."""
+        return sum(map(len, self.ext_fields().values()))
+
+    def detached(self) -> Self:
+        """As RemotingCommand's: nothing but the body is a view."""
+        self.body = bytes(self.body)
+        return self
+
+    def let_go(self) -> None:
+        """As RemotingCommand's."""
+        self.raw_ext = None
+        super().let_go()
+        self.sent = None
+
 
 class _Header(msgspec.Struct, array_like=True, gc=False):
     code: Int32
-    language: Int32
-    version: Int32
-    opaque: Int32
     flag: Int32
+    language: Int32
+    opaque: Int32
     remark: str | None
-    ext: dict[str, str] | None
+    version: Int32
+    ext: dict[str, str] | list[Any] | None
 
 
+_SEVEN: Final = 0x97
+_decode_usual: Final = msgspec.msgpack.Decoder(PackedCommand).decode
+_encode: Final = msgspec.msgpack.Encoder().encode
 _pack: Final = msgpack.Packer(autoreset=True).pack
 _NOT_READABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
+_NAMES: Final = {
+    number: tuple(field.encode_name for field in msgspec.structs.fields(base)) for number, base in LAYOUTS.items()
+}
+_DEFAULTS: Final[dict[int, dict[str, str]]] = {
+    number: {f.encode_name: f.default for f in msgspec.structs.fields(base) if isinstance(f.default, str)}
+    for number, base in LAYOUTS.items()
+}
 
 
 def decode_msgpack(header: memoryview) -> RemotingCommand:
     """The command without its body. ProtocolError if `header` is none."""
+    if header and header[0] == _SEVEN:
+        try:
+            command = _decode_usual(header)
+        except (ValueError, RecursionError):  # msgspec.DecodeError is a ValueError
+            return decode_general(header)
+        if type(command.raw_ext) is dict:
+            command.ext, command.raw_ext = command.raw_ext, None
+        return command
+    return decode_general(header)
+
+
+def decode_general(header: memoryview) -> RemotingCommand:
+    """The same of any header, with the ext fields as text by name."""
     try:
         unpacked: Any = msgpack.unpackb(header, strict_map_key=True)
         known = msgspec.convert(unpacked, _Header)
@@ -59,14 +149,50 @@ def decode_msgpack(header: memoryview) -> RemotingCommand:
         opaque=known.opaque,
         remark=known.remark,
         version=known.version,
-        ext=known.ext or {},
+        ext=_by_name(known.ext) if isinstance(known.ext, list) else known.ext or {},
     )
 
 
+def _by_name(placed: list[Any]) -> dict[str, str]:
+    """Ext fields that stand by their place, as text."""
+    names = _NAMES.get(placed[0]) if placed and type(placed[0]) is int else None
+    if names is None:
+        raise ProtocolError("msgpack header not readable: fields of no known layout")
+    given = {name: _text(value) for name, value in zip(names, placed[1:], strict=False) if value is not None}
+    return _DEFAULTS[placed[0]] | given
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    raise ProtocolError(f"msgpack header not readable: a field is {type(value).__name__}")
+
+
 def encode_msgpack(command: RemotingCommand) -> bytes:
-    """The header of a command."""
-    language = command.language_code
-    number = int(LanguageCode.OTHER if language is None else language)
+    """The header of a command, its ext fields by name."""
     ext = command.ext_fields() or None
-    packed: bytes = _pack((command.code, number, command.version, command.opaque, command.flag, command.remark, ext))
+    packed: bytes = _pack(
+        (command.code, command.flag, _language(command), command.opaque, command.remark, command.version, ext)
+    )
     return packed
+
+
+def encode_placed(command: RemotingCommand, header: Header) -> bytes:
+    """The header of a command whose ext fields, given as one of LAYOUTS, stand by their place."""
+    base = type(header)
+    number = next(number for number, known in LAYOUTS.items() if known is base)
+    values = [getattr(header, name) for name in base.__struct_fields__]
+    while values and values[-1] is None:
+        values.pop()
+    language = _language(command)
+    outer = command.code, command.flag, language, command.opaque, command.remark, command.version
+    return _encode((*outer, [number, *values]))
+
+
+def _language(command: RemotingCommand) -> int:
+    language = command.language_code
+    return int(LanguageCode.OTHER if language is None else language)

@@ -17,6 +17,7 @@ import msgspec
 
 from protocol.codes import Flag, RequestCode
 from protocol.command import JSON, RemotingCommand
+from protocol.errors import RequestError
 from protocol.frame import Frame
 from protocol.headers.fields import Header
 from protocol.headers.send import SendMessageHeader, SendMessageV2Header
@@ -50,6 +51,11 @@ class SendCommand(RemotingCommand, gc=False):
             general = decode_command((self.dialect, self.raw_header, memoryview(b"")))
             self.ext = {} if general is None else general.ext_fields()
         return self.ext
+
+    @property
+    def ext_bytes(self) -> int:
+        """As RemotingCommand's."""
+        return len(self.raw_header)
 
     def detached(self) -> Self:
         """As RemotingCommand's."""
@@ -89,8 +95,8 @@ def decode_general(frame: Frame) -> RemotingCommand | None:
         header_type = _HEADERS.get(command.code)
         if header_type is not None:
             try:
-                command.sent = msgspec.convert(command.ext, header_type, strict=False)
-            except msgspec.ValidationError:
+                command.sent = command.header(header_type)
+            except RequestError:
                 command.sent = None  # whoever asks for the header will be told
     return command
 

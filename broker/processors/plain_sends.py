@@ -101,8 +101,8 @@ class PlainSends:
         for connection, sends in turn:
             frames, others = self._answers.stored_all(sends)
             if others:
-                binary, others = self._answers.stored_binary(others)
-                frames += binary
+                more, others = self._answers.stored_others(others)
+                frames += more
             if frames:
                 connection.write(frames)
                 self._times.note(sends[0][0].code, ResponseCode.SUCCESS, arrived_s, len(sends) - len(others))

@@ -1,18 +1,22 @@
 """The head of a pull's answer, up to its body, from one template.
 
-Clients need all four offsets whatever became of the pull. JSON heads are made by filling in numbers; the other dialects
-go through the general encoder, and say the same member by member. Source: docs/formats.md, "Pull".
+Clients need all four offsets whatever became of the pull. Heads in JSON and MessagePack are made by filling in numbers;
+those of the binary dialect go through the general encoder, and say the same member by member. Source: docs/formats.md,
+"Pull".
 """
 
+from functools import cache
+from struct import Struct
 from typing import Final
 
 from broker.store.reading import GetResult, GetStatus
 from protocol.bodies.subscription_group import SubscriptionGroupConfig
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import VERSION, Flag, ResponseCode
-from protocol.command import JSON, LANGUAGE, RemotingCommand
+from protocol.command import JSON, LANGUAGE, MSGPACK, RemotingCommand
 from protocol.frame import encode_prefix
 from protocol.headers.pull import PullMessageResponseHeader
+from protocol.msgpack_header import encode_placed
 from protocol.serialize import encode_head
 
 MASTER_ID: Final = 0
@@ -22,6 +26,11 @@ _JSON: Final = (
     b'"suggestWhichBrokerId":"%%d","topicSysFlag":"%%d"},"flag":%d,"language":"%s","opaque":%%d,"remark":"%%s",'
     b'"serializeTypeCurrentRPC":"JSON","version":%d}'
 ) % (Flag.RESPONSE, LANGUAGE.encode(), VERSION)
+
+_I32: Final = Struct(">i")
+_SMALLEST: Final = -(2**31)  # takes all five bytes of an integer
+_PLACES: Final = Struct(">BqBqBqBqBiBi")
+_AN_I32, _AN_I64 = 0xD2, 0xD3
 
 _FOUND: Final = GetStatus.FOUND
 _JSON_FOUND: Final = _JSON.replace(b'"code":%d', b'"code":0').replace(b'"remark":"%s"', b'"remark":"FOUND"')
@@ -39,6 +48,8 @@ def pull_answer_head(
 
     `ask_next` is suggestWhichBrokerId: the replica that the consumer should ask from now on.
     """
+    if request.dialect == MSGPACK:
+        return _packed_head(request, code, result, topic, group, ask_next)
     if request.dialect != JSON:
         return _general_head(request, code, result, topic, group, ask_next)
     if result.status is _FOUND:
@@ -64,6 +75,50 @@ def pull_answer_head(
         result.status.name.encode(),
     )
     return encode_prefix(JSON, len(header), result.total_bytes) + header
+
+
+def _packed_head(
+    request: RemotingCommand,
+    code: ResponseCode,
+    result: GetResult,
+    topic: TopicConfig,
+    group: SubscriptionGroupConfig,
+    ask_next: int,
+) -> bytes:
+    outer, between = _packed_pieces(code, result.status)
+    length = len(outer) + 4 + len(between) + _PLACES.size
+    return b"".join(
+        (
+            encode_prefix(MSGPACK, length, result.total_bytes),
+            outer,
+            _I32.pack(request.opaque),
+            between,
+            _PLACES.pack(
+                _AN_I64,
+                ask_next,
+                _AN_I64,
+                result.next_begin_offset,
+                _AN_I64,
+                result.min_offset,
+                _AN_I64,
+                result.max_offset,
+                _AN_I32,
+                topic.topic_sys_flag,
+                _AN_I32,
+                group.group_sys_flag,
+            ),
+        )
+    )
+
+
+@cache
+def _packed_pieces(code: ResponseCode, status: GetStatus) -> tuple[bytes, bytes]:
+    """What stands before the opaque, and between it and the first offset."""
+    answer = RemotingCommand.response(code, status.name)
+    answer.opaque = _SMALLEST
+    whole = encode_placed(answer, PullMessageResponseHeader(1, 1, 1, 1, 1, 1))
+    outer, _, rest = whole.partition(_I32.pack(_SMALLEST))
+    return outer, rest[: -len(b"111111")]
 
 
 def _general_head(

@@ -1,10 +1,12 @@
-"""The answer to an accepted send, which is most of what a broker ever says, from one template.
+"""The answer to an accepted send, which is most of what a broker ever says, from one template for each dialect.
 
-JSON answers with plain ids are made by filling in bytes; everything else goes through the general encoder and comes out
-as the same member by member. Source: docs/formats.md, "Send".
+Answers with plain ids are made by filling in bytes; everything else goes through the general encoder and comes out as
+the same member by member, but that answers in MessagePack by place have no room for region and trace switch. Source:
+docs/formats.md, "Send".
 """
 
 from collections.abc import Callable, Sequence
+from struct import Struct
 from typing import Final
 
 import msgspec
@@ -13,11 +15,12 @@ from broker.processors.send_messages import PlainSend
 from broker.store.append import Append, PutStatus
 from protocol import compiled
 from protocol.codes import RETRY_PREFIX, VERSION, Flag, LanguageCode, ResponseCode
-from protocol.command import JSON, LANGUAGE, ROCKETMQ, RemotingCommand
+from protocol.command import JSON, LANGUAGE, MSGPACK, ROCKETMQ, RemotingCommand
 from protocol.frame import encode_prefix
 from protocol.headers.send import SendMessageResponseHeader
 from protocol.message import PropertyName, property_value
 from protocol.message_id import encode_offset_ids
+from protocol.msgpack_header import encode_placed
 from protocol.recall_handle import RecallHandle
 from protocol.serialize import BINARY_FIXED, binary_entry, encode_command
 from protocol.timers import OUT_MS
@@ -25,6 +28,8 @@ from protocol.timers import OUT_MS
 _PREFIXES: Final = tuple(encode_prefix(JSON, length, 0) for length in range(1024))
 _LONGEST_FILLING: Final = 150  # what numbers and a unique key add to the template
 _ONEWAY: Final = Flag.ONEWAY
+_i32: Final = Struct(">i").pack
+_i64: Final = Struct(">q").pack
 
 
 class SendAnswers:
@@ -43,11 +48,17 @@ class SendAnswers:
         escaped = [piece.replace(b"%", b"%%") for piece in pieces]
         self._plain = b"%016X".join(escaped[:2]) + b"%d" + b"%d".join(escaped[2:4]) + b"%s" + b"%d".join(escaped[4:])
         self._binary = _binary_pieces(self.ext, store_host)
+        self._packed = packed_pieces = _packed_pieces(store_host)
+        self._packed_struct = Struct(">iI{}si{}s16s{}si{}sq{}sB".format(*map(len, packed_pieces)))
+        self._parts: dict[int, Callable[[PlainSend], tuple[bytes, ...]]]
+        self._parts = {ROCKETMQ: self._binary_parts, MSGPACK: self._packed_parts}
         leaf = compiled.load("answers")
         self.stored_all: Callable[[Sequence[PlainSend]], tuple[bytes, list[PlainSend]]]
         """The frames that say where plain messages went, as `stored` makes them; and the sends that need another answer
         or none, because they are not stored, or are oneway."""
-        self.stored_all = self._stored_all if leaf is None else leaf.Answers(pieces, PutStatus.PUT_OK).stored
+        self.stored_all = (
+            self._stored_all if leaf is None else leaf.Answers(pieces, packed_pieces, PutStatus.PUT_OK).stored
+        )
 
     def __repr__(self) -> str:
         return f"<SendAnswers {self.ext}>"
@@ -60,18 +71,26 @@ class SendAnswers:
         """What a timer message is taken back with; None for any other, and for those of retry topics."""
         text = append.properties.decode("utf-8", "replace")
         out_ms, topic = property_value(text, OUT_MS), property_value(text, PropertyName.REAL_TOPIC)
-        unique_key = property_value(text, PropertyName.UNIQ_KEY)
+        unique_key = append.keys[0].decode() if append.keys else property_value(text, PropertyName.UNIQ_KEY)
         if out_ms is None or topic is None or unique_key is None or topic.startswith(RETRY_PREFIX):
             return None
         return RecallHandle(topic, self._broker_name, str(int(out_ms) + 1), unique_key).encode()
 
     def stored(
-        self, request: RemotingCommand, physical_offset: int, queue_id: int, queue_offset: int, unique_key: str
+        self,
+        request: RemotingCommand,
+        physical_offset: int,
+        queue_id: int,
+        queue_offset: int,
+        unique_key: str,
+        recall_handle: str | None = None,
     ) -> bytes | None:
         """The frame that says where a message went; None if it is not the plain case."""
         key = unique_key.encode("utf-8", "replace")
         if request.dialect != JSON or not key.isalnum():
             return None
+        if recall_handle is not None:
+            key = b'%b","recallHandle":"%b' % (key, recall_handle.encode())
         header = self._plain % (physical_offset, queue_id, queue_offset, key, request.opaque)
         length = len(header)
         return (_PREFIXES[length] if length < 1024 else encode_prefix(JSON, length, 0)) + header
@@ -92,23 +111,47 @@ class SendAnswers:
             parts += (prefixes[len(header)], header)
         return b"".join(parts), others
 
-    def stored_binary(self, sends: Sequence[PlainSend]) -> tuple[bytes, list[PlainSend]]:
-        """As `stored_all`, for the binary dialect."""
-        msg_id, queue_id_key, queue_offset_key, transaction_id = self._binary
+    def stored_others(self, sends: Sequence[PlainSend]) -> tuple[bytes, list[PlainSend]]:
+        """As `stored_all`, for the other dialects."""
         parts: list[bytes] = []
         others: list[PlainSend] = []
         for send in sends:
-            command, append, unique_key = send
-            if append.status is not PutStatus.PUT_OK or command.flag & _ONEWAY or command.dialect != ROCKETMQ:
+            command, append, _ = send
+            parts_of = self._parts.get(command.dialect)
+            if append.status is not PutStatus.PUT_OK or command.flag & _ONEWAY or parts_of is None:
                 others.append(send)
-                continue
-            queue_id, queue_offset = b"%d" % append.queue_id, b"%d" % append.queue_offset
-            fields = [msg_id, b"%016X" % append.physical_offset, queue_id_key, _length(queue_id), queue_id]
-            fields += queue_offset_key, _length(queue_offset), queue_offset, transaction_id, _length(unique_key)
-            ext = b"".join((*fields, unique_key))
-            fixed = BINARY_FIXED.pack(0, LanguageCode.PYTHON, VERSION, command.opaque, Flag.RESPONSE, 0)
-            parts += (encode_prefix(ROCKETMQ, len(fixed) + 4 + len(ext), 0), fixed, _length(ext), ext)
+            else:
+                parts += parts_of(send)
         return b"".join(parts), others
+
+    def _binary_parts(self, send: PlainSend) -> tuple[bytes, ...]:
+        command, append, unique_key = send
+        msg_id, queue_id_key, queue_offset_key, transaction_id = self._binary
+        queue_id, queue_offset = b"%d" % append.queue_id, b"%d" % append.queue_offset
+        fields = [msg_id, b"%016X" % append.physical_offset, queue_id_key, _length(queue_id), queue_id]
+        fields += queue_offset_key, _length(queue_offset), queue_offset, transaction_id, _length(unique_key)
+        ext = b"".join((*fields, unique_key))
+        fixed = BINARY_FIXED.pack(0, LanguageCode.PYTHON, VERSION, command.opaque, Flag.RESPONSE, 0)
+        return encode_prefix(ROCKETMQ, len(fixed) + 4 + len(ext), 0), fixed, _length(ext), ext
+
+    def _packed_parts(self, send: PlainSend) -> tuple[bytes, ...]:
+        command, append, unique_key = send
+        outer, id_begin, queue_id, queue_offset, key = self._packed
+        size = self._packed_struct.size + len(unique_key)
+        return self._packed_struct.pack(
+            size - 4,
+            MSGPACK << 24 | size - 8,
+            outer,
+            command.opaque,
+            id_begin,
+            b"%016X" % append.physical_offset,
+            queue_id,
+            append.queue_id,
+            queue_offset,
+            append.queue_offset,
+            key,
+            len(unique_key),
+        ), unique_key
 
     def stored_general(
         self, request: RemotingCommand, code: ResponseCode, remark: str | None, header: SendMessageResponseHeader
@@ -137,6 +180,20 @@ def _binary_pieces(ext: dict[str, str], store_host: bytes) -> tuple[bytes, bytes
     msg_id = binary_entry("msgId", host + "0" * 16)[:-16]
     queue_id, queue_offset, unique_key = (binary_entry(k, "")[:-4] for k in ("queueId", "queueOffset", "transactionId"))
     return fixed + msg_id, queue_id, queue_offset, unique_key
+
+
+def _packed_pieces(store_host: bytes) -> list[bytes]:
+    """An answer by place without opaque, physical offset, queue id, queue offset and the key's length, which stand in
+    this order behind each of these."""
+    answer = RemotingCommand.response()
+    answer.opaque, queue_id, queue_offset, physical_offset = -(2**31), 1 - 2**31, -(2**63), "-" * 16
+    message_id = store_host.hex().upper() + physical_offset
+    rest = encode_placed(answer, SendMessageResponseHeader(message_id, queue_id, queue_offset, "k" * 64))
+    pieces = []
+    for place in (_i32(answer.opaque), physical_offset.encode(), _i32(queue_id), _i64(queue_offset), b"\x40"):
+        before, _, rest = rest.partition(place)
+        pieces.append(before)
+    return pieces
 
 
 def _plain_offset_ids(host: bytes, appends: Sequence[Append]) -> str:

@@ -28,7 +28,6 @@ import msgspec
 
 from broker.remoting.connection import Connection
 from protocol.command import RemotingCommand
-from protocol.send_command import SendCommand
 
 NONE: Final = -1
 OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
@@ -224,8 +223,4 @@ class Pool:
 
 def memory_of(command: RemotingCommand) -> int:
     """Bytes that a request keeps while it waits; its fields stand there twice, as they came and decoded."""
-    if isinstance(command, SendCommand):
-        fields = len(command.raw_header)
-    else:
-        fields = len(command.raw_ext) if command.ext is None else sum(map(len, command.ext.values()))
-    return BARE_REQUEST_BYTES + 2 * fields + len(command.body)
+    return BARE_REQUEST_BYTES + 2 * command.ext_bytes + len(command.body)

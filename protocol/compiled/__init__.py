@@ -16,7 +16,9 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 SWITCH: Final = "SKYLARK_COMPILED"
-LEAVES: Final = ("properties", "header", "decode", "answers", "record", "counts", "batch", "gather", "syncs")
+LEAVES: Final = (
+    "properties", "header", "packed", "decode", "answers", "record", "counts", "batch", "gather", "syncs",
+)  # fmt: skip
 
 is_switched_off: Final = os.environ.get(SWITCH) == "0"
 

@@ -1,4 +1,5 @@
-"""Answers to accepted sends, filled in in C. See broker.processors.send_answer, the interpreted twin."""
+"""Answers to accepted sends in JSON and MessagePack, filled in in C. See broker.processors.send_answer, the interpreted
+twin."""
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -6,24 +7,28 @@ from cython.cimports.libc.string import memcpy
 from cython.cimports.protocol.compiled.record import Append
 
 PREFIX = cython.declare(cython.Py_ssize_t, 8)
+MSGPACK = cython.declare(cython.int, 0x4D)
 
 
 @cython.final
 @cython.cclass
 class Answers:
-    """Fills in answers. `pieces`: what stands before the physical offset (16 hex digits), queue id, queue offset,
-    unique key and opaque, and behind the last; `ok` is the status of what is stored."""
+    """Fills in answers. `pieces`, of JSON: what stands before the physical offset (16 hex digits), queue id, queue
+    offset, unique key and opaque, and behind the last. `packed`, of MessagePack: what stands before opaque, physical
+    offset, queue id, queue offset and the length of the unique key. `ok` is the status of what is stored."""
 
     pieces = cython.declare(list)
+    packed = cython.declare(list)
     ok = cython.declare(object)
     fixed = cython.declare(cython.Py_ssize_t)
 
-    def __init__(self, pieces: list, ok):
-        if len(pieces) != 6:
-            raise ValueError("six pieces make an answer")
+    def __init__(self, pieces: list, packed: list, ok):
+        if len(pieces) != 6 or len(packed) != 5:
+            raise ValueError("six pieces make an answer, or five of MessagePack")
         self.pieces = pieces
+        self.packed = packed
         self.ok = ok
-        self.fixed = PREFIX + sum(map(len, pieces)) + 16 + 11 + 20 + 11
+        self.fixed = PREFIX + max(sum(map(len, pieces)) + 16 + 11 + 20 + 11, sum(map(len, packed)) + 4 + 16 + 4 + 8 + 1)
 
     def stored(self, sends):
         """The frames that say where messages went, and the sends that need another answer or none."""
@@ -37,10 +42,15 @@ class Answers:
         for send in sends:
             command, append, unique_key = send
             stored: Append = append
-            if stored.status is not self.ok or command.flag & 2 or command.dialect != 0:
+            dialect: cython.int = command.dialect
+            if stored.status is not self.ok or command.flag & 2:
                 others.append(send)
-            else:
+            elif dialect == 0:
                 at = self.fill(at, stored, unique_key, command.opaque)
+            elif dialect == MSGPACK:
+                at = self.fill_packed(at, stored, unique_key, command.opaque)
+            else:
+                others.append(send)
         return frames[: at - begin], others
 
     @cython.cfunc
@@ -59,6 +69,30 @@ class Answers:
         at = copied(at, self.pieces[5])
         put_big_endian(frame, cython.cast(cython.uint, at - frame - 4))
         put_big_endian(frame + 4, cython.cast(cython.uint, at - frame - PREFIX))
+        return at
+
+    @cython.cfunc
+    def fill_packed(
+        self, frame: cython.p_char, append: Append, unique_key: bytes, opaque: cython.longlong
+    ) -> cython.p_char:
+        """The same in MessagePack."""
+        size: cython.Py_ssize_t = len(unique_key)  # 64 at most
+        at: cython.p_char = copied(frame + PREFIX, self.packed[0])
+        put_big_endian(at, cython.cast(cython.uint, opaque))
+        at = copied(at + 4, self.packed[1])
+        at = hex_digits(at, append.physical_offset)
+        at = copied(at, self.packed[2])
+        put_big_endian(at, cython.cast(cython.uint, append.queue_id))
+        at = copied(at + 4, self.packed[3])
+        put_big_endian(at, cython.cast(cython.uint, append.queue_offset >> 32))
+        put_big_endian(at + 4, cython.cast(cython.uint, append.queue_offset))
+        at = copied(at + 8, self.packed[4])
+        at[0] = cython.cast(cython.char, size)
+        at = copied(at + 1, unique_key)
+        put_big_endian(frame, cython.cast(cython.uint, at - frame - 4))
+        put_big_endian(
+            frame + 4, cython.cast(cython.uint, MSGPACK) << 24 | cython.cast(cython.uint, at - frame - PREFIX)
+        )
         return at
 
 

@@ -10,7 +10,8 @@ A send in JSON is plain, here, if its header is
 with nothing but printable ASCII in its texts (escapes in the properties only: one byte long, or \\u00xx below 80),
 numbers as integers or their text, no null, all required fields there, no batch; and if its properties are entries of
 which none has an empty part, or a name that wants a look, and one is a UNIQ_KEY of letters and digits. In the binary
-dialect, where there are no escapes and all is text, the same fields must be there.
+dialect, where there are no escapes and all is text, the same fields must be there. In the MSGPACK dialect they stand by
+their place (packed.py).
 
 Whatever is not known to be so is not plain. So all that can be read here is read alike by the general decoder, and what
 is wrong is found by it alone. The interpreted twins: protocol.send_command, broker.processors.stored_properties.
@@ -24,10 +25,12 @@ from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringA
 from cython.cimports.cpython.unicode import PyUnicode_DecodeASCII
 from cython.cimports.libc.string import memcmp, memcpy
 from cython.cimports.protocol.compiled.header import Found, read_binary_header, read_header
+from cython.cimports.protocol.compiled.packed import read_packed_header
 from cython.cimports.protocol.compiled.properties import Text, add_keys
 from cython.cimports.protocol.compiled.record import Append
 
 PREFIX = cython.declare(cython.Py_ssize_t, 8)
+MSGPACK = cython.declare(cython.int, 0x4D)
 COPIED_BYTES = cython.declare(cython.Py_ssize_t, 4096)  # a body up to that is copied: cheaper than a view of it
 TOPIC_BYTES = cython.declare(cython.Py_ssize_t, 256)
 
@@ -103,6 +106,10 @@ class Send:
     @property
     def ext(self):
         return self.general().ext
+
+    @property
+    def ext_bytes(self):
+        return self.header_end - self.header_at
 
     def header(self, header_type):
         return self.general().header(header_type)
@@ -184,7 +191,7 @@ class Decoder:
             if frame_end > end:
                 break
             command = None
-            if word >> 24 <= 1:
+            if word >> 24 <= 1 or word >> 24 == MSGPACK:
                 command = self.plain_send(data, bytes_, start + PREFIX, body_at, frame_end, word >> 24)
             if command is None:
                 command = self.general((word >> 24, data[start + PREFIX : body_at], data[body_at:frame_end]))
@@ -205,8 +212,14 @@ class Decoder:
     ):
         """The Send in a frame; None if it is none."""
         found: Found
-        read = read_binary_header if dialect else read_header
-        if not read(bytes_ + header_at, bytes_ + body_at, cython.address(found)):
+        begin: Text = bytes_ + header_at
+        if dialect == MSGPACK:
+            if not read_packed_header(begin, bytes_ + body_at, cython.address(found)):
+                return None
+        elif dialect:
+            if not read_binary_header(begin, bytes_ + body_at, cython.address(found)):
+                return None
+        elif not read_header(begin, bytes_ + body_at, cython.address(found)):
             return None
         send: Send = Send.__new__(Send)
         send.dialect = dialect

@@ -16,3 +16,4 @@ cdef struct Found:  # what a plain send's header says; texts are places in it
 
 cdef bint read_header(Text at, Text end, Found* found) noexcept
 cdef bint read_binary_header(Text at, Text end, Found* found) noexcept
+cdef bint is_printable(Text text, Py_ssize_t size) noexcept

@@ -19,7 +19,7 @@ from protocol.stream import CommandDecoder
 
 PULL = PullMessageHeader("g", "T", 3, 7, 32, 2, -1, 15_000, 1_700_000_000_000_000_000)
 SEND = SendMessageV2Header("g", "T", "TBW102", 4, 0, 0, 1, 0, "KEYS\x01ü\x02UNIQ_KEY\x0100AA\x02", batch="false")
-GOOD: list[Any] = [11, 3, 479, 5, 0, None, {"topic": "T"}]
+GOOD: list[Any] = [11, 0, 3, 5, None, 479, {"topic": "T"}]
 
 
 def decoded(header: bytes) -> RemotingCommand:
@@ -84,8 +84,16 @@ def test_more_members() -> None:
         packed(True, *GOOD[1:]),
         packed(11.0, *GOOD[1:]),
         packed(2**31, *GOOD[1:]),
-        packed(*GOOD[:5], 5, {}),
+        packed(*GOOD[:4], 5, 479, {}),
+        packed(11, 0, "PYTHON", *GOOD[3:]),
         packed(*GOOD[:6], []),
+        packed(*GOOD[:6], [0, "T"]),
+        packed(*GOOD[:6], [5, "T"]),
+        packed(*GOOD[:6], [True, "T"]),
+        packed(*GOOD[:6], ["1", "T"]),
+        packed(*GOOD[:6], [2, "g", ["T"]]),
+        packed(*GOOD[:6], [2, "g", b"T"]),
+        packed(*GOOD[:6], [2, "g", "T", 3.0]),
         packed(*GOOD[:6], {"topic": 5}),
         packed(*GOOD[:6], {"topic": None}),
         packed(*GOOD[:6], {b"topic": "T"}),
@@ -97,10 +105,10 @@ def test_more_members() -> None:
         b"\xdc\xff\xff" + b"\x91" * 10_000,
         b"\x91" * 100_000,
         b"\x81\xa1a" * 50_000,
-        b"\x97\x0b\x03\x00\x00\x00\xdb\xff\xff\xff\xff" + b"x" * 100,
-        b"\x97\x0b\x03\x00\x00\x00\xc0\xdf\xff\xff\xff\xff" + b"\xa1a\xa1b" * 100,
-        b"\x97\x0b\x03\x00\x00\x00\xc0\x81\xa1a\xa2\xff\xfe",
-        b"\x97\x0b\x03\x00\x00\x00\xc0\x81\x91\x01\xa1a",
+        b"\x97\x0b\x00\x03\x00\xdb\xff\xff\xff\xff" + b"x" * 100,
+        b"\x97\x0b\x00\x03\x00\xc0\x00\xdf\xff\xff\xff\xff" + b"\xa1a\xa1b" * 100,
+        b"\x97\x0b\x00\x03\x00\xc0\x00\x81\xa1a\xa2\xff\xfe",
+        b"\x97\x0b\x00\x03\x00\xc0\x00\x81\x91\x01\xa1a",
         b"\xc7\x0c\xff" + b"\xff" * 12,
     ],
     ids=lambda header: header[:12].hex(),
@@ -126,7 +134,7 @@ def test_the_stream_ends_there() -> None:
 def test_random_headers(fuzz_rounds: int) -> None:
     """Random bytes, and good headers with some of their bytes changed, are headers or raise ProtocolError."""
     choice = random.Random(20_261_123)
-    good = packed(*GOOD[:5], "remark", {"topic": "T", "consumerGroup": "g", "ü": "ü" * 50})
+    good = packed(*GOOD[:4], "remark", 479, {"topic": "T", "consumerGroup": "g", "ü": "ü" * 50})
     readable = 0
     for _ in range(fuzz_rounds):
         header = bytearray(good if choice.random() < 0.8 else choice.randbytes(choice.randrange(60)))

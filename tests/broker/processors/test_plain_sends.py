@@ -10,18 +10,19 @@ import pytest
 
 from broker.delivery.diversion import Diversion
 from broker.processors.send_answer import SendAnswers
-from broker.processors.send_messages import SendMessages
+from broker.processors.send_messages import PlainSend, SendMessages
 from broker.processors.stored_properties import PropertyCompletion
 from broker.remoting.connection import Connection
 from broker.store.append import Append, PutStatus
 from protocol import compiled, stream
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
-from protocol.command import ROCKETMQ, RemotingCommand
+from protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
 from protocol.disk import index_keys
 from protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
 from protocol.message_id import encode_host
 from protocol.serialize import encode_command
+from protocol.stream import CommandDecoder
 from tests.broker.processors.test_send import Sends, send
 from tests.harness.stores import TestDisk
 
@@ -128,19 +129,39 @@ def test_answers_of_a_run_are_those_one_by_one(way: Callable[[SendAnswers], Any]
     assert frames or len(region) > 1_000
 
 
-def test_binary_answers_of_a_run_are_those_one_by_one() -> None:
-    """Byte by byte what the general encoder makes."""
+def test_answers_of_a_run_in_other_dialects_are_those_one_by_one() -> None:
+    """Binary: byte by byte what the general encoder makes. MessagePack: what it says, but by place, so without region
+    and trace switch; and both ways give the same bytes."""
     answers = SendAnswers("R", trace_on=False, store_host=HOST)
-    sends, expected = [], b""
-    for opaque, offset in ((0, 0), (-1, 2**62), (7, 12)):
-        append = Append("T", 13, b"", b"", 0, 0, 0, 0, BORN_HOST)
-        append.status, append.physical_offset, append.queue_offset = PutStatus.PUT_OK, offset, offset // 3
-        command = RemotingCommand(code=310, opaque=opaque, dialect=ROCKETMQ)
-        sends.append((command, append, b"UNIQ0"))
-        header = SendMessageResponseHeader(answers.message_ids([append]), 13, offset // 3, "UNIQ0")
-        expected += answers.stored_general(command, ResponseCode.SUCCESS, None, header)
-    assert answers.stored_all(sends) == (b"", sends)
-    assert answers.stored_binary(sends) == (expected, [])
+    sends: dict[int, list[PlainSend]] = {ROCKETMQ: [], MSGPACK: []}
+    general: dict[int, bytes] = {ROCKETMQ: b"", MSGPACK: b""}
+    for dialect, run in sends.items():
+        for opaque, offset in ((0, 0), (-1, 2**62), (7, 12), (2**31 - 1, 2**40 + 5)):
+            append = Append("T", 13, b"", b"", 0, 0, 0, 0, BORN_HOST)
+            append.status, append.physical_offset, append.queue_offset = PutStatus.PUT_OK, offset, offset // 3
+            command = RemotingCommand(code=310, opaque=opaque, dialect=dialect)
+            run.append((command, append, b"UNIQ0"))
+            header = SendMessageResponseHeader(answers.message_ids([append]), 13, offset // 3, "UNIQ0")
+            general[dialect] += answers.stored_general(command, ResponseCode.SUCCESS, None, header)
+    assert answers.stored_others(sends[ROCKETMQ]) == (general[ROCKETMQ], [])
+    frames, others = answers.stored_others(sends[MSGPACK])
+    assert others == []
+    found, expected = said(frames), said(general[MSGPACK])
+    assert found == expected
+    both = sends[ROCKETMQ] + sends[MSGPACK]
+    assert answers.stored_all(both) in [(b"", both), (frames, sends[ROCKETMQ])]
+    refused = [(command, append, key) for command, append, key in sends[MSGPACK][:1]]
+    refused[0][1].status = PutStatus.UNKNOWN_ERROR
+    assert answers.stored_all(refused) == answers.stored_others(refused) == (b"", refused)
+
+
+def said(frames: bytes) -> list[Any]:
+    """What answers say, apart from region and trace switch."""
+    answers = CommandDecoder().feed_commands(memoryview(frames))
+    unsaid = {"MSG_REGION", "TRACE_ON"}
+    outer = [(a.code, a.flag, a.language_code, a.opaque, a.remark, a.version) for a in answers]
+    by_name = [{name: value for name, value in a.ext_fields().items() if name not in unsaid} for a in answers]
+    return [outer, by_name, [a.header(SendMessageResponseHeader).to_ext() for a in answers]]
 
 
 async def test_a_run_ends_where_something_has_to_be_looked_at(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ import random
 import struct
 from typing import Any
 
+import msgpack
 import pytest
 
-from protocol import compiled, stream
+from protocol import compiled, msgpack_header, stream
 from protocol.codes import RequestCode
-from protocol.command import ROCKETMQ, RemotingCommand
+from protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
 from protocol.errors import ProtocolError, RequestError
 from protocol.frame import encode_frame, illegal_frame
 from protocol.headers.send import SendMessageHeader, SendMessageV2Header
@@ -94,8 +95,8 @@ class Inputs:
     def frame(self) -> bytes:
         """One frame, mostly of a send that is nearly plain."""
         choice = self.choice
-        dialect = choice.choice((0, 0, 0, 1))
-        header = self.binary_header() if dialect else self.header()
+        dialect = choice.choice((0, 0, 0, ROCKETMQ, MSGPACK, MSGPACK))
+        header = {0: self.header, ROCKETMQ: self.binary_header, MSGPACK: self.packed_header}[dialect]()
         if choice.random() < 0.2:
             header = self.damaged(header)
         body = choice.randbytes(choice.choice((0, 1, 5, 40, 5000) if choice.random() < 0.05 else (0, 5)))
@@ -136,6 +137,47 @@ class Inputs:
             ">hBhii", code, choice.randrange(15), choice.randrange(-1, 500), choice.randrange(-9, 9), flag
         )
         return fixed + struct.pack(">i", len(remark)) + remark + struct.pack(">i", len(ext)) + ext
+
+    def packed_header(self) -> bytes:
+        """A header in MessagePack, mostly with its fields by place, its numbers in whatever encoding."""
+        choice = self.choice
+        code = 310 if choice.random() < 0.95 else choice.choice((10, 11, 320, "310", -310))
+        fields: dict[str, Any] = {letter: int(value) if value.isdigit() else value for letter, value in USUAL.items()}
+        fields |= {"k": False, "l": None, "m": False}
+        for letter in choice.sample("abcdefghijklmn", choice.choice((0, 0, 1, 2))):
+            fields[letter] = choice.choice(KINDS.get(letter, NUMBERS))
+        if choice.random() < 0.3:
+            fields["i"] = choice.choice(PROPERTIES)
+        placed: Any = [choice.choice((1, 1, 1, 1, 1, 1, 1, 1, 2, 0, "1", True)), *(fields[n] for n in sorted(fields))]
+        if choice.random() < 0.1:
+            placed = placed[: choice.randrange(len(placed))] if choice.random() < 0.7 else [*placed, 5]
+        if choice.random() < 0.1:
+            placed = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
+        outer = [code, 0, 3, choice.randrange(-5, 9), None, 479, placed]
+        if choice.random() < 0.2:
+            outer[choice.randrange(1, 6)] = choice.choice((0, 1, 2, None, "why", 3, 2147483648, -2147483648, 1.5))
+        if choice.random() < 0.05:
+            outer = outer[: choice.randrange(7)] if choice.random() < 0.5 else [*outer, {"a": "b"}]
+        return self.packed(outer)
+
+    def packed(self, value: Any) -> bytes:
+        """As encoders differ in how wide they make a number, so does this; and in lengths."""
+        choice = self.choice
+        if type(value) is list:
+            head: bytes = msgpack.Packer().pack_array_header(len(value))
+            return head + b"".join(map(self.packed, value))
+        if choice.random() < 0.1:
+            if type(value) is int and -(2**63) <= value < 2**63:
+                return b"\xd3" + value.to_bytes(8, "big", signed=True)
+            if type(value) is int and 0 <= value < 2**32:
+                return b"\xce" + value.to_bytes(4, "big")
+            if type(value) is int and -128 <= value < 128:
+                return b"\xd0" + value.to_bytes(1, "big", signed=True)
+            if type(value) is str:
+                text = value.encode("utf-8", "replace")
+                return choice.choice((b"\xda", b"\xdb\x00\x00")) + len(text).to_bytes(2, "big") + text
+        packed: bytes = msgpack.packb(value)
+        return packed
 
     def fields(self, code: Any) -> list[tuple[str, Any]]:
         """Ext fields, by their names on the wire."""
@@ -241,6 +283,32 @@ def test_random_frames_are_read_alike(fuzz_rounds: int) -> None:
 
 
 @pytest.mark.fuzz
+def test_random_headers_in_messagepack_are_read_as_by_the_general_reader(fuzz_rounds: int) -> None:
+    """100,000 of them: the step that reads most at once, and the compiled one, say what the general one says."""
+    inputs = Inputs(7)
+    by_place = 0
+    for _ in range(fuzz_rounds):
+        header = inputs.packed_header()
+        if inputs.choice.random() < 0.15:
+            header = inputs.damaged(header)
+        expected, got = both(encode_frame(MSGPACK, header, b"body"))
+        assert got == expected, header
+        assert expected[1] == generally(header), header
+        by_place += sends_in(encode_frame(MSGPACK, header, b"body"))
+    assert fuzz_rounds * 0.05 < by_place < fuzz_rounds * 0.9
+
+
+def generally(header: bytes) -> list[Any]:
+    """What is seen of a frame with this header if only the general reader reads it."""
+    try:
+        command = msgpack_header.decode_general(memoryview(header))
+    except ProtocolError:
+        return []
+    command.dialect, command.body = MSGPACK, b"body"
+    return [seen(command)]
+
+
+@pytest.mark.fuzz
 def test_random_reads_are_cut_alike() -> None:
     """Several frames at once, the last of them cut off anywhere."""
     inputs = Inputs(6)
@@ -253,13 +321,24 @@ def test_random_reads_are_cut_alike() -> None:
 
 def test_every_cut_of_a_frame_is_incomplete_or_read_alike() -> None:
     """At each byte: nothing is read behind the end."""
-    whole = encode_frame(0, Inputs(1).header(), b"body")
+    usual = [310, 0, 3, 5, None, 479, [1, *(packed_usual()[n] for n in "abcdefghijklmn")]]
+    for dialect, header in ((0, Inputs(1).header()), (MSGPACK, msgpack.packb(usual))):
+        cut_everywhere(dialect, encode_frame(dialect, header, b"body"))
+
+
+def packed_usual() -> dict[str, Any]:
+    """The fields of a plain send, as they stand by place."""
+    numbers = {letter: int(value) for letter, value in USUAL.items() if value.isdigit()}
+    return USUAL | {"k": False, "l": None, "m": None} | numbers
+
+
+def cut_everywhere(dialect: int, whole: bytes) -> None:
     for end in range(len(whole) + 1):
         data = bytes(bytearray(whole[:end]))
         expected, got = both(data)
         assert got == expected
         header = whole[8 : max(8, end - 4)]
-        expected, got = both(encode_frame(0, header, b"body"))
+        expected, got = both(encode_frame(dialect, header, b"body"))
         assert got == expected
 
 
@@ -285,3 +364,5 @@ def test_the_usual_send_is_plain() -> None:
     command = RemotingCommand.request(310, body=b"body")
     command.ext, command.dialect = USUAL, ROCKETMQ
     assert sends_in(encode_command(command)) == 1
+    placed = [310, 0, 3, 5, None, 479, [1, *(packed_usual()[n] for n in "abcdefghijklmn")]]
+    assert sends_in(encode_frame(MSGPACK, msgpack.packb(placed), b"body")) == 1
