@@ -34,6 +34,7 @@ from tests.bench.peers.disk import FILE_BYTES, RECORD, fdatasync_us
 READ_BYTES: Final = 64 * 1024
 OPAQUE: Final = b'"opaque":'
 DIGITS: Final = 10
+CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 Serve = Callable[[socket.socket, Path, Event], None]
 
@@ -106,8 +107,8 @@ def loop(listener: socket.socket, _: Path, ready: Event) -> None:
 SERVERS: Final[dict[str, Serve]] = {"blocking": blocking, "loop": loop, "synced": synced}
 
 
-def measured(name: str, seconds: float, directory: Path) -> tuple[float, float]:
-    """p50 and p99 of one round, in microseconds."""
+def measured(name: str, seconds: float, directory: Path) -> tuple[float, float, float]:
+    """p50, p99 and the server's CPU for each request of one round, in microseconds."""
     context = multiprocessing.get_context("fork")
     ready = context.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -117,11 +118,19 @@ def measured(name: str, seconds: float, directory: Path) -> tuple[float, float]:
             assert ready.wait(10), f"{name} did not start"
             broker = Broker("floor", f"127.0.0.1:{listener.getsockname()[1]}")
             workload = Workload(topic="floor", connections=1, in_flight=1, seconds=seconds, warmup_s=0.3)
-            p50, p99 = one_in_flight(workload, broker).latency.percentiles((50, 99))
+            edges: list[float] = []
+            figures = one_in_flight(workload, broker, at_edge=lambda: edges.append(cpu_s(server.pid)))
         finally:
             server.kill()
             server.join()
-    return p50 / 1000, p99 / 1000
+    p50, p99 = figures.latency.percentiles((50, 99))
+    return p50 / 1000, p99 / 1000, (edges[1] - edges[0]) / figures.requests * 1e6
+
+
+def cpu_s(process: int | None) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
 def main() -> None:
@@ -131,7 +140,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of a round")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="on the disk of the store")
     options = parser.parse_args()
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in SERVERS}
+    taken: dict[str, list[tuple[float, float, float]]] = {name: [] for name in SERVERS}
     bare = []
     for _ in range(options.rounds):
         bare.append(fdatasync_us(options.directory))
@@ -139,8 +148,8 @@ def main() -> None:
             figures.append(measured(name, options.seconds, options.directory))
     print(f"a bare fdatasync: {median(bare):.0f} µs")
     for name, figures in taken.items():
-        p50, p99 = (median(column) for column in zip(*figures, strict=True))
-        print(f"{name:9} p50 {p50:6.0f} µs   p99 {p99:6.0f} µs")
+        p50, p99, cpu_us = (median(column) for column in zip(*figures, strict=True))
+        print(f"{name:9} p50 {p50:6.0f} µs   p99 {p99:6.0f} µs   CPU {cpu_us:5.1f} µs")
 
 
 if __name__ == "__main__":
