@@ -220,6 +220,25 @@ class SystemTopic:
     SYSTEM_PREFIX: Final = "rmq_sys_"
 
 
+RESERVED_TOPICS: Final = frozenset((
+    SystemTopic.AUTO_CREATE,
+    SystemTopic.SCHEDULE,
+    SystemTopic.BENCHMARK,
+    SystemTopic.TRANSACTION_HALF,
+    SystemTopic.TRANSACTION_OP,
+    SystemTopic.TRANSACTION_CHECK_MAX,
+    SystemTopic.TRACE,
+    SystemTopic.SELF_TEST,
+    SystemTopic.OFFSET_MOVED,
+    SystemTopic.CHECKPOINT,
+))  # fmt: skip
+
+
+def is_reserved_topic(name: str) -> bool:
+    """Whether a topic's name is one that RocketMQ keeps for itself, on any broker."""
+    return name in RESERVED_TOPICS or name.startswith(SystemTopic.SYSTEM_PREFIX)
+
+
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"

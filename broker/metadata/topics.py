@@ -19,26 +19,13 @@ from typing import Final
 import msgspec
 
 from protocol.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from protocol.codes import Permission, SystemTopic
+from protocol.codes import Permission, SystemTopic, is_reserved_topic
 
 log = logging.getLogger(__name__)
 
 UNIT: Final = 1
 UNIT_SUB: Final = 2
 """Bits of a topic's `topic_sys_flag`: made by a unit-mode sender, by a unit-mode consumer (retry topics)."""
-
-RESERVED_TOPICS: Final = frozenset((
-    SystemTopic.AUTO_CREATE,
-    SystemTopic.SCHEDULE,
-    SystemTopic.BENCHMARK,
-    SystemTopic.TRANSACTION_HALF,
-    SystemTopic.TRANSACTION_OP,
-    SystemTopic.TRANSACTION_CHECK_MAX,
-    SystemTopic.TRACE,
-    SystemTopic.SELF_TEST,
-    SystemTopic.OFFSET_MOVED,
-    SystemTopic.CHECKPOINT,
-))  # fmt: skip
 
 NOT_SENDABLE: Final = frozenset(
     (
@@ -55,6 +42,10 @@ NOT_SENDABLE: Final = frozenset(
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
+SCHEDULE_QUEUES: Final = 18
+"""Of the schedule topic, however many levels there are: one beyond has its queue, which the topic does not tell of."""
+
+
 class TopicsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whose topics these are, and what they start with."""
 
@@ -63,7 +54,6 @@ class TopicsConfig(msgspec.Struct, frozen=True, kw_only=True):
     broker_permission: int = Permission.READ_WRITE  # limits what routes say of every topic
     default_topic_queue_nums: int = 8  # queues of TBW102: most that an auto-created topic gets
     auto_create_topic_enable: bool = True  # whether TBW102 is a template
-    delay_levels: int = 18  # queues of the schedule topic
     trace_topic: str | None = None  # made at start, for clients that trace messages; without, a first trace makes it
     has_timers: bool = True  # whether there is a timer topic
 
@@ -141,7 +131,7 @@ class TopicTable:
 
     def is_system(self, name: str) -> bool:
         """Whether a topic is RocketMQ's or the broker's own, and so not an operator's to change."""
-        return name in RESERVED_TOPICS or name in self._own or name.startswith(SystemTopic.SYSTEM_PREFIX)
+        return is_reserved_topic(name) or name in self._own
 
     def create_from_template(self, name: str, template: str, queues: int, *, sys_flag: int = 0) -> TopicConfig | None:
         """What a send to an unknown topic makes; None if `template` is no topic or lets nobody inherit."""
@@ -225,7 +215,7 @@ def _topics_at_start(config: TopicsConfig) -> Iterator[TopicConfig]:
     yield _topic(config.cluster_name, 16, template)
     yield _topic(config.broker_name, 1, template)
     yield _topic(SystemTopic.BENCHMARK, 1024)
-    yield _topic(SystemTopic.SCHEDULE, config.delay_levels)
+    yield _topic(SystemTopic.SCHEDULE, SCHEDULE_QUEUES)
     for name in (
         SystemTopic.SELF_TEST,
         SystemTopic.OFFSET_MOVED,

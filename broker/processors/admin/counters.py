@@ -10,10 +10,9 @@ from typing import Final, NamedTuple
 from broker.delivery.deliveries import Deliveries
 from broker.delivery.stats_windows import SEPARATOR, Sums
 from broker.delivery.traffic import Traffic
-from broker.metadata.topics import RESERVED_TOPICS
 from broker.store.message_store import MessageStore
 from broker.store.topic_traffic import TopicTraffic
-from protocol.codes import DLQ_PREFIX
+from protocol.codes import DLQ_PREFIX, RESERVED_TOPICS
 
 Source = Callable[[], Iterable[tuple[str, Sums]]]
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from broker.buckets import Buckets
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from broker.metadata.topics import RESERVED_TOPICS, TopicTable
+from broker.metadata.topics import TopicTable
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
 from broker.store.message_store import MessageStore
@@ -23,7 +23,7 @@ from protocol.bodies.cluster import TopicList
 from protocol.bodies.enums import TopicFilterType
 from protocol.bodies.stats import TopicConfigList
 from protocol.bodies.topic import TopicConfig
-from protocol.codes import RequestCode, ResponseCode
+from protocol.codes import RESERVED_TOPICS, RequestCode, ResponseCode
 from protocol.command import NOT_ANSWERED, RemotingCommand
 from protocol.errors import RequestError
 from protocol.headers.fields import is_true
