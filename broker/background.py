@@ -18,7 +18,7 @@ from broker.config import DaemonConfig
 from broker.delivery.arrivals import Arrivals
 from broker.delivery.delay.delivery import DelayDelivery
 from broker.delivery.delay.offsets import DelayOffsetTable
-from broker.delivery.diversion import Diversion
+from broker.delivery.diversion import TIMER_REQUESTS, Diversion
 from broker.delivery.internal_puts import InternalPuts
 from broker.delivery.timer.timers import Timers
 from broker.delivery.transactions.checks import TransactionChecks
@@ -34,6 +34,7 @@ from broker.store.config import parse_delay_levels
 from broker.store.message_store import MessageStore
 from protocol.bodies.offsets import DelayOffsets
 from protocol.codes import SystemTopic
+from protocol.message import PropertyName
 
 DELAY_OFFSETS_FILE: Final = "delayOffset.json"
 
@@ -58,7 +59,13 @@ class Background:
         self.puts = InternalPuts(store)
         self.transactions = Transactions(transactions_config(config))
         self.timers = Timers(timers_config(config), store, now_ms)
-        self.diversion = Diversion(delays_ms, self.timers.entry.divert, self.transactions.half)
+        grants = dict.fromkeys(TIMER_REQUESTS, self.timers.entry.grant)
+        self.diversion = Diversion(
+            delays_ms,
+            self.timers.entry.divert,
+            self.transactions.half,
+            {**grants, PropertyName.TRANSACTION_PREPARED: self.transactions.grant_half},
+        )
         self.timers.entry.note_request = self.diversion.note_request
         self.endings = Endings(store, self.puts, self.transactions, self.diversion.divert, now_ms)
         self.resumption = Resumption(store, self.puts, self.transactions)

@@ -13,12 +13,16 @@ messages get no queue unit, so nothing could deliver them: they are never delaye
 (`reconsumeTimes` and DELAY above 0) is an ordinary one.
 
 Without `half` or `timers` this broker does not serve such messages: RequestError, before anything is stored.
+
+Nearly all of them have usual properties and one wish among these (`Wish`). Then nothing has to be taken apart: what is
+stored are the properties as they came, and what a diversion adds behind them (`Diversion.grant`).
 Source: docs/formats.md, "Delayed messages".
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -41,6 +45,26 @@ Divert: TypeAlias = Callable[[Append, dict[str, str], int], PutStatus | None]
 """`(append, its properties, Unix ms)`: None when it may be put, perhaps rewritten; else the status that refuses it."""
 
 
+class Wish(NamedTuple):
+    """The one property among usual ones that diverts a message: DELAY, TRAN_MSG, or one of TIMER_REQUESTS.
+
+    `value` is its number, above 0.
+    """
+
+    name: str
+    value: int
+
+
+Grant: TypeAlias = Callable[[Append, Wish, int], bool]
+"""`(append, its wish, Unix ms)`: as a Divert, of a message whose properties are completed; a refusal is its status.
+False: nothing was done, all its properties have to be looked at."""
+
+
+def never(_append: Append, _wish: Wish, _now_ms: int) -> bool:
+    """A Grant that leaves everything to a closer look."""
+    return False
+
+
 class DiversionStatistics(msgspec.Struct, frozen=True):
     """Messages that were rewritten to be delayed by a level, since the start."""
 
@@ -50,10 +74,17 @@ class DiversionStatistics(msgspec.Struct, frozen=True):
 class Diversion:
     """`delays_ms`: of each level, level 1 first."""
 
-    def __init__(self, delays_ms: Sequence[int], timers: Divert | None = None, half: Divert | None = None) -> None:
+    def __init__(
+        self,
+        delays_ms: Sequence[int],
+        timers: Divert | None = None,
+        half: Divert | None = None,
+        grants: Mapping[str, Grant] = MappingProxyType({}),
+    ) -> None:
         self._delays_ms = delays_ms
         self._timers = timers
         self._half = half
+        self._grants = {PropertyName.DELAY: self._grant_delay, **grants}
         self._delayed = 0
         self.requested: dict[str, Buckets] = {}
         """By real topic, for how many seconds messages were to be delayed."""
@@ -85,6 +116,22 @@ class Diversion:
         if request is None:
             return None
         return _handed(self._timers, append, properties, now_ms, "timer messages", request)
+
+    def grant(self, append: Append, wish: Wish, now_ms: int) -> bool:
+        """A `Grant`: rewrite a message that has usual properties but for one wish."""
+        grant = self._grants.get(wish.name)
+        kind = append.sys_flag & SysFlag.TRANSACTION_MASK
+        is_half = wish.name == PropertyName.TRANSACTION_PREPARED and kind != SysFlag.TRANSACTION_COMMIT
+        return grant is not None and (is_half or not kind) and grant(append, wish, now_ms)
+
+    def _grant_delay(self, append: Append, wish: Wish, _now_ms: int) -> bool:
+        level = wish.value
+        if level > len(self._delays_ms):
+            return False
+        self._delayed += 1
+        self.note_request(append.topic, self._delays_ms[level - 1] / 1000)
+        send_on(append, SystemTopic.SCHEDULE, level - 1)
+        return True
 
     def _delay(self, append: Append, properties: dict[str, str], level: int) -> PutStatus | None:
         level = min(level, len(self._delays_ms))
@@ -118,6 +165,13 @@ def redirect(append: Append, properties: dict[str, str], topic: str, queue_id: i
     append.queue_id = queue_id
     append.properties = encode_properties(properties).encode("utf-8", "replace")
     append.keys = None
+
+
+def send_on(append: Append, topic: str, queue_id: int) -> None:
+    """The same for a message that is found by what it was found by, with properties that say nothing of that yet."""
+    append.properties += f"REAL_TOPIC\x01{append.topic}\x02REAL_QID\x01{append.queue_id}\x02".encode()
+    append.topic = topic
+    append.queue_id = queue_id
 
 
 def needs_diversion(properties: Mapping[str, str]) -> bool:

@@ -12,21 +12,27 @@ DELAY: Final = "delay"
 
 _TRUE: Final = b"true"
 _TRANSACTION_NAME: Final = b"TRAN_MSG\x01"
-_FIFO_NAME: Final = b"__SHARDINGKEY\x01"
-_DELAY_NAMES: Final = (b"DELAY\x01", b"TIMER_DELAY_SEC\x01", b"TIMER_DELAY_MS\x01", b"TIMER_DELIVER_MS\x01")
+_KINDS: Final = tuple(
+    (name, b"\x02" + name, kind)
+    for name, kind in (
+        (b"__SHARDINGKEY\x01", FIFO),
+        (b"DELAY\x01", DELAY),
+        (b"TIMER_DELAY_SEC\x01", DELAY),
+        (b"TIMER_DELAY_MS\x01", DELAY),
+        (b"TIMER_DELIVER_MS\x01", DELAY),
+    )
+)
+"""A property's beginning, where it is the first and where it is not, and the kind that it makes."""
 
 
 def special_kind(properties: bytes) -> str | None:
     """The kind of a stored message; None for a normal one."""
     if _TRANSACTION_NAME in properties and _value(properties, _TRANSACTION_NAME).lower() == _TRUE:
         return TRANSACTION
-    if _is_among(properties, _FIFO_NAME):
-        return FIFO
-    return DELAY if any(_is_among(properties, name) for name in _DELAY_NAMES) else None
-
-
-def _is_among(properties: bytes, name: bytes) -> bool:
-    return b"\x02" + name in properties or properties.startswith(name)
+    for first, behind_another, kind in _KINDS:
+        if first in properties and (behind_another in properties or properties.startswith(first)):
+            return kind
+    return None
 
 
 def _value(properties: bytes, name: bytes) -> bytes:

@@ -148,8 +148,10 @@ class SendProcessor:
         for connection, command, append, unique_key, queue_id, batch in waiting:
             if command.flag & oneway:
                 continue
-            if batch is None and append.status is ok and append.topic != _TIMER:
-                frame = stored(command, append.physical_offset, queue_id, append.queue_offset, unique_key)
+            if batch is None and append.status is ok:
+                handle = self._answers.recall_handle(append) if append.topic == _TIMER else None
+                offsets = append.physical_offset, queue_id, append.queue_offset
+                frame = stored(command, *offsets, unique_key, handle)
                 if frame is not None:
                     connection.write(frame)
                     continue
@@ -165,7 +167,8 @@ class SendProcessor:
         """Have messages of special kinds counted as such, behind the count of all; runs have none."""
         for _, _, last, _, _, batch in waiting:
             for append in batch or (last,):
-                kind = special_kind(append.properties) if append.keys is None else None  # else it is a plain one
+                is_plain = batch is not None and append.keys is not None
+                kind = None if is_plain else special_kind(append.properties)
                 if kind is not None and append.status in STORED:
                     self._store.note_special(append.topic, kind, append.size)
 

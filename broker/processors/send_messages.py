@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from broker.delivery.diversion import Divert
+from broker.delivery.diversion import Divert, Grant, never
 from broker.processors.stored_properties import PropertyCompletion, Shared
 from broker.remoting.connection import Connection
 from broker.store.append import Append, PutStatus
@@ -52,9 +52,12 @@ class SendMessages:
         max_message_size: int,
         divert: Divert,
         now_ms: Callable[[], int],
+        grant: Grant = never,
     ) -> None:
         self._divert = divert
         self._now_ms = now_ms
+        self._grant = grant
+        self._wishing = completion.wishing
         self._complete = completion.complete
         self._plain_properties = completion.plain
         self._plain_record = completion.plain_record
@@ -100,7 +103,7 @@ class SendMessages:
                 topic = sent.topic
                 queue_count = queues.get(topic, 0)
             queue_id = sent.queue_id
-            if not 0 <= queue_id < queue_count or (sent.batch != "false" and sent.batch is not None):
+            if not 0 <= queue_id < queue_count or (sent.batch and sent.batch != "false"):
                 break
             properties = plain_properties(sent.properties)
             if properties is None:
@@ -127,6 +130,8 @@ class SendMessages:
     ) -> tuple[Append, str, int]:
         """The append of a message, its unique key, and the queue that it is for. It has its status if it is refused."""
         is_dead_letter = topic.topic_name != header.topic
+        if not is_dead_letter and (granted := self._granted(connection, command, header, topic)) is not None:
+            return granted
         properties = self._complete(never_delayed(header.properties) if is_dead_letter else header.properties)
         sys_flag = header.sys_flag
         if topic.topic_filter_type is _MULTI_TAG:
@@ -151,6 +156,32 @@ class SendMessages:
             if refusal is not None:
                 append.status = refusal
         return append, properties.unique_key, queue_id
+
+    def _granted(
+        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
+    ) -> tuple[Append, str, int] | None:
+        """As `single`, of a message that has usual properties but for the one that diverts it; None for any other."""
+        wishing = self._wishing(header.properties) if topic.topic_filter_type is not _MULTI_TAG else None
+        if wishing is None:
+            return None
+        encoded, code, keys, wish = wishing
+        append = Append(
+            topic.topic_name,
+            header.queue_id if header.queue_id >= 0 else any_queue(topic),
+            command.body,
+            encoded,
+            code,
+            header.flag,
+            header.sys_flag,
+            header.born_timestamp,
+            connection.peer_host,
+            header.reconsume_times or 0,
+        )
+        append.keys = keys
+        queue_id = append.queue_id
+        if not self._grant(append, wish, self._now_ms()):
+            return None
+        return append, keys[0].decode(), queue_id
 
     def batch(
         self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig

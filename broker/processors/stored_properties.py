@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from broker.delivery.diversion import needs_diversion
+from broker.delivery.diversion import Wish, needs_diversion
 from protocol.message import (
     ENTRY_END,
     NAME_END,
@@ -31,6 +31,14 @@ _PLAIN: Final = re.compile(
 ).fullmatch
 """Properties of the usual kind, in any order; the groups are the last KEYS, UNIQ_KEY and TAGS."""
 
+_WISHING: Final = re.compile(
+    b"(?:KEYS\x01([^\x02]++)\x02|UNIQ_KEY\x01([0-9A-Za-z]{1,64}+)\x02|WAIT\x01true\x02|TAGS\x01([^\x02]++)\x02"
+    b"|(DELAY|TIMER_DELAY_SEC|TIMER_DELAY_MS|TIMER_DELIVER_MS)\x01([1-9][0-9]{0,14}+)\x02|(TRAN_MSG)\x01true\x02"
+    b"|(?!%b|KEYS\x01|UNIQ_KEY\x01|TAGS\x01|REAL_)[^\x01\x02]+\x01[^\x02]+\x02)*" % _NEEDS_A_LOOK
+).fullmatch
+"""The same with wishes; the other groups are the last of them: a name and its number, or the mark of a half message."""
+_WISHES: Final = (b"DELAY\x01", b"TIMER_", b"TRAN_MSG")
+
 _SPACE: Final = ord(" ")  # to look for a number in bytes costs a sixth of looking for a byte
 _END: Final = ord(ENTRY_END)
 _END_BYTES: Final = ENTRY_END.encode()
@@ -42,6 +50,10 @@ Shared: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 PlainProperties: TypeAlias = tuple[bytes, int, list[bytes]]
 """What is stored, the tags code, and what the message is found by: its unique key first."""
+
+
+WishingProperties: TypeAlias = tuple[bytes, int, list[bytes], Wish]
+"""The same of a message that does not go straight to its topic, and why."""
 
 
 class StoredProperties(msgspec.Struct, gc=False):
@@ -94,13 +106,21 @@ class PropertyCompletion:
         keys, unique_key, tags = found.groups()
         if unique_key is None:
             return None
-        names = [unique_key]
-        if keys is not None:
-            if _SPACE in keys:
-                names += [key for key in keys.split(b" ") if key]
-            else:
-                names.append(keys)
-        return own + added, _tags_code_of(tags), names
+        return own + added, _tags_code_of(tags), _names(unique_key, keys)
+
+    def wishing(self, sent: str) -> WishingProperties | None:
+        """As `plain`, of properties that are usual but for exactly one wish; None for any other."""
+        own = sent.encode("utf-8", "replace")
+        if own and own[-1] != _END:
+            own += _END_BYTES
+        found = _WISHING(own)
+        if found is None or sum(map(own.count, _WISHES)) != 1:
+            return None
+        keys, unique_key, tags, name, number, half = found.groups()
+        if unique_key is None or (name is None and half is None):
+            return None
+        wish = Wish(PropertyName.TRANSACTION_PREPARED, 1) if name is None else Wish(name.decode(), int(number))
+        return own + self.cluster_entry, _tags_code_of(tags), _names(unique_key, keys), wish
 
     def shared(self, batch_level: dict[str, str]) -> Shared | None:
         """What a batch's own properties add to those of its messages; None where a closer look is due."""
@@ -139,6 +159,13 @@ class PropertyCompletion:
         added = {name: value for name, value in batch_level.items() if name not in names}
         separator = ENTRY_END if own and own[-1] != ENTRY_END else ""
         return self.complete(own + separator + encode_properties(added))
+
+
+def _names(unique_key: bytes, keys: bytes | None) -> list[bytes]:
+    """What a message is found by."""
+    if keys is None:
+        return [unique_key]
+    return [unique_key, *filter(None, keys.split(b" "))] if _SPACE in keys else [unique_key, keys]
 
 
 @lru_cache

@@ -17,7 +17,11 @@ NEVER_DELIVERED: Final = frozenset((SystemTopic.SCHEDULE, SystemTopic.TRANSACTIO
 
 
 class NoDestination(ValueError):
-    """A record of the schedule topic that does not say where it belongs."""
+    """A record of the schedule topic that does not say where it belongs; `topic` "" if it does not even say that."""
+
+    def __init__(self, topic: str | None, queue_id: str | None) -> None:
+        super().__init__(f"REAL_TOPIC={topic} REAL_QID={queue_id}")
+        self.topic = topic or ""
 
 
 def restored(record: Record) -> Append:
@@ -27,7 +31,7 @@ def restored(record: Record) -> Append:
     topic = property_value(text, PropertyName.REAL_TOPIC)
     queue_id = property_value(text, PropertyName.REAL_QUEUE_ID)
     if topic is None or queue_id is None or not queue_id.isdecimal() or not queue_id.isascii():
-        raise NoDestination(f"REAL_TOPIC={topic} REAL_QID={queue_id}")
+        raise NoDestination(topic, queue_id)
     return Append(
         topic,
         int(queue_id),

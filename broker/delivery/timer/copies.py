@@ -8,27 +8,22 @@ Source: docs/formats.md, "Timer messages".
 
 from typing import Final
 
-from broker.delivery.delay.restoration import restored
 from broker.store.append import Append
 from protocol.codes import SystemTopic
 from protocol.message import decode_properties, encode_properties
-from protocol.record import Record
 from protocol.timers import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES
 
 _ADDED: Final = DEQUEUE_MS.encode()
 _ENTRY_END: Final = b"\x02"
 
 
-def delivered(record: Record, enqueue_ms: int, now_ms: int) -> Append:
-    """The message as its consumers get it; its body is a view into the record. NoDestination."""
-    append = restored(record)
+def deliver(append: Append, enqueue_ms: int, now_ms: int) -> None:
+    """Make of a message that was restored what its consumers get."""
     append.properties = _with_times(append.properties, enqueue_ms, now_ms)
-    return append
 
 
-def rolled(record: Record, enqueue_ms: int, now_ms: int) -> Append:
-    """The message as it waits on, once more through the timer topic. NoDestination."""
-    append = restored(record)
+def roll(append: Append, enqueue_ms: int, now_ms: int) -> None:
+    """Make of a message that was restored what waits on, once more through the timer topic."""
     append.topic, append.queue_id = SystemTopic.TIMER, 0
     properties = decode_properties(append.properties.decode("utf-8", "replace"))
     times = properties.get(ROLL_TIMES, "0")
@@ -38,7 +33,6 @@ def rolled(record: Record, enqueue_ms: int, now_ms: int) -> Append:
         ROLL_TIMES: str(int(times) + 1 if times.isdecimal() else 1),
     }
     append.properties = encode_properties(properties).encode("utf-8", "replace")
-    return append
 
 
 def _with_times(properties: bytes, enqueue_ms: int, now_ms: int) -> bytes:

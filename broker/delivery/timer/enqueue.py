@@ -10,7 +10,9 @@ Source: docs/formats.md, "Timer files".
 """
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -30,6 +32,8 @@ BATCH_MESSAGES: Final = 32
 _TOPIC: Final = SystemTopic.TIMER
 
 log = logging.getLogger(__name__)
+
+_topic_hash: Final = lru_cache(1_024)(java_hash)
 
 
 class EnqueueStatistics(msgspec.Struct, frozen=True):
@@ -129,7 +133,7 @@ class Enqueue:
                 one.slot_ms - write_ms,
                 record.physical_offset,
                 record.size,
-                java_hash(one.topic),
+                _topic_hash(one.topic),
             )
             slots[one.slot_ms] = behind(slot, position, one.magic)
             units.append(unit.encode())
@@ -145,9 +149,8 @@ class Enqueue:
         for slot_ms, slot in slots.items():
             wheel.put(slot_ms, slot)
         self.enqueued += len(wanted)
-        for one in wanted:
-            if not one.magic & DELETE:
-                self._counts.add(one.topic, 1)
+        for topic, more in Counter(one.topic for one in wanted if not one.magic & DELETE).items():
+            self._counts.add(topic, more)
 
 
 def _records(found: GetResult) -> Iterator[Record]:

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from broker.delivery.diversion import TIMER_REQUESTS, redirect
+from broker.delivery.diversion import TIMER_REQUESTS, Wish, redirect, send_on
 from broker.store.append import Append, PutStatus
 from protocol.codes import ResponseCode, SystemTopic
 from protocol.errors import RequestError
@@ -88,13 +88,37 @@ class TimerEntry:
 
     def divert(self, append: Append, properties: dict[str, str], now_ms: int) -> PutStatus | None:
         """Rewrite a message that asks for a time. RequestError: it is refused."""
-        config = self._config
         if append.topic == SystemTopic.TIMER:
             return None
+        due_ms = deliver_time(properties, now_ms)
+        out_ms = self._slot_of(due_ms, now_ms, is_deletion=DELETES in properties)
+        if due_ms is None or out_ms is None:
+            return None
+        properties[OUT_MS] = str(out_ms)
+        topic = append.topic
+        redirect(append, properties, SystemTopic.TIMER, 0)
+        return self._accept(append, topic, due_ms - now_ms)
+
+    def grant(self, append: Append, wish: Wish, now_ms: int) -> bool:
+        """The same as a `Grant`. RequestError: it is refused."""
+        if append.topic == SystemTopic.TIMER:
+            return False
+        unit_ms = _UNIT_MS.get(wish.name)
+        due_ms = wish.value if unit_ms is None else now_ms + wish.value * unit_ms
+        out_ms = self._slot_of(due_ms, now_ms, is_deletion=False)
+        if out_ms is not None:
+            append.properties += b"TIMER_OUT_MS\x01%d\x02" % out_ms
+            topic = append.topic
+            send_on(append, SystemTopic.TIMER, 0)
+            append.status = self._accept(append, topic, due_ms - now_ms) or append.status
+        return True
+
+    def _slot_of(self, due_ms: int | None, now_ms: int, *, is_deletion: bool) -> int | None:
+        """In which slot a message waits that is due then; None: it need not wait. RequestError: it is refused."""
+        config = self._config
         if not config.is_enabled:
             raise self._refusal(ResponseCode.SYSTEM_ERROR, DISABLED)
-        due_ms = deliver_time(properties, now_ms)
-        if due_ms is None or due_ms - now_ms > config.max_delay_ms or (due_ms <= now_ms and DELETES in properties):
+        if due_ms is None or due_ms - now_ms > config.max_delay_ms or (due_ms <= now_ms and is_deletion):
             raise self._refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL.format(max_ms=config.max_delay_ms))
         if due_ms <= now_ms:
             return None
@@ -102,13 +126,13 @@ class TimerEntry:
         if self._is_congested(out_ms):
             remark = CONGESTED.format(some=config.congested, most=2 * config.congested)
             raise self._refusal(ResponseCode.SYSTEM_ERROR, remark)
-        properties[OUT_MS] = str(out_ms)
-        real_topic = append.topic
-        redirect(append, properties, SystemTopic.TIMER, 0)
+        return out_ms
+
+    def _accept(self, append: Append, topic: str, delay_ms: int) -> PutStatus | None:
         if len(append.properties) > MAX_PROPERTIES_BYTES - ROOM_BYTES:
             return PutStatus.PROPERTIES_SIZE_EXCEEDED
         self._accepted += 1
-        self.note_request(real_topic, (due_ms - now_ms) / 1000)
+        self.note_request(topic, delay_ms / 1000)
         return None
 
     def _is_congested(self, out_ms: int) -> bool:

@@ -14,16 +14,17 @@ A crash repeats a slot that was under way. Source: docs/formats.md, "Timer messa
 
 import logging
 from array import array
+from collections import Counter
 from time import monotonic
 from typing import Final
 
 import msgspec
 
 from broker.buckets import Buckets
-from broker.delivery.delay.restoration import NEVER_DELIVERED, NoDestination
+from broker.delivery.delay.restoration import NEVER_DELIVERED, NoDestination, restored
 from broker.delivery.internal_puts import STORED
 from broker.delivery.kinds import special_kind
-from broker.delivery.timer.copies import delivered, rolled
+from broker.delivery.timer.copies import deliver, roll
 from broker.delivery.timer.timing_counts import TimingCounts
 from broker.store.append import Append, PutStatus
 from broker.store.cold_reads import ColdRead
@@ -192,24 +193,27 @@ class SlotDelivery:
         del self._ahead[len(self._ahead) - len(ended) :]
         for one in ended:
             self._note(one)
+        for topic, left in Counter(one.topic for one in ended if not one.magic & DELETE).items():
+            if topic:
+                self._tally.counts.add(topic, -left)
         return None if is_refused and not ended else True
 
     def _put(self, record: Record | None, magic: int, enqueue_ms: int, now_ms: int) -> "_Ended":
         """What was put for a message, whatever the store says, or why nothing ever will be."""
         if record is None:
             return _Ended("", magic, None, "its record is gone")
-        text = _text(record)
-        topic = property_value(text, PropertyName.REAL_TOPIC) or ""
-        if self._deleted and f"{topic}+{property_value(text, PropertyName.UNIQ_KEY)}" in self._deleted:
-            return _Ended(topic, magic)
         try:
-            append = (rolled if magic & ROLL else delivered)(record, enqueue_ms, now_ms)
+            append = restored(record)
         except NoDestination as problem:
-            return _Ended(topic, magic, None, f"no destination, {problem}")
+            return _Ended(problem.topic, magic, None, f"no destination, {problem}")
+        topic = append.topic
+        if self._deleted and f"{topic}+{property_value(_text(record), PropertyName.UNIQ_KEY)}" in self._deleted:
+            return _Ended(topic, magic)
         if topic in NEVER_DELIVERED or topic == SystemTopic.TIMER:
             return _Ended(topic, magic, None, "nothing is delivered there")
         if self._store.is_deleted(topic, record.physical_offset):
             return _Ended(topic, magic, None, "the topic was deleted")
+        (roll if magic & ROLL else deliver)(append, enqueue_ms, now_ms)
         self._store.put(append)
         if append.status in _UNSTORABLE:
             return _Ended(topic, magic, None, append.status.name)
@@ -218,8 +222,6 @@ class SlotDelivery:
     def _note(self, one: "_Ended") -> None:
         """Count what became of a message, and keep nothing of its memory."""
         tally, append = self._tally, one.append
-        if one.topic and not one.magic & DELETE:
-            tally.counts.add(one.topic, -1)
         if append is None:
             if one.problem:
                 tally.dropped += 1

@@ -14,8 +14,9 @@ from typing import Final
 import msgspec
 
 from broker.buckets import Buckets
+from broker.delivery.diversion import Wish
 from broker.delivery.internal_puts import STORED
-from broker.delivery.transactions.messages import Half, make_half
+from broker.delivery.transactions.messages import Half, make_half, mark_half
 from broker.delivery.transactions.open_halves import HalfState, OpenHalves
 from broker.store.append import Append, PutStatus
 from protocol.codes import ResponseCode
@@ -84,6 +85,14 @@ class Transactions:
         make_half(append, properties)
         self._coming.append((append, topic))
         return None
+
+    def grant_half(self, append: Append, _wish: Wish, _now_ms: int) -> bool:
+        """The same as a `Grant`: its unique key is the first of its keys."""
+        if self.config.reject_transaction_message or not append.keys:
+            return False
+        self._coming.append((append, append.topic))
+        mark_half(append, append.keys[0])
+        return True
 
     def settle(self) -> None:
         """Count what has come in since."""
