@@ -21,7 +21,7 @@ from broker.processors.recall import RecallConfig
 from broker.processors.send_checks import SendConfig
 from broker.remoting.admission import Pool, PoolLimits
 from broker.remoting.config import RemotingConfig
-from broker.store.config import LIVE, StoreConfig, parse_delay_levels
+from broker.store.config import LIVE, StoreConfig
 from protocol.headers.namesrv import RegisterBrokerHeader
 
 LIVE_REMOTING: Final = ("max_connections", "max_idle_s", "transfer_by_copying")
@@ -48,7 +48,6 @@ def topics_config(config: DaemonConfig) -> TopicsConfig:
         broker_permission=broker.broker_permission,
         default_topic_queue_nums=broker.default_topic_queue_nums,
         auto_create_topic_enable=broker.auto_create_topic_enable,
-        delay_levels=len(parse_delay_levels(config.store.message_delay_level)),
         trace_topic=broker.msg_trace_topic_name if broker.trace_topic_enable else None,
         has_timers=config.store.timer_wheel_enable,
     )

@@ -135,3 +135,18 @@ def test_delayed_messages_go_with_their_topic(tmp_path: Path) -> None:
         (message,) = client.received(1, "Gone")
         assert message.body == b"behind"
         assert client.offsets() == {1: 2}
+
+
+def test_levels_beyond_the_queues_that_the_topic_tells_of(tmp_path: Path) -> None:
+    """The schedule topic has 18 queues, as RocketMQ's has, however long the table of levels: the 20th level delivers,
+    also when the table became longer behind the first start."""
+    with started(tmp_path) as (daemon, client):
+        client.send(b"first", 1)
+        client.received(1)
+        assert daemon.stop(signal.SIGTERM) == 0
+    with started(tmp_path, messageDelayLevel=" ".join(["1s"] * 20)) as (_, client):
+        client.send(b"last", 20)
+        assert [message.body for message in client.received(2)] == [b"first", b"last"]
+        assert client.offsets() == {1: 1, 20: 1}
+        config = client.call(RequestCode.GET_TOPIC_CONFIG, {"topic": SystemTopic.SCHEDULE})
+        assert b'"readQueueNums":18' in config.body
