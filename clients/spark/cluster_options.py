@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from clients.settings import ClientSettings, TlsSettings
+from clients.signing import Credentials
 from clients.spark.options import Option, Secret, flag, secret, text
 
 
@@ -41,6 +42,13 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     def client_settings(self) -> ClientSettings:
         """The SDK's settings that these options mean."""
         return ClientSettings(tls=self.tls_settings())
+
+    def credentials(self) -> Credentials | None:
+        """Who asks; None: nobody says."""
+        if self.access_key is None or self.secret_key is None:
+            return None
+        token = None if self.security_token is None else self.security_token.text
+        return Credentials(self.access_key.text, self.secret_key.text, token)
 
     def tls_settings(self) -> TlsSettings | None:
         """None: plain. Any option about certificates turns TLS on."""

@@ -108,6 +108,11 @@ class SourceOptions(ClusterOptions, frozen=True, kw_only=True):
         """Whether no message is filtered out."""
         return self.expression_type == TAG and self.expression == EVERYTHING
 
+    @property
+    def is_by_tags(self) -> bool:
+        """Whether messages are chosen by their tags."""
+        return self.expression_type == TAG and self.expression != EVERYTHING
+
     def subscription(self, topic: str) -> SubscriptionData:
         """What pulls of a topic ask for."""
         if self.expression_type == TAG:

@@ -1,0 +1,327 @@
+"""What an executor does: the ranges of a task become record batches.
+
+    PullWindow says what to ask -> PullConnection -> answers -> when the buffer is full: pieces -> rows of one batch
+
+Between two batches the pulls that are in flight go on, so the broker works while Spark does. A connection that breaks
+is opened again, at the address that the name servers then tell, and what was in flight is asked for once more; a task
+fails only when nothing has come for `brokerTimeoutMs`, because a local Spark allows no second attempt. Connections are
+kept for the next task of the same worker process, unless an answer may still come on them.
+
+Every offset of a range is accounted for: an answer without filter that has fewer records than offsets has lost some.
+With a tag filter brokers compare hashes, so the exact text is compared here.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clients.errors import BrokerError, ClientError
+from clients.settings import TlsSettings
+from clients.spark.cluster import broker_address
+from clients.spark.columns import queue_offsets, record_batch
+from clients.spark.loss import Loss, LossRule
+from clients.spark.pull_connection import Answer, PullConnection
+from clients.spark.pull_frames import PullFrames
+from clients.spark.pull_window import DELETED, Kind, Piece, PullWindow, Slot, verdict
+from clients.spark.record_places import Ints, walk
+from clients.spark.schema import arrow_schema
+from clients.spark.source_options import SourceOptions
+from clients.spark.splitting import Range
+from protocol.bodies.message_queue import MessageQueue
+from protocol.codes import RequestCode, ResponseCode
+from protocol.errors import ProtocolError
+from protocol.filters.tag import split_tags
+from protocol.headers.pull import PullMessageResponseHeader
+
+MOST_IN_FLIGHT: Final = 64
+LEAST_IN_FLIGHT: Final = 2
+IN_FLIGHT_BYTES: Final = 8 << 20
+"""As many pulls are in flight as bring about this much."""
+
+MOST_PAUSE_S: Final = 1.0
+_POSSIBLE: Final = (ClientError, OSError)
+
+log = logging.getLogger(__name__)
+
+_idle: dict[tuple[str, TlsSettings | None], PullConnection] = {}
+"""This process's connections that no task has now."""
+
+
+class ConnectionBroken(Exception):
+    """What was in flight has to be asked for again."""
+
+
+class Work(msgspec.Struct, frozen=True):
+    """A task: ranges of one broker, and where that was when the task was planned."""
+
+    broker_name: str
+    address: str | None
+    ranges: tuple[Range, ...]
+
+
+class Patience:
+    """How long to go on without success; pauses double meanwhile."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self.reward()
+
+    def reward(self) -> None:
+        """Something has come: begin anew."""
+        self._since_s = time.monotonic()
+        self._pause_s = 0.02
+
+    def wait(self, reason: object) -> bool:
+        """Pause; False if the time is over."""
+        if time.monotonic() - self._since_s > self._limit_s:
+            return False
+        log.info("waiting for a broker pause_s=%.2f reason=%s", self._pause_s, reason)
+        time.sleep(self._pause_s)
+        self._pause_s = min(self._pause_s * 2, MOST_PAUSE_S)
+        return True
+
+
+class RangeReader:
+    """Reads one task's ranges. `batches` may be run once."""
+
+    def __init__(self, options: SourceOptions, work: Work) -> None:
+        self._options = options
+        self._work = work
+        self._schema = arrow_schema(options.include_properties)
+        self._tags = pa.array(split_tags(options.expression)) if options.is_by_tags else None
+        step = options.pull_batch if options.takes_everything else None
+        self._window = PullWindow(work.ranges, step)
+        self._frames: dict[MessageQueue, PullFrames] = {}
+        self._losses = LossRule(options.fail_on_data_loss)
+        self._patience = Patience(options.broker_timeout_ms / 1000)
+        self._depth = MOST_IN_FLIGHT
+        self._is_tired = False
+
+    def __repr__(self) -> str:
+        return f"<RangeReader {self._work.broker_name} {self._window!r}>"
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows. DataLoss, BrokerError; ConnectionBroken, ClientError or OSError when the broker stays away."""
+        while not self._window.is_finished:
+            connection = self._connected()
+            try:
+                yield from self._read(connection)
+            except ConnectionBroken as error:
+                connection.close()
+                yield from self._rows(connection)
+                self._window.lose_connection()
+                if not self._patience.wait(error):
+                    raise
+            except BaseException:  # a failure of ours, or a task that was given up: answers may still come
+                connection.close()
+                raise
+            else:
+                _idle[self._key(connection.address)] = connection
+        self._losses.tell()
+
+    def _read(self, connection: PullConnection) -> Iterator[pa.RecordBatch]:
+        """Until everything is read, or the connection breaks."""
+        while not self._window.is_finished:
+            for answer in self._answers(connection):
+                self._take(answer)
+            if connection.is_full:
+                yield from self._rows(connection)
+                connection.rewind()
+        yield from self._rows(connection)
+        connection.rewind()
+
+    def _answers(self, connection: PullConnection) -> list[Answer]:
+        """Ask, and wait for the next answers. ConnectionBroken."""
+        try:
+            self._ask(connection)
+            return list(connection.receive())
+        except (OSError, ProtocolError) as error:
+            raise ConnectionBroken(f"broker {self._work.broker_name} at {connection.address}: {error}") from error
+
+    # ----------------------------------------------------------------------------------------------------- requests
+
+    def _ask(self, connection: PullConnection) -> None:
+        """Have as many pulls in flight as there should be; not for every single one that was answered."""
+        if self._is_tired:
+            self._is_tired = False
+            time.sleep(self._options.lookup_interval_ms / 1000)
+        window = self._window
+        if window.in_flight > self._depth // 2:
+            return
+        frames: list[bytes] = []
+        while window.in_flight < self._depth and (slot := window.next_slot()) is not None:
+            opaque = connection.next_opaque()
+            count = min(self._options.pull_batch, slot.end - slot.at)
+            frames.append(self._frames_of(slot.range.queue).frame(slot.at, count, opaque))
+            window.asked(opaque, slot)
+        if frames:
+            connection.send(b"".join(frames))
+
+    def _frames_of(self, queue: MessageQueue) -> PullFrames:
+        frames = self._frames.get(queue)
+        if frames is None:
+            frames = self._frames[queue] = PullFrames(self._options, queue, self._options.credentials())
+        return frames
+
+    # ------------------------------------------------------------------------------------------------------ answers
+
+    def _take(self, answer: Answer) -> None:
+        slot = self._window.answered(answer.command.opaque)
+        if slot is None:
+            return
+        code = answer.command.code
+        following = slot.at
+        if code in _TOLD_OFFSETS:
+            following = answer.command.header(PullMessageResponseHeader).next_begin_offset
+        found = verdict(code, following, slot, not self._options.takes_everything)
+        match found.kind:
+            case Kind.TAKEN:
+                self._patience.reward()
+                self._weigh(answer.body[1] - answer.body[0])
+                self._window.advance(slot, found.upto, answer.body)
+            case Kind.PASSED:
+                self._patience.reward()
+                self._window.advance(slot, found.upto)
+            case Kind.LOST:
+                self._lost(slot, found.upto, found.why)
+            case Kind.ENDED | Kind.GONE:
+                self._doubted(slot, found.upto, found.why)
+            case Kind.BUSY:
+                self._window.again(slot)
+                self._tire(answer.command.remark)
+            case Kind.REFUSED:
+                queue, command = slot.range.queue, answer.command
+                raise BrokerError.of(
+                    RequestCode.PULL_MESSAGE, command.code, command.remark, queue.broker_name, queue.topic
+                )
+
+    def _lost(self, slot: Slot, upto: int, why: str) -> None:
+        """What the slot has of these offsets will not come; an error names all that the range misses by that."""
+        self._patience.reward()
+        end = min(upto, slot.range.end) if self._options.fail_on_data_loss else min(upto, slot.end)
+        self._losses.note(Loss(slot.range.queue, slot.at, end, why))
+        self._window.advance(slot, min(upto, slot.end))
+
+    def _doubted(self, slot: Slot, upto: int, why: str) -> None:
+        """A loss, if the broker says so several times."""
+        if slot.tries < self._options.lookup_retries:
+            self._window.again(slot)
+            self._is_tired = True
+        else:
+            self._lost(slot, upto, why)
+
+    def _tire(self, remark: str | None) -> None:
+        if not self._patience.wait(remark):
+            raise TimeoutError(f"broker {self._work.broker_name} stays busy: {remark}")
+
+    def _weigh(self, size: int) -> None:
+        """Large answers: fewer at a time."""
+        fitting = IN_FLIGHT_BYTES // max(size, 1)
+        self._depth = max(LEAST_IN_FLIGHT, min(MOST_IN_FLIGHT, fitting))
+
+    # --------------------------------------------------------------------------------------------------------- rows
+
+    def _rows(self, connection: PullConnection) -> Iterator[pa.RecordBatch]:
+        """What can be given out of the buffer; nothing refers to it afterwards."""
+        pieces = self._window.take()
+        view = connection.view
+        for buffer, starts in self._placed(view, pieces):
+            batch = record_batch(buffer, starts, self._work.broker_name, self._schema)
+            if self._tags is not None:
+                batch = batch.filter(pc.is_in(batch.column("tags"), value_set=self._tags))
+            if batch.num_rows:
+                yield batch
+        for piece in self._window.held():
+            if isinstance(piece.body, tuple):
+                piece.body = bytes(view[slice(*piece.body)])
+
+    def _placed(self, view: memoryview, pieces: list[Piece]) -> Iterator[tuple[memoryview, Ints]]:
+        """Buffers, and where the rows begin in them: the connection's own, if the answers came in order."""
+        if not pieces:
+            return
+        places = [piece.body for piece in pieces if isinstance(piece.body, tuple)]
+        if len(places) == len(pieces) and is_ordered(pieces):
+            pieces = sorted(pieces, key=lambda piece: piece.body)
+            yield view, self._starts(view, pieces)
+            return
+        joined = memoryview(b"".join(bytes_of(view, piece) for piece in pieces))
+        at = 0
+        for piece in pieces:
+            size = len(bytes_of(view, piece))
+            piece.body = (at, at + size)
+            at += size
+        yield joined, self._starts(joined, pieces)
+
+    def _starts(self, buffer: memoryview, pieces: Sequence[Piece]) -> Ints:
+        """Where the wanted records begin."""
+        found: list[Ints] = []
+        for piece in pieces:
+            assert isinstance(piece.body, tuple)
+            begin, end = piece.body
+            starts = walk(buffer[:end], begin)
+            if self._options.takes_everything:
+                if len(starts) != piece.upto - piece.begin:
+                    self._note_missing(piece, queue_offsets(buffer, starts))
+            else:
+                starts = starts[queue_offsets(buffer, starts) < piece.range.end]
+            found.append(starts)
+        return np.concatenate(found)
+
+    def _note_missing(self, piece: Piece, present: Ints) -> None:
+        missing = np.setdiff1d(np.arange(piece.begin, piece.upto), present)
+        for run in np.split(missing, np.flatnonzero(np.diff(missing) != 1) + 1):
+            if len(run):
+                self._losses.note(Loss(piece.range.queue, int(run[0]), int(run[-1]) + 1, DELETED))
+
+    # -------------------------------------------------------------------------------------------------- connections
+
+    def _connected(self) -> PullConnection:
+        """A connection to the broker, wherever it is now."""
+        address = self._work.address
+        while True:
+            try:
+                address = address or asyncio.run(broker_address(self._options, self._work.broker_name))
+                kept = _idle.pop(self._key(address), None)
+                return kept or self._opened(address)
+            except _POSSIBLE as error:
+                address = None
+                if not self._patience.wait(error):
+                    raise
+
+    def _opened(self, address: str) -> PullConnection:
+        return PullConnection(address, self._options.tls_settings(), self._options.pull_timeout_ms / 1000)
+
+    def _key(self, address: str) -> tuple[str, TlsSettings | None]:
+        return address, self._options.tls_settings()
+
+
+_TOLD_OFFSETS: Final = frozenset({
+    ResponseCode.SUCCESS,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+})  # fmt: skip
+
+
+def is_ordered(pieces: Sequence[Piece]) -> bool:
+    """Whether the places of each range's pieces ascend as their offsets do."""
+    last: dict[Range, int] = {}
+    for piece in pieces:
+        begin = piece.body[0]
+        assert isinstance(begin, int)
+        if begin < last.get(piece.range, 0):
+            return False
+        last[piece.range] = begin
+    return True
+
+
+def bytes_of(view: memoryview, piece: Piece) -> memoryview | bytes:
+    """A piece's body, wherever it is."""
+    return view[slice(*piece.body)] if isinstance(piece.body, tuple) else piece.body
