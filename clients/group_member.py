@@ -110,7 +110,7 @@ class GroupMember:
             inbox=inbox,
             settings=settings,
             with_subscription=role.consume_type is ConsumeType.CONSUME_ACTIVELY,
-            commits_by_pull=offsets is None,
+            commits_by_pull=self._commits_by_pull,
             start_offset=self._start_offset,
             beat=client.beat,
             reload_route=client.routes.reload,
@@ -132,7 +132,8 @@ class GroupMember:
         if auto_commit:
             self._background.repeat("commit", self._commit_step, self._settings.commit_interval_s)
         if self.locks is not None:
-            self._background.repeat("locks", self._renew_locks, self._settings.lock_renewal_s)
+            renewal = self._background.repeat("locks", self._renew_locks, self._settings.lock_renewal_s)
+            self.locks.on_stale = renewal.soon
 
     async def stop_reading(self) -> None:
         """No more rebalancing and no more pulls; what was received can still be finished."""
@@ -280,6 +281,9 @@ class GroupMember:
         await self.owned.commit()
 
     async def _start_offset(self, queue: MessageQueue) -> int:
+    def _commits_by_pull(self, queue: MessageQueue) -> bool:
+        return self.offsets is self.calls and (self.locks is None or self.locks.holds(queue))
+
         committed = await self.offsets.committed_offset(queue)
         if committed is not None:
             return committed

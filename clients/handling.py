@@ -134,6 +134,8 @@ class OrderlyHandling:
             finally:
                 lanes.give_back(lane, pause_s)
 
+                else:
+                    self._locks.on_stale()
     async def _first_of(self, lane: Lane) -> float:
         """Work on the first message; returns how long the lane rests, in seconds."""
         message = lane.deliveries[0].message

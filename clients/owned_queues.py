@@ -106,7 +106,7 @@ class OwnedQueues:
 
     async def commit(self) -> None:
         """Commit what is new of every queue; what fails is logged, and tried again the next time."""
-        due = [(reader, reader.commit_offset()) for reader in self.readers()]
+        due = [(reader, reader.commit_offset()) for reader in self.readers() if self._may_commit(reader.queue)]
         await asyncio.gather(*(self._commit(reader, offset) for reader, offset in due if offset is not None))
 
     async def stop_reading(self) -> None:
@@ -122,7 +122,7 @@ class OwnedQueues:
             task.cancel()
             if self._locks is not None and reader.progress is not None:
                 await self._settle(reader.progress)
-            offset = reader.commit_offset() if commit else None
+            offset = reader.commit_offset() if commit and self._may_commit(queue) else None
             reader.drop()
             if offset is not None:
                 await self._commit(reader, offset)
@@ -131,6 +131,10 @@ class OwnedQueues:
         finally:
             self._leaving.discard(queue)
         log.info("released queue=%s offset=%s", queue, offset)
+
+    def _may_commit(self, queue: MessageQueue) -> bool:
+        """A queue without its lock may be another member's, who began before what was handled here."""
+        return self._locks is None or self._locks.holds(queue)
 
     def _drop(self, queue: MessageQueue) -> None:
         if queue in self._readers:

@@ -3,8 +3,10 @@
     acquire (41) before a queue is read; renew (41) every `lock_renewal_s`; release (42) when its last message is done
 
 A broker forgets a lock that is not renewed for 60 s, and then another member may have the queue. So a lock counts here
-for half as long (`lock_life_s`) since it was asked for and granted; behind that no message is begun until it is
-renewed. A lock that a broker refuses to renew is lost at once. Source: docs/formats.md, "Groups".
+for half as long (`lock_life_s`) since it was asked for and granted; behind that no message is begun, and no offset
+committed, until it is renewed. Neither is it when the connection by which it was granted has ended: a broker that was
+started again knows no locks, and may have given the queue to whoever came back first. A lock that a broker refuses to
+renew is lost at once. Source: docs/formats.md, "Groups".
 """
 
 import asyncio
@@ -12,9 +14,10 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from clients.client import Client
+from clients.connection import Connection
 from clients.errors import ClientError
 from protocol.bodies.locks import LockedQueues, LockRequest
 from protocol.bodies.message_queue import MessageQueue
@@ -24,6 +27,13 @@ from protocol.command import RemotingCommand
 LOCK_LIFE_S: Final = 30.0
 
 log = logging.getLogger(__name__)
+
+
+class Lock(NamedTuple):
+    """When it was last asked for, and the connection by which it was granted."""
+
+    asked_s: float
+    connection: Connection
 
 
 class QueueLocks:
@@ -36,20 +46,22 @@ class QueueLocks:
         self._group = group
         self._clock = clock
         self._life_s = life_s
-        self._asked_s: dict[MessageQueue, float] = {}  # when what is held was last asked for
+        self._locks: dict[MessageQueue, Lock] = {}
+        self.on_stale: Callable[[], None] = lambda: None
+        """Called when somebody waits for a lock to be renewed."""
 
     def __repr__(self) -> str:
-        return f"<QueueLocks {self._group} {len(self._asked_s)} held>"
+        return f"<QueueLocks {self._group} {len(self._locks)} held>"
 
     @property
     def held(self) -> list[MessageQueue]:
         """What brokers have locked for this member, as far as they said."""
-        return sorted(self._asked_s)
+        return sorted(self._locks)
 
     def holds(self, queue: MessageQueue) -> bool:
-        """Whether a message of this queue may be begun."""
-        asked_s = self._asked_s.get(queue)
-        return asked_s is not None and self._clock() - asked_s < self._life_s
+        """Whether a message of this queue may be begun, and its offset committed."""
+        lock = self._locks.get(queue)
+        return lock is not None and not lock.connection.closed and self._clock() - lock.asked_s < self._life_s
 
     def granted_ms(self, queue: MessageQueue) -> int:
         """When the lock of a queue was last granted, Unix time; 0: it is not held."""
@@ -63,13 +75,13 @@ class QueueLocks:
 
     async def renew(self) -> list[MessageQueue]:
         """Renew what is held; returns what was lost. A broker that does not answer takes nothing, yet."""
-        before = set(self._asked_s)
+        before = set(self._locks)
         await self._each_broker(before, self._lock)
-        return sorted(before - set(self._asked_s))
+        return sorted(before - set(self._locks))
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
         """Give locks back; a broker that cannot be told forgets them after a while."""
-        mine = [queue for queue in queues if self._asked_s.pop(queue, None) is not None]
+        mine = [queue for queue in queues if self._locks.pop(queue, None) is not None]
         await self._each_broker(mine, self._unlock)
 
     async def _each_broker(
@@ -83,6 +95,7 @@ class QueueLocks:
     async def _lock(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         now_s = self._clock()
         try:
+            connection = await self._client.brokers.get(await self._address(queues))
             answer = await self._ask(RequestCode.LOCK_BATCH_MQ, queues)
         except ClientError as error:
             log.warning("queues not locked, trying again broker=%s queues=%d error=%s", broker_name, len(queues), error)
@@ -90,9 +103,9 @@ class QueueLocks:
         locked = set(LockedQueues.decode(answer.body).lock_ok_mq_set)
         for queue in queues:
             if queue in locked:
-                self._asked_s[queue] = now_s
+                self._locks[queue] = Lock(now_s, connection)
             else:
-                self._asked_s.pop(queue, None)
+                self._locks.pop(queue, None)
         return [queue for queue in queues if queue in locked]
 
     async def _unlock(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
@@ -103,8 +116,10 @@ class QueueLocks:
         return []
 
     async def _ask(self, code: int, queues: list[MessageQueue]) -> RemotingCommand:
-        topic = queues[0].topic
-        route = await self._client.routes.find(topic)
         request = LockRequest(self._client.client_id, self._group, queues)
-        address = route.address(queues[0].broker_name)
-        return await self._client.ask(address, code, body=request.encode(), topic=topic)
+        address = await self._address(queues)
+        return await self._client.ask(address, code, body=request.encode(), topic=queues[0].topic)
+
+    async def _address(self, queues: list[MessageQueue]) -> str:
+        route = await self._client.routes.find(queues[0].topic)
+        return route.address(queues[0].broker_name)

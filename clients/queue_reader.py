@@ -69,7 +69,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     inbox: Sink
     settings: ConsumerSettings
     with_subscription: bool
-    commits_by_pull: bool
+    commits_by_pull: Callable[[MessageQueue], bool]
     start_offset: Callable[[MessageQueue], Awaitable[int]]
     beat: Callable[[], Awaitable[None]]
     reload_route: Callable[[str], Awaitable[object]]
@@ -173,7 +173,7 @@ class QueueReader:
 
     async def _pull_once(self, progress: Progress) -> float:
         """One pull; returns how long to pause after it, in seconds."""
-        commit_offset = progress.commit_offset() if self._shared.commits_by_pull else 0
+        commit_offset = progress.commit_offset() if self._shared.commits_by_pull(self.queue) else 0
         self.pulled_s = time.time()
         answer = await self._shared.calls.pull(
             self._pulls, progress.position, commit_offset if commit_offset > 0 else None, self._broker_id

@@ -318,6 +318,34 @@ async def test_a_lost_lock_gives_up_its_queue_without_a_commit() -> None:
             await until(lambda: consumer.statistics().queues == (queue,))
 
 
+async def test_an_orderly_queue_stands_still_until_its_lock_is_renewed_on_a_new_connection() -> None:
+    """A broker that was started again may have given it to another member: nothing is begun, nothing committed."""
+    settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=0.01)  # locks are renewed every 20 s
+    seen: list[bytes] = []
+    queue = MessageQueue("T", "broker-a", 0)
+
+    async def handler(message: MessageExt) -> None:
+        seen.append(message.body)
+
+    async with running_cluster() as cluster:
+        cluster.topics["T"] = 1
+        cluster.broker.store("T", 0, b"1")
+        async with push(cluster, handler=handler, orderly=True, settings=settings) as consumer:
+            await consumer.subscribe("T")
+            await until(lambda: cluster.broker.committed("g", "T") == {0: 1})
+            cluster.broker.locks[queue] = "who came back first"
+            cluster.broker.offsets["g", "T", 0] = 0
+            for connection in list(cluster.broker.connections):
+                connection.transport.abort()
+            cluster.broker.store("T", 0, b"2")
+            await until(lambda: consumer.statistics().queues == ())
+            assert seen == [b"1"]
+            assert cluster.broker.committed("g", "T") == {0: 0}
+            del cluster.broker.locks[queue]
+            consumer._member.group_changed()
+            await until(lambda: seen == [b"1", b"1", b"2"])
+
+
 # ---------------------------------------------------------------------------------------------------------- broadcast
 
 

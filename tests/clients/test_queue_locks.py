@@ -5,7 +5,7 @@ from clients.queue_locks import LOCK_LIFE_S, QueueLocks
 from protocol.bodies.message_queue import MessageQueue
 from protocol.codes import RequestCode, ResponseCode
 from tests.clients.cluster import running_cluster
-from tests.clients.peer import refuse
+from tests.clients.peer import refuse, until
 
 QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]
 
@@ -51,3 +51,16 @@ async def test_released_locks_are_anybodys() -> None:
         assert cluster.broker.locks == {}
         await locks.release(QUEUES)
         assert len(cluster.broker.asked(RequestCode.UNLOCK_BATCH_MQ)) == 1
+
+
+async def test_a_lock_ends_with_its_connection() -> None:
+    """A broker that comes back knows no locks: what it had granted counts again when it has granted it again."""
+    async with running_cluster() as cluster, Client(cluster.namesrv) as client:
+        locks = QueueLocks(client, "g")
+        await locks.acquire(QUEUES)
+        for connection in list(cluster.broker.connections):
+            connection.transport.close()
+        await until(lambda: not locks.holds(QUEUES[0]), "the connection's end")
+        cluster.broker.locks[QUEUES[0]] = "who came back first"
+        assert await locks.renew() == QUEUES[:1]
+        assert [locks.holds(queue) for queue in QUEUES] == [False, True]
