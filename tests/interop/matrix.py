@@ -44,7 +44,7 @@ MEANINGS: Final = {
     "asked": "an operator asks members for their state and positions, and has one of them consume a message",
 }
 
-NO_TIMERS: Final = "no call for it (as a property of the message the broker takes it from any client)"
+NO_TIMERS: Final = "no call for it; the property `TIMER_DELAY_MS` on a message does it, and is tried"
 NO_QUERY: Final = "no call for it"
 NO_REPLIES: Final = "knows neither requests nor replies"
 NO_ANSWERS: Final = "gives no answer to such questions; who asks is told so when time is up"

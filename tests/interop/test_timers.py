@@ -15,7 +15,7 @@ from tests.interop.brokers import LOOPBACK, BrokerUnderTest, free_ports, running
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import Stage
 from tests.interop.exchange import pull_queue
-from tests.interop.matrix import covers
+from tests.interop.matrix import LACKING, covers
 from tests.interop.plan import RECALLED, SYNC, Order
 
 TOPIC, QUEUES = "Timed", 2
@@ -81,6 +81,29 @@ def test_timers_come_in_time_unless_taken_back(broker: BrokerUnderTest, tmp_path
         stage.stop()
 
 
+def test_clients_without_a_call_for_it_set_a_property(broker: BrokerUnderTest, tmp_path: Path) -> None:
+    """Whatever the client, TIMER_DELAY_MS among the properties of a message holds it back as long."""
+    clients = [client for client, feature in LACKING if feature == "timers"]
+    for client in clients:
+        CLIENTS[client].command(tmp_path)  # built, or skipped, before the clock runs
+    topic, delay_ms = f"{TOPIC}ByProperty", 2_000
+    broker.create_topic(topic, 1)
+    stage = Stage(tmp_path, broker.log)
+    try:
+        for client in clients:
+            producer = stage.start(client, CLIENTS[client].command, "produce", broker.namesrv, topic, f"p-{client[:2]}")
+            properties = {"n": client, "TIMER_DELAY_MS": str(delay_ms)}
+            producer.send([Order(client, SYNC, "TagA", (client,), properties, client.encode())])
+        stage.wait_until(lambda: set(clients) <= stage.left.keys(), "all have sent", STARTED_DEADLINE_S)
+        assert {sent.status for sent in stage.sent.values()} == {"SEND_OK"}
+        until(lambda: len(stored(broker, topic, 1)) >= len(clients), "all are delivered")
+        messages = stored(broker, topic, 1)
+        assert sorted(message.body.decode() for message in messages) == sorted(clients)
+        assert all(message.store_timestamp - message.born_timestamp >= delay_ms for message in messages)
+    finally:
+        stage.stop()
+
+
 def lateness_ms(messages: list[MessageExt], begin_ms: int) -> Iterator[int]:
     """How long after they were due messages were stored in their topic; delays count from when they were born."""
     for message in messages:
@@ -90,10 +113,10 @@ def lateness_ms(messages: list[MessageExt], begin_ms: int) -> Iterator[int]:
             yield message.store_timestamp - (begin_ms if is_absolute else message.born_timestamp) - delay_ms
 
 
-def stored(broker: BrokerUnderTest) -> list[MessageExt]:
+def stored(broker: BrokerUnderTest, topic: str = TOPIC, queues: int = QUEUES) -> list[MessageExt]:
     port = int(broker.broker_address.split(":")[1])
     with RawClient(LOOPBACK, port, timeout=20) as client:
-        return [message for queue in range(QUEUES) for message in pull_queue(client, TOPIC, queue)]
+        return [message for queue in range(queues) for message in pull_queue(client, topic, queue)]
 
 
 HANDS: Final = {"theirs-goes-on": KINDS, "ours-goes-on": KINDS[::-1]}
