@@ -65,8 +65,8 @@ class QueueLocks:
 
     def granted_ms(self, queue: MessageQueue) -> int:
         """When the lock of a queue was last granted, Unix time; 0: it is not held."""
-        asked_s = self._asked_s.get(queue)
-        return 0 if asked_s is None else int((time.time() - (self._clock() - asked_s)) * 1000)
+        lock = self._locks.get(queue)
+        return 0 if lock is None else int((time.time() - (self._clock() - lock.asked_s)) * 1000)
 
     async def acquire(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Those of the queues that are locked for this member now, sorted."""
