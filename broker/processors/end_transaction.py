@@ -27,11 +27,13 @@ from broker.remoting.latencies import Latencies
 from broker.store.append import PutStatus
 from broker.store.cold_reads import ColdRead
 from protocol.codes import RequestCode, ResponseCode, SysFlag, SystemTopic
-from protocol.command import NOT_ANSWERED, RemotingCommand
+from protocol.command import JSON, NOT_ANSWERED, RemotingCommand
 from protocol.errors import RequestError
+from protocol.frame import encode_prefix
 from protocol.headers.fields import is_true
 from protocol.headers.transactions import EndTransactionHeader, ResumeCheckHeader
 from protocol.message_id import decode_offset_id
+from protocol.serialize import encode_header
 
 NOT_FOUND: Final = "Find prepared transaction message failed"
 PUT_BACK_FAILED: Final = f"Put message back to {SystemTopic.TRANSACTION_HALF} failed."
@@ -148,9 +150,15 @@ class EndTransactionProcessor:
         self._pool.held -= len(turn)
         for connection, command, ending in turn:
             self._endings.finish(ending)
-            response = self._answer(ending.status, is_commit=ending.is_commit)
-            connection.answer(command, response)
-            self._latencies.note(command.code, response.code, arrived_s, was_oneway=command.is_oneway)
+            if ending.status in STORED and command.dialect == JSON and not command.is_oneway:
+                header = DONE[ending.is_commit] % command.opaque
+                connection.write(encode_prefix(JSON, len(header), 0) + header)
+                code = int(ResponseCode.SUCCESS)
+            else:
+                response = self._answer(ending.status, is_commit=ending.is_commit)
+                connection.answer(command, response)
+                code = response.code
+            self._latencies.note(command.code, code, arrived_s, was_oneway=command.is_oneway)
 
     def _answer(self, status: PutStatus, *, is_commit: bool) -> RemotingCommand:
         if status in STORED:
@@ -184,3 +192,13 @@ class EndTransactionProcessor:
 def done(*, is_commit: bool) -> RemotingCommand:
     """The answer to a transaction that is ended."""
     return RemotingCommand.response(remark=None if is_commit else NOT_ANSWERED)
+
+
+def _done_header(*, is_commit: bool) -> bytes:
+    """The JSON header of that answer, but for its opaque."""
+    header = encode_header(done(is_commit=is_commit))
+    before, opaque, behind = header.replace(b"%", b"%%").partition(b'"opaque":')
+    return before + opaque + b"%d" + behind.removeprefix(b"0")
+
+
+DONE: Final = {is_commit: _done_header(is_commit=is_commit) for is_commit in (True, False)}

@@ -259,12 +259,12 @@ class MessageStore:
     def record_at(self, physical_offset: int) -> bytes | None:
         """The record that begins at that byte of the log; None when none does."""
         self.commit()
-        return self.written_record_at(physical_offset)
-
-    def written_record_at(self, physical_offset: int) -> bytes | None:
-        """The same of what was written before this turn: its batch stays open."""
         record = self._reader.record_at(physical_offset)
         return None if record is None else bytes(record)
+
+    def written_record_at(self, physical_offset: int) -> Record | None:
+        """A copy of the record that begins there, if it was written before this turn: its batch stays open."""
+        return self._reader.copied_record_at(physical_offset)
 
     def known_record(self, physical_offset: int, size: int) -> Record | None:
         """A copy of a record of which more is known; what stands in this turn's batch is not there."""

@@ -95,6 +95,12 @@ class StoreReader:
         found = parse(source) if source is not None else None
         return source if isinstance(found, Record) and found.physical_offset == physical_offset else None
 
+    def copied_record_at(self, physical_offset: int) -> Record | None:
+        """A copy of the same."""
+        head = self._places.bytes_at(physical_offset, BLANK_SIZE)
+        size = BLANK.unpack(head)[0] if head is not None else 0
+        return self.known_record(physical_offset, size)
+
     def known_record(self, physical_offset: int, size: int) -> Record | None:
         """A copy of the record of that size which begins at that byte of the log; None when no sound one does."""
         if not self._places.may_hold_record(physical_offset, size):

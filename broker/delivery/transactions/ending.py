@@ -15,20 +15,25 @@ Source: docs/formats.md, "Transactions", "Half messages on disk".
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
-from broker.delivery.diversion import Divert
+from broker.delivery.diversion import TIMER_REQUESTS, Divert
 from broker.delivery.internal_puts import STORED, InternalPuts
 from broker.delivery.kinds import TRANSACTION
 from broker.delivery.patience import when_read
-from broker.delivery.transactions.messages import Half, final_of, half_of, op_of
+from broker.delivery.transactions.messages import Half, final_of, half_in, op_of
 from broker.delivery.transactions.open_halves import HalfState
 from broker.delivery.transactions.transactions import Transactions
 from broker.store.append import Append, PutStatus
 from broker.store.message_store import MessageStore
 from broker.store.sync_queue import Settled
 from protocol.codes import SystemTopic
+from protocol.message import PropertyName
+
+DIVERTING: Final = frozenset((PropertyName.DELAY, *TIMER_REQUESTS))
+"""What a committed message needs among its properties not to go straight to its topic."""
 
 log = logging.getLogger(__name__)
 
@@ -80,8 +85,8 @@ class Endings:
 
     def half_at(self, physical_offset: int) -> Half | None:
         """The half message, or copy of one, that begins at that byte of the log; None if none does. ColdRead."""
-        half = half_of(self._store.written_record_at(physical_offset))
-        return half if half is not None and half.record.topic == SystemTopic.TRANSACTION_HALF else None
+        record = self._store.written_record_at(physical_offset)
+        return half_in(record) if record is not None and record.topic == SystemTopic.TRANSACTION_HALF else None
 
     def is_overdue(self, half: Half) -> bool:
         """Whether only the answer to a question may end it: it says itself for how long it is open without one."""
@@ -115,9 +120,10 @@ class Endings:
         final = None
         if is_commit and not self._is_deleted(half):
             final = final_of(half)
-            refusal = self._divert(final, dict(half.properties), now_ms)
-            if refusal is not None:
-                return refusal
+            if not DIVERTING.isdisjoint(half.properties):
+                refusal = self._divert(final, dict(half.properties), now_ms)
+                if refusal is not None:
+                    return refusal
         self._transactions.under_way[half.root] = []
         ops = self._ops(half, now_ms)
         return Ending(half, final is not None, ops if final is None else [final, *ops])

@@ -74,7 +74,12 @@ class Half(msgspec.Struct, frozen=True):
 def half_of(data: bytes | None) -> Half | None:
     """The half message that these bytes are, wherever it lies; None if they are none."""
     record = parse(memoryview(data)) if data is not None else None
-    if not isinstance(record, Record):
+    return half_in(record) if isinstance(record, Record) else None
+
+
+def half_in(record: Record | None) -> Half | None:
+    """The half message that a record is; None if it is none."""
+    if record is None:
         return None
     properties = decode_properties(record.properties.decode("utf-8", "replace"))
     topic = properties.get(PropertyName.REAL_TOPIC)

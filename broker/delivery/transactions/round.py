@@ -25,7 +25,7 @@ import msgspec
 
 from broker.delivery.internal_puts import STORED
 from broker.delivery.kinds import TRANSACTION
-from broker.delivery.transactions.messages import QUEUE_ID, Half, copy_of, discard_of, half_of, op_of, question_of
+from broker.delivery.transactions.messages import QUEUE_ID, Half, copy_of, discard_of, half_in, op_of, question_of
 from broker.delivery.transactions.open_halves import HalfState
 from broker.delivery.transactions.transactions import Transactions
 from broker.remoting.connection import Connection
@@ -97,7 +97,7 @@ class Round:
             return False
         is_open_at = self._transactions.halves.is_open_at
         places = [(offset, unit[0]) for offset, unit in enumerate(units, at) if is_open_at(offset)]
-        found = [(offset, half_of(self._store.written_record_at(place))) for offset, place in places]
+        found = [(offset, half_in(self._store.written_record_at(place))) for offset, place in places]
         return self._treat(found, at + len(units), now_ms)
 
     def _treat(self, found: list[tuple[int, Half | None]], end: int, now_ms: int) -> bool:
