@@ -26,7 +26,7 @@ from typing import Any, Final, Self, TypeAlias, TypeVar, cast
 import msgpack
 import msgspec
 
-from protocol.codes import LanguageCode
+from protocol.codes import Flag, LanguageCode, RequestCode
 from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError
 from protocol.headers.fields import Header, Int32
@@ -109,6 +109,8 @@ class _Header(msgspec.Struct, array_like=True, gc=False):
 
 
 _SEVEN: Final = 0x97
+_SEND: Final = RequestCode.SEND_MESSAGE_V2
+_RESPONSE: Final = Flag.RESPONSE
 _decode_usual: Final = msgspec.msgpack.Decoder(PackedCommand).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 _pack: Final = msgpack.Packer(autoreset=True).pack
@@ -129,8 +131,11 @@ def decode_msgpack(header: memoryview) -> RemotingCommand:
             command = _decode_usual(header)
         except (ValueError, RecursionError):  # msgspec.DecodeError is a ValueError
             return decode_general(header)
-        if type(command.raw_ext) is dict:
-            command.ext, command.raw_ext = command.raw_ext, None
+        placed: Any = command.raw_ext
+        if type(placed) is dict:
+            command.ext, command.raw_ext = placed, None
+        elif type(placed) is _Send and command.code == _SEND and not command.flag & _RESPONSE:
+            command.sent = placed
         return command
     return decode_general(header)
 

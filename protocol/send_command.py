@@ -91,7 +91,7 @@ RecursionError for, and what then has no `sent` or is an answer, is for `decode_
 def decode_general(frame: Frame) -> RemotingCommand | None:
     """What `decode_command` gives; sends in the other dialects have their header read at once too."""
     command = decode_command(frame)
-    if command is not None and command.dialect != JSON and not command.flag & _RESPONSE:
+    if command is not None and command.dialect != JSON and command.sent is None and not command.flag & _RESPONSE:
         header_type = _HEADERS.get(command.code)
         if header_type is not None:
             try:

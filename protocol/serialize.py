@@ -39,7 +39,9 @@ def decode_command(frame: Frame) -> RemotingCommand | None:
     Raises ProtocolError for an unknown dialect and for a header that is none.
     """
     dialect, header, body = frame
-    if dialect == JSON:
+    if dialect == MSGPACK:
+        command = decode_msgpack(header)
+    elif dialect == JSON:
         try:
             command = _decode_plain_json(header)
         except (ValueError, RecursionError):  # msgspec.DecodeError is a ValueError
@@ -49,8 +51,6 @@ def decode_command(frame: Frame) -> RemotingCommand | None:
             command = tolerant
     elif dialect == ROCKETMQ:
         command = _decode_binary(header)
-    elif dialect == MSGPACK:
-        command = decode_msgpack(header)
     else:
         raise ProtocolError(f"unknown header dialect {dialect}")
     command.dialect = dialect

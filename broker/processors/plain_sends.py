@@ -100,9 +100,6 @@ class PlainSends:
     def _answer_all(self, turn: Turn, arrived_s: float) -> None:
         for connection, sends in turn:
             frames, others = self._answers.stored_all(sends)
-            if others:
-                more, others = self._answers.stored_others(others)
-                frames += more
             if frames:
                 connection.write(frames)
                 self._times.note(sends[0][0].code, ResponseCode.SUCCESS, arrived_s, len(sends) - len(others))

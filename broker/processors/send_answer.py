@@ -47,17 +47,17 @@ class SendAnswers:
         pieces = _pieces(self.ext, store_host)
         escaped = [piece.replace(b"%", b"%%") for piece in pieces]
         self._plain = b"%016X".join(escaped[:2]) + b"%d" + b"%d".join(escaped[2:4]) + b"%s" + b"%d".join(escaped[4:])
-        self._binary = _binary_pieces(self.ext, store_host)
+        self._binary = binary_pieces = _binary_pieces(self.ext, store_host)
         self._packed = packed_pieces = _packed_pieces(store_host)
         self._packed_struct = Struct(">iI{}si{}s16s{}si{}sq{}sB".format(*map(len, packed_pieces)))
         self._parts: dict[int, Callable[[PlainSend], tuple[bytes, ...]]]
         self._parts = {ROCKETMQ: self._binary_parts, MSGPACK: self._packed_parts}
-        leaf = compiled.load("answers")
+        leaf, ok = compiled.load("answers"), PutStatus.PUT_OK
         self.stored_all: Callable[[Sequence[PlainSend]], tuple[bytes, list[PlainSend]]]
         """The frames that say where plain messages went, as `stored` makes them; and the sends that need another answer
         or none, because they are not stored, or are oneway."""
         self.stored_all = (
-            self._stored_all if leaf is None else leaf.Answers(pieces, packed_pieces, PutStatus.PUT_OK).stored
+            self._stored_all if leaf is None else leaf.Answers(pieces, binary_pieces, packed_pieces, ok).stored
         )
 
     def __repr__(self) -> str:
@@ -103,36 +103,26 @@ class SendAnswers:
         others: list[PlainSend] = []
         for send in sends:
             command, append, unique_key = send
-            if append.status is not ok or command.flag & _ONEWAY or command.dialect != JSON:
+            if append.status is not ok or command.flag & _ONEWAY:
                 others.append(send)
+                continue
+            if command.dialect != JSON:
+                parts += self._parts[command.dialect](send)
                 continue
             offset, queue_id, queue_offset = append.physical_offset, append.queue_id, append.queue_offset
             header = template % (offset, queue_id, queue_offset, unique_key, command.opaque)
             parts += (prefixes[len(header)], header)
         return b"".join(parts), others
 
-    def stored_others(self, sends: Sequence[PlainSend]) -> tuple[bytes, list[PlainSend]]:
-        """As `stored_all`, for the other dialects."""
-        parts: list[bytes] = []
-        others: list[PlainSend] = []
-        for send in sends:
-            command, append, _ = send
-            parts_of = self._parts.get(command.dialect)
-            if append.status is not PutStatus.PUT_OK or command.flag & _ONEWAY or parts_of is None:
-                others.append(send)
-            else:
-                parts += parts_of(send)
-        return b"".join(parts), others
-
     def _binary_parts(self, send: PlainSend) -> tuple[bytes, ...]:
         command, append, unique_key = send
-        msg_id, queue_id_key, queue_offset_key, transaction_id = self._binary
+        code, flag, msg_id, queue_id_key, queue_offset_key, transaction_id = self._binary
         queue_id, queue_offset = b"%d" % append.queue_id, b"%d" % append.queue_offset
         fields = [msg_id, b"%016X" % append.physical_offset, queue_id_key, _length(queue_id), queue_id]
         fields += queue_offset_key, _length(queue_offset), queue_offset, transaction_id, _length(unique_key)
         ext = b"".join((*fields, unique_key))
-        fixed = BINARY_FIXED.pack(0, LanguageCode.PYTHON, VERSION, command.opaque, Flag.RESPONSE, 0)
-        return encode_prefix(ROCKETMQ, len(fixed) + 4 + len(ext), 0), fixed, _length(ext), ext
+        prefix = encode_prefix(ROCKETMQ, BINARY_FIXED.size + 4 + len(ext), 0)
+        return prefix, code, _i32(command.opaque), flag, _length(ext), ext
 
     def _packed_parts(self, send: PlainSend) -> tuple[bytes, ...]:
         command, append, unique_key = send
@@ -173,13 +163,15 @@ def _pieces(ext: dict[str, str], store_host: bytes) -> list[bytes]:
     ]
 
 
-def _binary_pieces(ext: dict[str, str], store_host: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-    """The ext block up to the physical offset, and the keys of what follows, without the lengths of their values."""
+def _binary_pieces(ext: dict[str, str], store_host: bytes) -> list[bytes]:
+    """A binary answer up to its opaque, and from there to the ext block; this up to the physical offset, and the keys
+    of what follows, without the lengths of their values."""
+    outer = BINARY_FIXED.pack(0, LanguageCode.PYTHON, VERSION, 0, Flag.RESPONSE, 0)
     host = store_host.hex().upper()
     fixed = b"".join(binary_entry(key, value) for key, value in ext.items())
     msg_id = binary_entry("msgId", host + "0" * 16)[:-16]
     queue_id, queue_offset, unique_key = (binary_entry(k, "")[:-4] for k in ("queueId", "queueOffset", "transactionId"))
-    return fixed + msg_id, queue_id, queue_offset, unique_key
+    return [outer[:5], outer[9:], fixed + msg_id, queue_id, queue_offset, unique_key]
 
 
 def _packed_pieces(store_host: bytes) -> list[bytes]:

@@ -1,5 +1,4 @@
-"""Answers to accepted sends in JSON and MessagePack, filled in in C. See broker.processors.send_answer, the interpreted
-twin."""
+"""Answers to accepted sends, filled in in C. See broker.processors.send_answer, the interpreted twin."""
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -14,21 +13,29 @@ MSGPACK = cython.declare(cython.int, 0x4D)
 @cython.cclass
 class Answers:
     """Fills in answers. `pieces`, of JSON: what stands before the physical offset (16 hex digits), queue id, queue
-    offset, unique key and opaque, and behind the last. `packed`, of MessagePack: what stands before opaque, physical
-    offset, queue id, queue offset and the length of the unique key. `ok` is the status of what is stored."""
+    offset, unique key and opaque, and behind the last. `binary`: what stands before the opaque, the length of the ext
+    block, the physical offset, and the lengths of queue id, queue offset and unique key. `packed`, of MessagePack: what
+    stands before opaque, physical offset, queue id, queue offset and the length of the unique key. `ok` is the status
+    of what is stored."""
 
     pieces = cython.declare(list)
+    binary = cython.declare(list)
     packed = cython.declare(list)
     ok = cython.declare(object)
     fixed = cython.declare(cython.Py_ssize_t)
 
-    def __init__(self, pieces: list, packed: list, ok):
-        if len(pieces) != 6 or len(packed) != 5:
+    def __init__(self, pieces: list, binary: list, packed: list, ok):
+        if len(pieces) != 6 or len(binary) != 6 or len(packed) != 5:
             raise ValueError("six pieces make an answer, or five of MessagePack")
         self.pieces = pieces
+        self.binary = binary
         self.packed = packed
         self.ok = ok
-        self.fixed = PREFIX + max(sum(map(len, pieces)) + 16 + 11 + 20 + 11, sum(map(len, packed)) + 4 + 16 + 4 + 8 + 1)
+        self.fixed = PREFIX + max(
+            sum(map(len, pieces)) + 16 + 11 + 20 + 11,
+            sum(map(len, binary)) + 4 + 4 + 16 + 4 + 11 + 4 + 20 + 4,
+            sum(map(len, packed)) + 4 + 16 + 4 + 8 + 1,
+        )
 
     def stored(self, sends):
         """The frames that say where messages went, and the sends that need another answer or none."""
@@ -49,6 +56,8 @@ class Answers:
                 at = self.fill(at, stored, unique_key, command.opaque)
             elif dialect == MSGPACK:
                 at = self.fill_packed(at, stored, unique_key, command.opaque)
+            elif dialect == 1:
+                at = self.fill_binary(at, stored, unique_key, command.opaque)
             else:
                 others.append(send)
         return frames[: at - begin], others
@@ -69,6 +78,27 @@ class Answers:
         at = copied(at, self.pieces[5])
         put_big_endian(frame, cython.cast(cython.uint, at - frame - 4))
         put_big_endian(frame + 4, cython.cast(cython.uint, at - frame - PREFIX))
+        return at
+
+    @cython.cfunc
+    def fill_binary(
+        self, frame: cython.p_char, append: Append, unique_key: bytes, opaque: cython.longlong
+    ) -> cython.p_char:
+        """The same in the binary dialect."""
+        at: cython.p_char = copied(frame + PREFIX, self.binary[0])
+        put_big_endian(at, cython.cast(cython.uint, opaque))
+        at = copied(at + 4, self.binary[1])
+        ext: cython.p_char = at + 4
+        at = copied(ext, self.binary[2])
+        at = hex_digits(at, append.physical_offset)
+        at = counted_digits(copied(at, self.binary[3]), append.queue_id)
+        at = counted_digits(copied(at, self.binary[4]), append.queue_offset)
+        at = copied(at, self.binary[5])
+        put_big_endian(at, cython.cast(cython.uint, len(unique_key)))
+        at = copied(at + 4, unique_key)
+        put_big_endian(ext - 4, cython.cast(cython.uint, at - ext))
+        put_big_endian(frame, cython.cast(cython.uint, at - frame - 4))
+        put_big_endian(frame + 4, cython.cast(cython.uint, 1 << 24) | cython.cast(cython.uint, at - frame - PREFIX))
         return at
 
     @cython.cfunc
@@ -127,6 +157,16 @@ def digits(at: cython.p_char, value: cython.longlong) -> cython.p_char:
         at[0] = reversed_[count]
         at += 1
     return at
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def counted_digits(at: cython.p_char, value: cython.longlong) -> cython.p_char:
+    """The same behind its length."""
+    end: cython.p_char = digits(at + 4, value)
+    put_big_endian(at, cython.cast(cython.uint, end - at - 4))
+    return end
 
 
 @cython.cfunc

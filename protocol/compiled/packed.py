@@ -2,9 +2,9 @@
 
     97 cd 01 36   flag   language   opaque   c0   version   9f 01   a b c d e f g h i j k l m n
 
-Plain is exactly that: no remark, all fourteen places there, numbers as integers, printable ASCII in the texts, nil only
-where a field need not be there. What the properties must be: see properties.py. Nothing is read at or behind the end;
-a reader that is handed NULL hands it on. Source: docs/formats.md, "Header dialects".
+Plain is exactly that, or without some of the last five: no remark, numbers as integers, printable ASCII in the texts,
+nil only where a field need not be there. What the properties must be: see properties.py. Nothing is read at or behind
+the end; a reader that is handed NULL hands it on. Source: docs/formats.md, "Header dialects".
 """
 
 import cython
@@ -36,15 +36,15 @@ def read_packed_header(at: Text, end: Text, found: cython.pointer(Found)) -> cyt
     at = read_int(at, end, cython.address(found.opaque))
     at = read_nil(at, end)
     at = read_int(at, end, cython.address(found.version))
-    if at == cython.NULL or end - at < 2 or at[0] != 0x9F or at[1] != SENDS_BY_PLACE:
+    if at == cython.NULL or end - at < 2 or at[0] < 0x9A or at[0] > 0x9F or at[1] != SENDS_BY_PLACE:
         return False
-    return read_fields(at + 2, end, found) and not found.flag & 1
+    return read_fields(at + 2, end, found, (at[0] & 15) - 1) and not found.flag & 1
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def read_fields(at: Text, end: Text, found: cython.pointer(Found)) -> cython.bint:
-    """The fourteen fields, and nothing behind them."""
+def read_fields(at: Text, end: Text, found: cython.pointer(Found), count: cython.int) -> cython.bint:
+    """So many fields, nine at least, and nothing behind them."""
     text: Text = cython.NULL
     size: cython.Py_ssize_t = 0
     unused: cython.int = 0
@@ -60,14 +60,16 @@ def read_fields(at: Text, end: Text, found: cython.pointer(Found)) -> cython.bin
     if at == cython.NULL or not copy_properties(text, size, cython.address(found.properties)):
         return False
     found.reconsume_times = 0
-    at = read_int_or_nil(at, end, cython.address(found.reconsume_times))
-    at = read_false_or_nil(at, end)  # k, unit mode
-    at = read_int_or_nil(at, end, cython.address(unused))  # l, how often it may be tried
-    at = read_false_or_nil(at, end)  # m, batch
-    if at != cython.NULL and at < end and at[0] == NIL:
-        at += 1
-    else:
-        at = read_printable(at, end, cython.address(text), cython.address(size))  # n, the broker's name
+    if count > 9:
+        at = read_int_or_nil(at, end, cython.address(found.reconsume_times))
+    if count > 10:
+        at = read_false_or_nil(at, end)  # k, unit mode
+    if count > 11:
+        at = read_int_or_nil(at, end, cython.address(unused))  # l, how often it may be tried
+    if count > 12:
+        at = read_false_or_nil(at, end)  # m, batch
+    if count > 13:
+        at = read_printable_or_nil(at, end)  # n, the broker's name
     return at == end
 
 
@@ -139,8 +141,12 @@ def read_nil(at: Text, end: Text) -> Text:
 @cython.inline
 @cython.exceptval(check=False)
 def read_false_or_nil(at: Text, end: Text) -> Text:
-    """What is not true."""
-    return at + 1 if at != cython.NULL and at < end and (at[0] == FALSE or at[0] == NIL) else cython.NULL
+    """What is not true, or says so."""
+    if at == cython.NULL or at >= end:
+        return cython.NULL
+    if at[0] == FALSE or at[0] == NIL:
+        return at + 1
+    return at + 6 if end - at >= 6 and memcmp(at, b"\xa5false", 6) == 0 else cython.NULL
 
 
 @cython.cfunc
@@ -178,3 +184,15 @@ def read_printable(at: Text, end: Text, text: cython.pointer(Text), size: cython
     """One of ASCII without control characters."""
     at = read_string(at, end, text, size)
     return at if at != cython.NULL and is_printable(text[0], size[0]) else cython.NULL
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def read_printable_or_nil(at: Text, end: Text) -> Text:
+    """The same, of what nobody asks for."""
+    text: Text = cython.NULL
+    size: cython.Py_ssize_t = 0
+    if at != cython.NULL and at < end and at[0] == NIL:
+        return at + 1
+    return read_printable(at, end, cython.address(text), cython.address(size))

@@ -25,8 +25,10 @@ from types import MappingProxyType
 
 from protocol.codes import RequestCode
 from protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
+from protocol.frame import encode_frame
 from protocol.headers.send import SendMessageV2Header
 from protocol.headers.topic import CreateTopicHeader
+from protocol.msgpack_header import encode_placed
 from protocol.serialize import encode_command
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -202,6 +204,8 @@ def send_frame(opaque: int, queue_id: int, body: bytes, dialect: int) -> bytes:
     )
     command = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header, body)
     command.opaque, command.dialect, command.language = opaque, dialect, "JAVA"
+    if dialect == MSGPACK:
+        return encode_frame(dialect, encode_placed(command, header), body)
     return encode_command(command)
 
 

@@ -45,10 +45,9 @@ from broker.store.message_store import MessageStore
 from broker.store.reput import Reput
 from protocol import compiled
 from protocol.bodies.topic import TopicConfig
-from protocol.command import JSON, ROCKETMQ
 from protocol.message_id import encode_host
 from protocol.stream import CommandDecoder
-from tests.bench.bench_send import TOPIC, send_frame
+from tests.bench.bench_send import DIALECTS, TOPIC, send_frame
 from tests.harness.peer import MemoryTransport
 
 STAGES = {
@@ -229,9 +228,8 @@ async def run(options: argparse.Namespace) -> None:
     try:
         gc.collect()
         gc.freeze()
-        dialect = ROCKETMQ if options.dialect == "binary" else JSON
         print(f"Python {platform.python_version()}, {compiled.variant()}, {options.dialect} headers, 1 KiB")
-        show({batch: profile(side, batch, options.rounds, dialect) for batch in options.batches})
+        show({batch: profile(side, batch, options.rounds, DIALECTS[options.dialect]) for batch in options.batches})
     finally:
         side.store.close()
         shutil.rmtree(directory)
@@ -241,7 +239,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, nargs="+", default=[128, 8, 1])
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--dialect", choices=("json", "binary"), default="json")
+    parser.add_argument("--dialect", choices=tuple(DIALECTS), default="json")
     parser.add_argument("--no-index", action="store_true")
     parser.add_argument("--directory", help="where the temporary store is made")
     asyncio.run(run(parser.parse_args()))
