@@ -34,6 +34,7 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.command import MSGPACK, RemotingCommand
 from protocol.headers.consumer import UnregisterClientHeader
 from protocol.headers.fields import Header
+from protocol.message_id import UniqueIds
 from protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
 
 log = logging.getLogger(__name__)
@@ -220,6 +221,11 @@ def client_of(
         return client, False
     assert namesrv is not None
     return Client(namesrv, ClientSettings(tls=tls)), True
+
+
+def unique_ids(client: Client) -> UniqueIds:
+    """Ids for the messages of one participant."""
+    return UniqueIds(client.ip, os.getpid(), time.time_ns() & 0xFFFF_FFFF)
 
 
 def local_ip() -> str:

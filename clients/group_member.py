@@ -25,6 +25,7 @@ from clients.client import Client
 from clients.consume_rates import SAMPLE_S, ConsumeRates
 from clients.errors import ClientClosed, ClientError, InvalidMessage, NoRoute
 from clients.inbox import Sink
+from clients.namespaces import NO_NAMESPACE, Namespace
 from clients.owned_queues import OwnedQueues
 from clients.queue_calls import QueueCalls
 from clients.queue_locks import QueueLocks
@@ -88,12 +89,14 @@ class GroupMember:
         inbox: Sink,
         offsets: OffsetStore | None = None,
         allocation: Allocation = averagely,
+        namespace: Namespace = NO_NAMESPACE,
     ) -> None:
         check_group_name(group)
         self.group = group
         self.role = role
         self.calls = QueueCalls(client, group)
         self.rates = ConsumeRates()
+        self.namespace = namespace
         self.locks = QueueLocks(client, group, life_s=settings.lock_life_s) if role.orderly else None
         self.offsets: OffsetStore = offsets or self.calls
         self.owned = OwnedQueues(group, self.offsets, self._reader, inbox.settle, self.locks)
@@ -116,6 +119,7 @@ class GroupMember:
             reload_route=client.routes.reload,
             reader_count=self.owned.__len__,
             rates=self.rates,
+            namespace=namespace,
         )
 
     def __repr__(self) -> str:
@@ -277,13 +281,13 @@ class GroupMember:
 
     # ------------------------------------------------------------------------------------------------------- offsets
 
+    def _commits_by_pull(self, queue: MessageQueue) -> bool:
+        return self.offsets is self.calls and (self.locks is None or self.locks.holds(queue))
+
     async def _commit_step(self) -> None:
         await self.owned.commit()
 
     async def _start_offset(self, queue: MessageQueue) -> int:
-    def _commits_by_pull(self, queue: MessageQueue) -> bool:
-        return self.offsets is self.calls and (self.locks is None or self.locks.holds(queue))
-
         committed = await self.offsets.committed_offset(queue)
         if committed is not None:
             return committed

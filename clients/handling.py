@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from clients.background import Background
 from clients.handler_calls import HandlerCalls, MessageHandler
-from clients.hooks import Hooks
+from clients.hooks import Hooks, ObservedProcess
 from clients.inbox import Delivery, Inbox
 from clients.lanes import Lane, Lanes
 from clients.progress import Progress
@@ -43,11 +43,14 @@ class Handling(Protocol):
         """Handle one message after the other, until there will be no more."""
 
 
-def observed(handler: MessageHandler, hooks: Hooks, group: str, client_id: str) -> MessageHandler:
+def observed(
+    handler: MessageHandler, hooks: Hooks, group: str, client_id: str, namespace: str = "", *, broadcast: bool = False
+) -> MessageHandler:
     """The handler with hooks around each call."""
 
     async def handle(message: MessageExt) -> object:
-        with hooks.processing(message, group, client_id) as process:
+        process = ObservedProcess(message, group, client_id, namespace, broadcast)
+        with hooks.processing(process):
             result = await handler(message)
             process.succeeded = not isinstance(result, Later)
             return result
@@ -131,11 +134,11 @@ class OrderlyHandling:
             try:
                 if self._locks.holds(lane.progress.queue):
                     pause_s = await self._first_of(lane)
+                else:
+                    self._locks.on_stale()
             finally:
                 lanes.give_back(lane, pause_s)
 
-                else:
-                    self._locks.on_stale()
     async def _first_of(self, lane: Lane) -> float:
         """Work on the first message; returns how long the lane rests, in seconds."""
         message = lane.deliveries[0].message
@@ -186,8 +189,10 @@ class Workers:
 
     async def stop(self) -> None:
         """Wait for what runs, when there is nothing more to take; what takes too long is cancelled."""
-        if self._working:
-            _, running = await asyncio.wait(self._working, timeout=self._settings.stop_timeout_s)
-            if running:
-                log.warning("handlers cancelled, they did not finish in time handlers=%d", len(running))
-        await self._background.stop()
+        try:
+            if self._working:
+                _, running = await asyncio.wait(self._working, timeout=self._settings.stop_timeout_s)
+                if running:
+                    log.warning("handlers cancelled, they did not finish in time handlers=%d", len(running))
+        finally:
+            await self._background.stop()

@@ -8,8 +8,9 @@ does not pull (`QueueReader.has_room`). Messages of a queue that was given up ar
 """
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Protocol
 
 import msgspec
@@ -102,15 +103,21 @@ class Inbox:
             raise
         self._is_waking = False
 
-    async def iterate(self) -> AsyncIterator[MessageExt]:
-        """Every message; each is finished when the next one is asked for, and goes back if none is."""
+    async def iterate(self, taken: Callable[[MessageExt, float], None] | None = None) -> AsyncIterator[MessageExt]:
+        """Every message; each is finished when the next one is asked for, and goes back if none is. `taken` hears of
+        each, with the time (Unix, s) since when it was waited for.
+        """
+        begun_s = time.time() if taken else 0.0
         while (delivery := await self.take()) is not None:
+            if taken is not None:
+                taken(delivery.message, begun_s)
             try:
                 yield delivery.message
             except GeneratorExit:
                 self.put_back(delivery)
                 raise
             delivery.finish()
+            begun_s = time.time() if taken else 0.0
 
     def close(self) -> None:
         """Let nobody wait any more; what was not taken is dropped."""

@@ -4,34 +4,62 @@ The file is replaced as a whole (written beside it, synced, renamed), so that a 
 Commits that come together share one write, in a thread. A file that cannot be read stops the start: going on without it
 would deliver everything again, or nothing of what was missed. Its layout is that of RocketMQ's Java client,
 `{"offsetTable":{queue:offset}}`.
+
+A file belongs to one member: offsets of two would overwrite each other. RocketMQ's clients find theirs by group and
+instance name, and so do these; but a second member that asks for the same file, in this process or another one of the
+host, is refused when it starts (flock on a file beside it, which the kernel releases if the member dies).
 """
 
 import asyncio
+import fcntl
 import os
 from pathlib import Path
+from typing import Final
 
 from clients.errors import ClientError
 from protocol.bodies.body import BodyError
 from protocol.bodies.client_state import ResetOffsets
 from protocol.bodies.message_queue import MessageQueue
 
+DEFAULT_INSTANCE: Final = "DEFAULT"
 
-def default_path(group: str) -> Path:
-    """Where a group's offsets lie unless the application says otherwise."""
-    return Path.home() / ".skylark_offsets" / group / "offsets.json"
+
+def default_path(group: str, instance_name: str = DEFAULT_INSTANCE) -> Path:
+    """Where the offsets of a group's member lie unless the application says otherwise. ValueError for a bad name."""
+    if not instance_name or instance_name in {".", ".."} or "/" in instance_name:
+        raise ValueError(f"instance_name={instance_name!r} cannot be the name of a directory")
+    return Path.home() / ".skylark_offsets" / group / instance_name / "offsets.json"
 
 
 class LocalOffsets:
-    """The offsets in one file. ClientError if it is there and cannot be read."""
+    """The offsets in one file, from `open` to `close`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._offsets: dict[MessageQueue, int] = {}
+        self._lock: int | None = None  # descriptor of the file beside it
         self._writing: asyncio.Task[None] | None = None
+        self._writes: set[asyncio.Task[None]] = set()
         self._one_at_a_time = asyncio.Lock()
-        self._offsets = _read(path)
 
     def __repr__(self) -> str:
         return f"<LocalOffsets {self.path} {len(self._offsets)} queues>"
+
+    def open(self) -> None:
+        """Take the file and read it. ClientError if it is another member's, or cannot be read."""
+        self._lock = _lock(self.path)
+        try:
+            self._offsets = _read(self.path)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    async def close(self) -> None:
+        """Finish what is being written, and let another member have the file."""
+        await asyncio.gather(*self._writes, return_exceptions=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     async def committed_offset(self, queue: MessageQueue) -> int | None:
         """The offset in the file, None if it has none."""
@@ -42,6 +70,8 @@ class LocalOffsets:
         self._offsets[queue] = offset
         if self._writing is None:
             self._writing = asyncio.create_task(self._write(), name=f"write/{self.path.name}")
+            self._writes.add(self._writing)
+            self._writing.add_done_callback(self._writes.discard)
         await asyncio.shield(self._writing)
 
     async def _write(self) -> None:
@@ -53,6 +83,24 @@ class LocalOffsets:
             except OSError as error:
                 text = f"the offsets file {self.path} cannot be written: {error}. Make room, or allow it."
                 raise ClientError(text) from error
+
+
+def _lock(path: Path) -> int:
+    """A descriptor that holds the file for this member."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ClientError(f"the offsets file {path} cannot be made: {error}. Make room, or allow it.") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise ClientError(
+            f"the offsets file {path} is another running member's: give each broadcasting member of the group on this "
+            "host an instance_name=... or an offsets_path=... of its own."
+        ) from error
+    return lock
 
 
 def _read(path: Path) -> dict[MessageQueue, int]:

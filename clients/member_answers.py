@@ -85,7 +85,9 @@ class MemberAnswers:
         name, remark = ConsumeResultName.SUCCESS, None
         try:
             queue = MessageQueue(message.topic, "", message.queue_id)
-            result = await self._calls.call(as_received(message), Progress(message.queue_offset, queue=queue))
+            result = await self._calls.call(
+                as_received(message, self._member.namespace), Progress(message.queue_offset, queue=queue)
+            )
         except Exception as error:
             log.info("handler failed, as is told to who asked msg_id=%s", message.msg_id, exc_info=True)
             name, remark = ConsumeResultName.THROW_EXCEPTION, f"{type(error).__name__}: {error}"

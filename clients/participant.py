@@ -5,6 +5,9 @@
 
 A participant either makes a client of its own, from the addresses of name servers, or is given one that is started and
 closed by its owner.
+
+A stop that is cancelled is a stop in a hurry: it waits for nothing that the application runs, and leaves
+nothing behind. Stopping what does not run does nothing.
 """
 
 import ssl
@@ -12,6 +15,7 @@ from abc import ABC, abstractmethod
 from typing import Self
 
 from clients.client import Client, client_of
+from clients.errors import ClientClosed
 from clients.settings import TlsSettings
 
 
@@ -20,6 +24,7 @@ class Participant(ABC):
 
     def __init__(self, namesrv: str | None, client: Client | None, tls: TlsSettings | ssl.SSLContext | None) -> None:
         self.client, self._owns_client = client_of(namesrv, client, tls)
+        self._has_joined = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -29,13 +34,24 @@ class Participant(ABC):
         await self.stop()
 
     async def start(self) -> None:
-        """Join the group; connections open when they are needed."""
+        """Join the group; connections open when they are needed. ClientClosed if it was started before."""
+        if self._has_joined:
+            raise ClientClosed(f"{self!r} runs already")
         if self._owns_client:
             await self.client.start()
-        await self._join()
+        try:
+            await self._join()
+        except BaseException:
+            if self._owns_client:
+                await self.client.close()
+            raise
+        self._has_joined = True
 
     async def stop(self) -> None:
         """Finish what is under way, leave the group, and close the client if it is this participant's own."""
+        if not self._has_joined:
+            return
+        self._has_joined = False
         try:
             await self._leave()
         finally:

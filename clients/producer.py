@@ -15,7 +15,6 @@ of RocketMQ has; `delay` and `deliver_at` are arbitrary times up to some days ah
 """
 
 import asyncio
-import os
 import ssl
 import time
 import uuid
@@ -24,16 +23,18 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from clients.client import Client
+from clients.client import Client, unique_ids
 from clients.errors import ClientClosed, RequestTimeout
-from clients.hooks import Hooks
-from clients.outgoing import Outgoing, prepare, prepare_batches, scheduled
+from clients.hooks import Hooks, Observer, joined
+from clients.namespaces import Namespace
+from clients.outgoing import prepare, prepare_batches, scheduled
 from clients.participant import Participant
+from clients.recalls import recall
 from clients.sends import SendResult, Sends
 from clients.settings import ProducerSettings, TlsSettings
+from clients.tracing import Tracing
 from protocol.bodies.message_queue import MessageQueue
 from protocol.message import Message, MessageExt, PropertyName, check_group_name
-from protocol.message_id import UniqueIds
 
 
 class ProducerStatistics(msgspec.Struct, frozen=True):
@@ -49,6 +50,8 @@ class Producer(Participant):
     """Sends messages in the name of a group. `async with Producer("group", namesrv="host:9876") as producer: ...`
 
     Give either `namesrv` (`host:port;host:port`), and `tls` if it is not to be plain, or a started `client` to share.
+    Topics and group are in `namespace`, if there is one. `hooks` look on (clients/hooks.py); `trace` sends RocketMQ's
+    traces. `group` is the group's name as brokers know it. RequestError if a name cannot be one.
     """
 
     def __init__(
@@ -59,15 +62,20 @@ class Producer(Participant):
         client: Client | None = None,
         tls: TlsSettings | ssl.SSLContext | None = None,
         settings: ProducerSettings | None = None,
+        namespace: str = "",
         hooks: Hooks | None = None,
+        trace: bool = False,
     ) -> None:
         check_group_name(group)
-        self.group = group
+        self._namespace = Namespace(namespace)
+        self.group = self._namespace.wrap(group)
         super().__init__(namesrv, client, tls)
         self._settings = settings or ProducerSettings()
-        self._ids = UniqueIds(self.client.ip, os.getpid(), time.time_ns() & 0xFFFF_FFFF)
-        self._sends = Sends(group, self.client, self._settings)
-        self._hooks = hooks
+        self._ids = unique_ids(self.client)
+        self._sends = Sends(self.group, self.client, self._settings, self._namespace)
+        self._tracing = Tracing(self.client, self.group, self._ids, self._namespace) if trace else None
+        hooks = joined(hooks, self._tracing)
+        self._observer = None if hooks is None else Observer(hooks, self.group, self.client.client_id, namespace)
         self._running = False
 
     def __repr__(self) -> str:
@@ -80,12 +88,19 @@ class Producer(Participant):
     async def _join(self) -> None:
         self.client.join_as_producer(self.group)
         self._sends.start()
+        if self._tracing is not None:
+            self._sends.heard = self._tracing.heard
+            self._tracing.start()
         self._running = True
 
     async def _leave(self) -> None:
         self._running = False
-        await self._sends.finish()
-        await self.client.leave_as_producer(self.group)
+        try:
+            await self._sends.finish()
+        finally:
+            if self._tracing is not None:
+                await self._tracing.stop()
+            await self.client.leave_as_producer(self.group)
 
     # --------------------------------------------------------------------------------------------------------- sends
 
@@ -108,17 +123,11 @@ class Producer(Participant):
         """
         if delay is not None or deliver_at is not None or delay_level is not None:
             message = scheduled(message, delay, deliver_at, delay_level)
-        if self._hooks is not None:
-            return await self._send_observed(self._hooks, message, message_group, queue, timeout_s)
-        outgoing = self._prepare(message, message_group)
-        return await self._sends.begin(outgoing, message_group, queue, timeout_s or self._settings.send_timeout_s)
+        return await self._begin(message, message_group, queue, timeout_s)
 
     def send_nowait(self, message: Message, *, message_group: str | None = None) -> "asyncio.Future[SendResult]":
-        """As `send`, begun at once: the future holds its result. Nothing limits how many are begun, and hooks hear of
-        none.
-        """
-        outgoing = self._prepare(message, message_group)
-        return self._sends.begin(outgoing, message_group, None, self._settings.send_timeout_s)
+        """As `send`, begun at once: the future holds its result. Nothing limits how many are begun."""
+        return self._begin(message, message_group)
 
     async def send_batch(
         self,
@@ -134,17 +143,33 @@ class Producer(Participant):
         requests of the same batch may have succeeded.
         """
         self._check_running()
-        begin, timeout_s = self._sends.begin, timeout_s or self._settings.send_timeout_s
-        batches = prepare_batches(messages, self._ids, now_ms(), self._settings)
-        sendings = [begin(outgoing, message_group, queue, timeout_s) for outgoing in batches]
-        return list(await asyncio.gather(*sendings))
+
+        def begin(messages: Sequence[Message]) -> "asyncio.Future[list[SendResult]]":
+            batches = prepare_batches(self._addressed(messages), self._ids, now_ms(), self._settings)
+            target, limit_s = self._target(queue), timeout_s or self._settings.send_timeout_s
+            return asyncio.gather(*[self._sends.begin(each, message_group, target, limit_s) for each in batches])
+
+        if self._observer is None or not messages:
+            return await begin(messages)
+        return await self._observer.around(list(messages), begin)
 
     async def send_oneway(
         self, message: Message, *, message_group: str | None = None, queue: MessageQueue | None = None
     ) -> None:
         """Send without an answer: done when it was handed to the transport, and lost without notice if it gets lost."""
-        outgoing = self._prepare(message, message_group)
-        await self._sends.oneway(outgoing, message_group, queue)
+        self._check_running()
+        if message_group is not None:
+            message = _grouped(message, message_group)
+
+        async def send(messages: Sequence[Message]) -> None:
+            (addressed,) = self._addressed(messages)
+            outgoing = prepare(addressed, self._ids, now_ms(), self._settings)
+            await self._sends.oneway(outgoing, message_group, self._target(queue))
+
+        if self._observer is None:
+            await send((message,))
+        else:
+            await self._observer.around([message], lambda messages: asyncio.ensure_future(send(messages)), oneway=True)
 
     async def request(
         self, message: Message, *, message_group: str | None = None, timeout_s: float | None = None
@@ -177,30 +202,61 @@ class Producer(Participant):
 
     async def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that messages to `topic` may go to."""
-        return (await self._sends.route(topic)).publish_queues
+        queues = (await self._sends.route(self._namespace.wrap(topic))).publish_queues
+        return tuple(map(self._namespace.strip_queue, queues))
 
-    async def _send_observed(
+    async def recall(self, topic: str, handle: str, *, timeout_s: float | None = None) -> str:
+        """Take back a message that waits for its time of delivery, by `SendResult.recall_handle`; returns its id.
+
+        InvalidMessage if that is no handle of this topic; BrokerError if the broker does not allow it
+        (`recallMessageEnable`), or the time has come; NoRoute and errors of the transport.
+        """
+        self._check_running()
+        timeout_s = timeout_s or self._settings.send_timeout_s
+        return await recall(self.client, self.group, self._namespace.wrap(topic), handle, timeout_s)
+
+    def _begin(
         self,
-        hooks: Hooks,
+        message: Message,
+        message_group: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+        sys_flag: int = 0,
+    ) -> "asyncio.Future[SendResult]":
+        """Begin to send one message, with what hooks there are around it."""
+        if not self._running:
+            self._check_running()
+        if message_group is not None:
+            message = _grouped(message, message_group)
+        if self._observer is None:
+            return self._begin_one(message, message_group, queue, timeout_s, sys_flag)
+        return self._observer.around(
+            [message], lambda messages: self._begin_one(messages[0], message_group, queue, timeout_s, sys_flag)
+        )
+
+    def _begin_one(
+        self,
         message: Message,
         message_group: str | None,
         queue: MessageQueue | None,
         timeout_s: float | None,
-    ) -> SendResult:
-        """As `send`, with hooks around it."""
-        if message_group is not None:
-            message = _grouped(message, message_group)
-        with hooks.sending(message, self.client.client_id) as observed:
-            outgoing = self._prepare(observed.message, None)
-            timeout_s = timeout_s or self._settings.send_timeout_s
-            observed.result = await self._sends.begin(outgoing, message_group, queue, timeout_s)
-            return observed.result
+        sys_flag: int,
+    ) -> "asyncio.Future[SendResult]":
+        if self._namespace:
+            (message,), queue = self._addressed((message,)), self._target(queue)
+        outgoing = prepare(message, self._ids, now_ms(), self._settings)
+        if sys_flag:
+            outgoing = msgspec.structs.replace(outgoing, sys_flag=outgoing.sys_flag | sys_flag)
+        return self._sends.begin(outgoing, message_group, queue, timeout_s or self._settings.send_timeout_s)
 
-    def _prepare(self, message: Message, message_group: str | None) -> Outgoing:
-        self._check_running()
-        if message_group is not None:
-            message = _grouped(message, message_group)
-        return prepare(message, self._ids, now_ms(), self._settings)
+    def _addressed(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """The messages, to the topics as brokers know them."""
+        if not self._namespace:
+            return messages
+        return [msgspec.structs.replace(each, topic=self._namespace.wrap(each.topic)) for each in messages]
+
+    def _target(self, queue: MessageQueue | None) -> MessageQueue | None:
+        return None if queue is None else self._namespace.wrap_queue(queue)
 
     def _check_running(self) -> None:
         if not self._running:

@@ -14,6 +14,7 @@ asked for. Finished messages are committed every `commit_interval_s` and at the 
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
@@ -21,8 +22,10 @@ from clients.allocation import Allocation, averagely
 from clients.client import Client
 from clients.errors import ClientClosed
 from clients.group_member import ConsumeFrom, GroupMember, Role, Sql92
+from clients.hooks import Hooks, Received
 from clients.inbox import Delivery, Inbox
 from clients.member_answers import MemberAnswers
+from clients.namespaces import Namespace
 from clients.participant import Participant
 from clients.push_consumer import ConsumerStatistics
 from clients.queue_reader import QueueReader
@@ -52,13 +55,20 @@ class PullConsumer(Participant):
         auto_commit: bool = True,
         allocation: Allocation = averagely,
         settings: ConsumerSettings | None = None,
+        namespace: str = "",
+        hooks: Hooks | None = None,
     ) -> None:
         super().__init__(namesrv, client, tls)
+        self._namespace = Namespace(namespace)
+        self._hooks = hooks
+        group = self._namespace.wrap(group)
         self._auto_commit = auto_commit
         self._inbox = Inbox()
         role = Role(ConsumeType.CONSUME_ACTIVELY, consume_from)
         settings = settings or ConsumerSettings()
-        self._member = GroupMember(self.client, group, role, settings, self._inbox, allocation=allocation)
+        self._member = GroupMember(
+            self.client, group, role, settings, self._inbox, allocation=allocation, namespace=self._namespace
+        )
         self._answers = MemberAnswers(self._member, None, settings)
         self._polled: list[Delivery] = []
         self._handled = 0
@@ -71,7 +81,7 @@ class PullConsumer(Participant):
         owned = self._member.owned
         return ConsumerStatistics(
             group=self._member.group,
-            queues=owned.queues(),
+            queues=self.assignment,
             waiting=len(self._inbox),
             unfinished=owned.unfinished(),
             handled=self._handled,
@@ -81,6 +91,8 @@ class PullConsumer(Participant):
     async def _join(self) -> None:
         await self._member.start(auto_commit=self._auto_commit)
         self.client.callbacks.consumers[self._member.group] = self._answers
+        if self._hooks is not None:
+            self._hooks.consuming(self._member.group, self.client.client_id, self._member.owned.cached)
 
     async def _leave(self) -> None:
         self.client.callbacks.consumers.pop(self._member.group, None)
@@ -95,46 +107,51 @@ class PullConsumer(Participant):
         """Read this member's share of `topic`: every message, those with one of the tags in `expression`, or those
         whose properties match an `Sql92`. InvalidMessage, ClientClosed, or BrokerError about the expression.
         """
-        await self._member.subscribe(topic, expression)
+        await self._member.subscribe(self._namespace.wrap(topic), expression)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Read `topic` no more."""
+        await self._member.unsubscribe(self._namespace.wrap(topic))
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that can be read. NoRoute."""
-        return (await self.client.routes.find(topic)).subscribe_queues
+        queues = (await self.client.routes.find(self._namespace.wrap(topic))).subscribe_queues
+        return tuple(map(self._namespace.strip_queue, queues))
 
     async def assign(self, queues: Sequence[MessageQueue]) -> None:
         """Read exactly these queues, from the group's offsets; queues assigned before and not named are given up."""
-        owned = self._member.owned
-        await owned.release(queue for queue in owned.queues() if queue not in queues)
-        for queue in queues:
+        owned, wanted = self._member.owned, [self._namespace.wrap_queue(queue) for queue in queues]
+        await owned.release(queue for queue in owned.queues() if queue not in wanted)
+        for queue in wanted:
             if queue not in owned:
                 owned.adopt(queue, self._member.subscription(queue.topic))
 
     @property
     def assignment(self) -> tuple[MessageQueue, ...]:
         """What is read now."""
-        return self._member.owned.queues()
+        return tuple(map(self._namespace.strip_queue, self._member.owned.queues()))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at `offset` in a queue that is read now, and forget what was received of it; else ClientClosed."""
-        self._reader(queue)
+        queue = self._reader(queue).queue
         self._polled = [delivery for delivery in self._polled if delivery.progress.queue != queue]
         self._member.owned.adopt(queue, self._member.subscription(queue.topic), offset)
 
     async def seek_to_time(self, queue: MessageQueue, when: datetime) -> int:
         """Go on at the first message stored at or after `when`; returns its offset, or that of the next to come."""
-        offset = await self._member.calls.offset_at(queue, int(when.timestamp() * 1000))
+        offset = await self._member.calls.offset_at(self._namespace.wrap_queue(queue), int(when.timestamp() * 1000))
         self.seek(queue, offset)
         return offset
 
     async def seek_to_begin(self, queue: MessageQueue) -> int:
         """Go on at the first message that the queue still has; returns its offset."""
-        offset = await self._member.calls.min_offset(queue)
+        offset = await self._member.calls.min_offset(self._namespace.wrap_queue(queue))
         self.seek(queue, offset)
         return offset
 
     async def seek_to_end(self, queue: MessageQueue) -> int:
         """Go on at the next message to come; returns its offset."""
-        offset = await self._member.calls.max_offset(queue)
+        offset = await self._member.calls.max_offset(self._namespace.wrap_queue(queue))
         self.seek(queue, offset)
         return offset
 
@@ -150,10 +167,10 @@ class PullConsumer(Participant):
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's offset in a queue; None if there is none."""
-        return await self._member.calls.committed_offset(queue)
+        return await self._member.calls.committed_offset(self._namespace.wrap_queue(queue))
 
     def _reader(self, queue: MessageQueue) -> QueueReader:
-        reader = self._member.owned.reader(queue)
+        reader = self._member.owned.reader(self._namespace.wrap_queue(queue))
         if reader is None:
             raise ClientClosed(f"{queue} is not read by this consumer: assign it first", topic=queue.topic)
         return reader
@@ -168,6 +185,7 @@ class PullConsumer(Participant):
     async def poll(self, max_messages: int = 32, timeout_s: float = 1.0) -> list[MessageExt]:
         """Up to `max_messages`, as soon as there is one; none if nothing came within `timeout_s`."""
         self._finish_polled()
+        begun_s = time.time()
         try:
             async with asyncio.timeout(timeout_s):
                 delivery = await self._inbox.take()
@@ -177,14 +195,24 @@ class PullConsumer(Participant):
             self._polled.append(delivery)
             delivery = self._inbox.take_nowait() if len(self._polled) < max_messages else None
         self._handled += len(self._polled)
-        return [delivery.message for delivery in self._polled]
+        messages = [delivery.message for delivery in self._polled]
+        if self._hooks is not None and messages:
+            self._received(messages, begun_s)
+        return messages
 
     async def reply(self, message: MessageExt, body: bytes, properties: dict[str, str] | None = None) -> None:
         """Answer a message that `Producer.request` sent. InvalidMessage if it is none, or what a send fails with."""
         await reply(self.client, self._member.group, message, body, properties)
 
     def __aiter__(self) -> AsyncIterator[MessageExt]:
-        return self._inbox.iterate()
+        return self._inbox.iterate(
+            None if self._hooks is None else lambda message, at_s: self._received([message], at_s)
+        )
+
+    def _received(self, messages: Sequence[MessageExt], begun_s: float) -> None:
+        if self._hooks is not None:
+            group, client_id = self._member.group, self.client.client_id
+            self._hooks.received(Received(messages, group, client_id, begun_s, self._namespace.name))
 
     def _finish_polled(self) -> None:
         polled, self._polled = self._polled, []

@@ -21,19 +21,21 @@ from pathlib import Path
 import msgspec
 
 from clients.allocation import Allocation, averagely
-from clients.client import Client
+from clients.client import Client, unique_ids
 from clients.group_member import ConsumeFrom, GroupMember, Role, Sql92
 from clients.handler_calls import HandlerCalls, MessageHandler
 from clients.handling import ConcurrentHandling, Handling, OrderlyHandling, Workers, observed
-from clients.hooks import Hooks
+from clients.hooks import Hooks, Received, joined
 from clients.inbox import Inbox
 from clients.lanes import Lanes
-from clients.local_offsets import LocalOffsets, default_path
+from clients.local_offsets import DEFAULT_INSTANCE, LocalOffsets, default_path
 from clients.member_answers import MemberAnswers
+from clients.namespaces import Namespace
 from clients.participant import Participant
 from clients.replies import reply
 from clients.send_back import SendBack
 from clients.settings import ConsumerSettings, TlsSettings
+from clients.tracing import Tracing
 from protocol.bodies.enums import ConsumeType, MessageModel
 from protocol.bodies.message_queue import MessageQueue
 from protocol.message import MessageExt
@@ -63,8 +65,13 @@ class PushConsumer(Participant):
     commits; loops over messages end.
 
     `consume_from` counts for queues of which the group has no committed offset; a time means what was stored since.
-    `orderly` and `broadcast` exclude each other. A broadcasting member keeps its offsets in `offsets_path`, which no
-    other one may use; ClientError if that file cannot be read.
+    `orderly` and `broadcast` exclude each other. A broadcasting member keeps its offsets in `offsets_path`, by default
+    below `~/.skylark_offsets/<group>/<instance_name>`: members of one group on one host need a name each. A file that
+    another member uses, or that cannot be read, is a ClientError at the start.
+
+    `allocation` is the rule by which members share queues, the same for all of them (clients/allocation.py). Topics and
+    group are in `namespace`, if there is one. `hooks` look on (clients/hooks.py); `trace` sends RocketMQ's traces of
+    what the handler does.
     """
 
     def __init__(
@@ -78,26 +85,32 @@ class PushConsumer(Participant):
         orderly: bool = False,
         broadcast: bool = False,
         consume_from: ConsumeFrom | datetime = ConsumeFrom.LAST,
+        instance_name: str = DEFAULT_INSTANCE,
         offsets_path: Path | None = None,
         allocation: Allocation = averagely,
         settings: ConsumerSettings | None = None,
+        namespace: str = "",
         hooks: Hooks | None = None,
+        trace: bool = False,
     ) -> None:
         if orderly and (broadcast or handler is None):
             raise ValueError("orderly=True needs a handler, and does not go with broadcast=True")
         super().__init__(namesrv, client, tls)
         self._settings = settings = settings or ConsumerSettings()
+        self._namespace = Namespace(namespace)
+        group = self._namespace.wrap(group)
         model = MessageModel.BROADCASTING if broadcast else MessageModel.CLUSTERING
         role = Role(ConsumeType.CONSUME_PASSIVELY, consume_from, model, orderly)
-        offsets = LocalOffsets(offsets_path or default_path(group)) if broadcast else None
-        self._hooks = hooks
+        self._offsets = LocalOffsets(offsets_path or default_path(group, instance_name)) if broadcast else None
+        self._tracing = None if not trace else Tracing(self.client, group, unique_ids(self.client), self._namespace)
+        self._hooks = hooks = joined(hooks, self._tracing)
         if hooks is not None and handler is not None:
-            handler = observed(handler, hooks, group, self.client.client_id)
+            handler = observed(handler, hooks, group, self.client.client_id, namespace, broadcast=broadcast)
         self._inbox = Inbox()
         self._lanes = Lanes()
         sink = self._lanes if orderly else self._inbox
-        self._member = GroupMember(self.client, group, role, settings, sink, offsets, allocation)
-        self._send_back = SendBack(self.client, group, self._max_reconsume_times())
+        self._member = GroupMember(self.client, group, role, settings, sink, self._offsets, allocation, self._namespace)
+        self._send_back = SendBack(self.client, group, self._max_reconsume_times(), self._namespace)
         limit_s = None if orderly else settings.consume_timeout_s
         self._calls = None if handler is None else HandlerCalls(handler, self._member.rates, limit_s)
         self._handling = None if self._calls is None else self._handling_of(self._calls)
@@ -112,7 +125,7 @@ class PushConsumer(Participant):
         owned, handling = self._member.owned, self._handling
         return ConsumerStatistics(
             group=self._member.group,
-            queues=owned.queues(),
+            queues=tuple(map(self._namespace.strip_queue, owned.queues())),
             waiting=len(self._inbox) + len(self._lanes),
             unfinished=owned.unfinished(),
             handled=handling.handled if handling else 0,
@@ -122,6 +135,10 @@ class PushConsumer(Participant):
         )
 
     async def _join(self) -> None:
+        if self._offsets is not None:
+            self._offsets.open()
+        if self._tracing is not None:
+            self._tracing.start()
         await self._member.start()
         self.client.callbacks.consumers[self._member.group] = self._answers
         if self._hooks is not None:
@@ -135,25 +152,36 @@ class PushConsumer(Participant):
         self._lanes.close()
         await self._answers.stop()
         await self._member.stop_reading()
-        await self._workers.stop()
-        await self._member.leave()
+        try:
+            await self._workers.stop()
+        finally:
+            await self._member.leave()
+            if self._tracing is not None:
+                await self._tracing.stop()
+            if self._offsets is not None:
+                await self._offsets.close()
 
     async def subscribe(self, topic: str, expression: str | Sql92 = "*") -> None:
         """Read `topic` from now on: every message, those with one of the tags in `expression` (`a || b`), or those
         whose properties match an `Sql92`. InvalidMessage, ClientClosed, or BrokerError about the expression.
         """
-        await self._member.subscribe(topic, expression)
+        await self._member.subscribe(self._namespace.wrap(topic), expression)
 
     async def unsubscribe(self, topic: str) -> None:
         """Read `topic` no more."""
-        await self._member.unsubscribe(topic)
+        await self._member.unsubscribe(self._namespace.wrap(topic))
 
     async def reply(self, message: MessageExt, body: bytes, properties: dict[str, str] | None = None) -> None:
         """Answer a message that `Producer.request` sent. InvalidMessage if it is none, or what a send fails with."""
         await reply(self.client, self._member.group, message, body, properties)
 
     def __aiter__(self) -> AsyncIterator[MessageExt]:
-        return self._inbox.iterate()
+        return self._inbox.iterate(None if self._hooks is None else self._taken)
+
+    def _taken(self, message: MessageExt, begun_s: float) -> None:
+        if self._hooks is not None:
+            group, client_id = self._member.group, self.client.client_id
+            self._hooks.received(Received((message,), group, client_id, begun_s, self._namespace.name))
 
     def _handling_of(self, calls: HandlerCalls) -> Handling:
         member, settings = self._member, self._settings

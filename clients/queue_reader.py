@@ -26,6 +26,7 @@ import msgspec
 from clients.consume_rates import ConsumeRates
 from clients.errors import BrokerError, ClientError
 from clients.inbox import Delivery, Sink
+from clients.namespaces import NO_NAMESPACE, Namespace
 from clients.progress import Progress
 from clients.queue_calls import MASTER, QueueCalls
 from clients.routes import TRANSPORT_ERRORS
@@ -75,6 +76,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     reload_route: Callable[[str], Awaitable[object]]
     reader_count: Callable[[], int]
     rates: ConsumeRates
+    namespace: Namespace = NO_NAMESPACE
 
 
 class QueueReader:
@@ -201,13 +203,13 @@ class QueueReader:
 
     def _deliver(self, messages: list[MessageExt], progress: Progress) -> None:
         deliveries = []
-        wanted = self._filter
+        wanted, namespace = self._filter, self._shared.namespace
         for message in messages:
             if message.queue_offset < progress.position:
                 continue
             if not (wanted.everything or wanted.matches_text(message.tags or None)):
                 continue
-            deliveries.append(Delivery(as_received(message), progress))
+            deliveries.append(Delivery(as_received(message, namespace), progress))
             progress.received(message.queue_offset, message.size)
         self._shared.inbox.put(deliveries)
         totals = self._totals
@@ -234,8 +236,8 @@ class QueueReader:
             log.info("route not found anew, keeping the old one topic=%s error=%s", self.queue.topic, error)
 
 
-def as_received(message: MessageExt) -> MessageExt:
-    """A stored message as its consumer wants it: inflated, and a retried one under its first topic."""
+def as_received(message: MessageExt, namespace: Namespace = NO_NAMESPACE) -> MessageExt:
+    """A stored message as its consumer wants it: inflated, a retried one under its first topic, without namespace."""
     if message.sys_flag & _COMPRESSION:
         try:
             message.body = message.payload()
@@ -244,4 +246,6 @@ def as_received(message: MessageExt) -> MessageExt:
             log.warning("body handed over as stored offset_msg_id=%s error=%s", message.offset_msg_id, error)
     if message.topic.startswith(RETRY_PREFIX):
         message.topic = message.properties.get(PropertyName.RETRY_TOPIC, message.topic)
+    if namespace:
+        message.topic = namespace.strip(message.topic)
     return message

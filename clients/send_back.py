@@ -17,6 +17,7 @@ import msgspec
 from clients.client import Client
 from clients.errors import ClientError, NoRoute
 from clients.inbox import Delivery
+from clients.namespaces import NO_NAMESPACE, Namespace
 from protocol.codes import RETRY_PREFIX, RequestCode, SystemTopic
 from protocol.errors import ProtocolError, RequestError
 from protocol.headers.send import SendMessageV2Header
@@ -45,11 +46,14 @@ LATER: Final = Later()
 class SendBack:
     """What one group sends back."""
 
-    def __init__(self, client: Client, group: str, max_reconsume_times: int) -> None:
+    def __init__(
+        self, client: Client, group: str, max_reconsume_times: int, namespace: Namespace = NO_NAMESPACE
+    ) -> None:
         self.sent = 0
         self._client = client
         self._group = group
         self._max_reconsume_times = max_reconsume_times
+        self._namespace = namespace
 
     def __repr__(self) -> str:
         return f"<SendBack {self._group} sent={self.sent}>"
@@ -62,7 +66,7 @@ class SendBack:
             group=self._group,
             delay_level=delay_level,
             origin_msg_id=message.msg_id,
-            origin_topic=message.topic,
+            origin_topic=self._namespace.wrap(message.topic),
             unit_mode="false",
             max_reconsume_times=self._max_reconsume_times,
             bname=queue.broker_name,
@@ -83,7 +87,7 @@ class SendBack:
         """Send a copy to the group's retry topic, consumed so many times; False if that fails too."""
         topic = RETRY_PREFIX + self._group
         properties = message.properties | {
-            PropertyName.RETRY_TOPIC: message.topic,
+            PropertyName.RETRY_TOPIC: self._namespace.wrap(message.topic),
             PropertyName.ORIGIN_MESSAGE_ID: message.properties.get(PropertyName.ORIGIN_MESSAGE_ID) or message.msg_id,
             PropertyName.DELAY: str(delay_level if delay_level > 0 else FIRST_LEVEL + message.reconsume_times),
         }

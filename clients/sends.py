@@ -18,7 +18,7 @@ queue is not repeated: what followed it may already be stored.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -28,6 +28,7 @@ from clients.background import Background
 from clients.client import Client
 from clients.connection import Connection
 from clients.errors import BrokerError, ClientError, ConnectionLost, NoRoute, RequestTimeout
+from clients.namespaces import NO_NAMESPACE, Namespace
 from clients.outgoing import Outgoing, SendTemplate, check_topic
 from clients.queue_choice import RoundRobin, queue_of_key
 from clients.routes import TRANSPORT_ERRORS, TopicRoute
@@ -65,7 +66,10 @@ _STATUS: Final = {int(status): status for status in SendStatus}
 
 
 class SendResult(msgspec.Struct, frozen=True, gc=False):
-    """Where a message went. `msg_id` names it before, `offset_msg_id` by its place (batches: joined by commas)."""
+    """Where a message went. `msg_id` names it before, `offset_msg_id` by its place (batches: joined by commas).
+
+    `recall_handle` is for `Producer.recall`; brokers that can do that give it to messages with a time of delivery.
+    """
 
     status: SendStatus
     msg_id: str
@@ -73,6 +77,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     queue: MessageQueue
     queue_offset: int
     transaction_id: str | None = None
+    recall_handle: str | None = None
 
 
 class Sending(msgspec.Struct, eq=False, gc=False):
@@ -106,10 +111,14 @@ class Sending(msgspec.Struct, eq=False, gc=False):
 
 
 class Sends:
-    """All sends of one producer; `sent`, `retried` and `failed` are totals."""
+    """All sends of one producer; `sent`, `retried` and `failed` are totals. `heard`, if it is set, hears answers."""
 
-    def __init__(self, group: str, client: Client, settings: ProducerSettings) -> None:
+    def __init__(
+        self, group: str, client: Client, settings: ProducerSettings, namespace: Namespace = NO_NAMESPACE
+    ) -> None:
         self.sent = self.retried = self.failed = 0
+        self.heard: Callable[[RemotingCommand], None] | None = None
+        self._namespace = namespace
         self._group = group
         self._client = client
         self._settings = settings
@@ -158,8 +167,10 @@ class Sends:
 
     async def finish(self) -> None:
         """Wait until nothing is under way."""
-        await asyncio.gather(*(sending.result for sending in self._under_way), return_exceptions=True)
-        await self._background.stop()
+        try:
+            await asyncio.gather(*(sending.result for sending in self._under_way), return_exceptions=True)
+        finally:
+            await self._background.stop()
 
     # ------------------------------------------------------------------------------------------------------ attempts
 
@@ -282,9 +293,21 @@ class Sends:
             queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
         self.sent += 1
         self._under_way.discard(sending)
+        if self.heard is not None:
+            self.heard(answer)
+        if self._namespace:
+            queue = self._namespace.strip_queue(queue)
         if not sending.result.done():
             sending.result.set_result(
-                SendResult(status, outgoing.msg_id, header.msg_id, queue, header.queue_offset, header.transaction_id)
+                SendResult(
+                    status,
+                    outgoing.msg_id,
+                    header.msg_id,
+                    queue,
+                    header.queue_offset,
+                    header.transaction_id,
+                    header.recall_handle,
+                )
             )
 
     def unanswered(self, sending: Sending, error: ClientError) -> None:

@@ -70,9 +70,20 @@ class TransactionProducer(Producer):
         client: Client | None = None,
         tls: TlsSettings | ssl.SSLContext | None = None,
         settings: ProducerSettings | None = None,
+        namespace: str = "",
         hooks: Hooks | None = None,
+        trace: bool = False,
     ) -> None:
-        super().__init__(group, namesrv=namesrv, client=client, tls=tls, settings=settings, hooks=hooks)
+        super().__init__(
+            group,
+            namesrv=namesrv,
+            client=client,
+            tls=tls,
+            settings=settings,
+            namespace=namespace,
+            hooks=hooks,
+            trace=trace,
+        )
         self._checker = checker
 
     async def _join(self) -> None:
@@ -91,19 +102,18 @@ class TransactionProducer(Producer):
         Errors as of `send`, and then `local` was not run; or what `local` raises.
         """
         half = {PropertyName.TRANSACTION_PREPARED: "true", PropertyName.PRODUCER_GROUP: self.group}
-        outgoing = self._prepare(msgspec.structs.replace(message, properties=message.properties | half), None)
-        outgoing = msgspec.structs.replace(outgoing, sys_flag=outgoing.sys_flag | SysFlag.TRANSACTION_PREPARED)
-        result = await self._sends.begin(outgoing, None, None, timeout_s or self._settings.send_timeout_s)
+        message = msgspec.structs.replace(message, properties=message.properties | half)
+        result = await self._begin(message, timeout_s=timeout_s, sys_flag=SysFlag.TRANSACTION_PREPARED)
         state = TransactionState.ROLLBACK
         if result.status is SendStatus.OK:  # else the half message may be lost, and what depends on it must not be done
             state = await local(result.msg_id)
-        await self._end(result, state)
+        await self._end(message, result, state)
         return TransactionResult(result, state)
 
-    async def _end(self, result: SendResult, state: TransactionState) -> None:
+    async def _end(self, message: Message, result: SendResult, state: TransactionState) -> None:
         if state is TransactionState.UNKNOWN:
             return
-        queue = result.queue
+        queue = self._namespace.wrap_queue(result.queue)
         _, _, physical_offset = decode_offset_id(result.offset_msg_id)
         header = EndTransactionHeader(
             producer_group=self.group,
@@ -123,9 +133,12 @@ class TransactionProducer(Producer):
             log.warning(
                 "end not told, the broker will ask msg_id=%s state=%s error=%s", result.msg_id, state.name, error
             )
+        else:
+            self._observe_end(message, result.msg_id, result.offset_msg_id, header.transaction_id, state, checked=False)
 
     async def _check(self, connection: Connection, asked: CheckTransactionHeader, message: MessageExt) -> None:
         """Answer a broker's question."""
+        topic, message.topic = message.topic, self._namespace.strip(message.topic)
         try:
             state = await self._checker(message)
         except Exception:
@@ -139,7 +152,7 @@ class TransactionProducer(Producer):
             commit_log_offset=asked.commit_log_offset,
             commit_or_rollback=int(state),
             msg_id=asked.msg_id or message.msg_id,
-            topic=message.topic,
+            topic=topic,
             from_transaction_check="true",
             transaction_id=asked.transaction_id,
             bname=asked.bname,
@@ -149,6 +162,23 @@ class TransactionProducer(Producer):
             request = RemotingCommand.request(code, header)
             answer = await connection.invoke(request, self.client.settings.request_timeout_s)
             if answer.code != ResponseCode.SUCCESS:
-                raise BrokerError.of(code, answer.code, answer.remark, f"broker {connection.peer}", message.topic)
+                raise BrokerError.of(code, answer.code, answer.remark, f"broker {connection.peer}", topic)
         except ClientError as error:
             log.warning("end not told, the broker asks again msg_id=%s error=%s", message.msg_id, error)
+        else:
+            ids = (message.msg_id, message.offset_msg_id, asked.transaction_id)
+            self._observe_end(message, *ids, state, checked=True)
+
+    def _observe_end(
+        self,
+        message: Message | MessageExt,
+        msg_id: str,
+        offset_msg_id: str,
+        transaction_id: str | None,
+        state: TransactionState,
+        *,
+        checked: bool,
+    ) -> None:
+        if self._observer is not None:
+            ids = (msg_id, offset_msg_id, transaction_id or msg_id)
+            self._observer.ended(message, ids, state.name, by_checker=checked)

@@ -15,8 +15,7 @@ from typing import Final
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from clients.hooks import ObservedProcess, ObservedSend
-from protocol.message import Message, MessageExt
+from clients.hooks import Hooks, ObservedProcess, ObservedSend, Received
 
 MS_BUCKETS: Final = (1, 5, 10, 20, 50, 100, 200, 500, 1_000, 10_000)
 DELIVERY_MS_BUCKETS: Final = (10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000)
@@ -27,8 +26,8 @@ _HANDLED: Final = (*_RECEIVED, "invocation_status")
 _OPERATION: Final = ("messaging_operation_name", "messaging_destination_name", "error_type")
 
 
-class ClientMetrics:
-    """`clients.hooks.Hooks` that count. One for all producers and consumers of a process."""
+class ClientMetrics(Hooks):
+    """Hooks that count. One for all producers and consumers of a process."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         def histogram(name: str, text: str, labels: Iterable[str], buckets: Iterable[float]) -> Histogram:
@@ -45,7 +44,9 @@ class ClientMetrics:
         )
         self._process_s = histogram("messaging_process_duration_seconds", "Of a handler call.", _OPERATION, S_BUCKETS)
         self._sent = Counter("messaging_client_sent_messages", "Messages sent.", _OPERATION, registry=registry)
-        self._consumed = Counter("messaging_client_consumed_messages", "Calls.", _OPERATION, registry=registry)
+        self._consumed = Counter(
+            "messaging_client_consumed_messages", "Messages handed over.", _OPERATION, registry=registry
+        )
         self._caches: dict[tuple[str, str], Callable[[], tuple[int, int]]] = {}
         registry.register(self)
 
@@ -64,37 +65,42 @@ class ClientMetrics:
         yield size
 
     @contextmanager
-    def sending(self, message: Message, client_id: str) -> Iterator[ObservedSend]:
-        """Time a send."""
-        observed, begun_s, error = ObservedSend(message), time.perf_counter(), ""
+    def sending(self, send: ObservedSend) -> Iterator[None]:
+        """Time a send, and count its messages."""
+        topic, begun_s, error = send.messages[0].topic, time.perf_counter(), ""
         try:
-            yield observed
+            yield
         except BaseException as failure:
             error = type(failure).__name__
             raise
         finally:
             spent_s = time.perf_counter() - begun_s
-            self._send_ms.labels(message.topic, client_id, _status(not error)).observe(spent_s * 1000)
-            self._operation_s.labels("send", message.topic, error).observe(spent_s)
-            self._sent.labels("send", message.topic, error).inc()
+            self._send_ms.labels(topic, send.client_id, _status(not error)).observe(spent_s * 1000)
+            self._operation_s.labels("send", topic, error).observe(spent_s)
+            self._sent.labels("send", topic, error).inc(len(send.messages))
 
     @contextmanager
-    def processing(self, message: MessageExt, group: str, client_id: str) -> Iterator[ObservedProcess]:
+    def processing(self, process: ObservedProcess) -> Iterator[None]:
         """Time a call of the handler, and what came before it."""
-        observed, topic, begun_s, error = ObservedProcess(message), message.topic, time.perf_counter(), ""
-        now_ms = time.time() * 1000
-        self._await_ms.labels(topic, group, client_id).observe(max(0.0, now_ms - message.store_timestamp))
-        self._delivery_ms.labels(topic, group, client_id).observe(max(0.0, now_ms - message.born_timestamp))
+        message, topic, begun_s, error = process.message, process.message.topic, time.perf_counter(), ""
+        labels, now_ms = (topic, process.group, process.client_id), time.time() * 1000
+        self._await_ms.labels(*labels).observe(max(0.0, now_ms - message.store_timestamp))
+        self._delivery_ms.labels(*labels).observe(max(0.0, now_ms - message.born_timestamp))
         try:
-            yield observed
+            yield
         except BaseException as failure:
             error = type(failure).__name__
             raise
         finally:
             spent_s = time.perf_counter() - begun_s
-            self._process_ms.labels(topic, group, client_id, _status(observed.succeeded)).observe(spent_s * 1000)
+            self._process_ms.labels(*labels, _status(process.succeeded)).observe(spent_s * 1000)
             self._process_s.labels("process", topic, error).observe(spent_s)
             self._consumed.labels("process", topic, error).inc()
+
+    def received(self, received: Received) -> None:
+        """Count what was handed over."""
+        for message in received.messages:
+            self._consumed.labels("receive", message.topic, "").inc()
 
     def consuming(self, group: str, client_id: str, cached: Callable[[], tuple[int, int]]) -> None:
         """Scrape this consumer too."""

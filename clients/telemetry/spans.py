@@ -6,9 +6,11 @@ The application hands over what it has of OpenTelemetry, so that nothing here im
 span kinds, and, if traces shall go on across the broker, the two functions of `opentelemetry.propagate` (`inject`
 writes the current context into a message's properties, `extract` reads it there).
 
-A span is named `send <topic>` or `process <topic>`; its attributes are those of docs/sdk.md, "Traces and metrics".
+A span is named `send <topic>`, `receive <topic>` or `process <topic>`; its attributes are those of docs/sdk.md, "Traces
+and metrics". A batch is one span.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, Protocol
@@ -16,12 +18,12 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from clients.errors import ClientError
-from clients.hooks import ObservedProcess, ObservedSend
+from clients.hooks import Hooks, ObservedProcess, ObservedSend, Received
+from clients.message_types import message_type
 from protocol.codes import ResponseCode
-from protocol.message import Message, MessageExt, PropertyName
+from protocol.message import Message, PropertyName
 
 SYSTEM: Final = "rocketmq"
-_TIMERS: Final = (PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS)
 
 
 class Span(Protocol):
@@ -29,6 +31,9 @@ class Span(Protocol):
 
     def set_attribute(self, key: str, value: Any) -> None:
         """One attribute."""
+
+    def end(self) -> None:
+        """It is over now."""
 
 
 class Tracer(Protocol):
@@ -39,9 +44,14 @@ class Tracer(Protocol):
     ) -> AbstractContextManager[Any]:
         """A span that is the current one inside; an exception that passes is recorded and its status an error."""
 
+    def start_span(
+        self, name: str, *, kind: Any = None, attributes: Mapping[str, Any] | None = None, start_time: int | None = None
+    ) -> Any:
+        """A span that began at `start_time` (Unix time, ns)."""
 
-class Spans:
-    """`clients.hooks.Hooks` that make spans."""
+
+class Spans(Hooks):
+    """Hooks that make spans."""
 
     def __init__(
         self,
@@ -59,39 +69,50 @@ class Spans:
         return f"<Spans {self._tracer}>"
 
     @contextmanager
-    def sending(self, message: Message, client_id: str) -> Iterator[ObservedSend]:
-        """A span of kind PRODUCER."""
-        attributes = _common("send", "send", message.topic, client_id) | _of_message(message.all_properties())
-        attributes["messaging.message.body.size"] = len(message.body)
-        name, kind = f"send {message.topic}", self._kinds.PRODUCER
+    def sending(self, send: ObservedSend) -> Iterator[None]:
+        """A span of kind PRODUCER; the messages carry its context."""
+        first, count = send.messages[0], len(send.messages)
+        attributes = _common("send", first.topic, send.client_id, send.namespace)
+        attributes |= _of_message(first.all_properties()) if count == 1 else {"messaging.batch.message_count": count}
+        attributes["messaging.message.body.size"] = sum(len(message.body) for message in send.messages)
+        name, kind = f"send {first.topic}", self._kinds.PRODUCER
         with self._tracer.start_as_current_span(name, kind=kind, attributes=attributes) as span, _told(span):
-            observed = ObservedSend(self._with_context(message))
-            yield observed
-            if observed.result is not None:
-                span.set_attribute("messaging.message.id", observed.result.msg_id)
-                span.set_attribute("messaging.destination.partition.id", str(observed.result.queue.queue_id))
+            send.messages = [self._with_context(message) for message in send.messages]
+            yield
+            if len(send.results) == 1:
+                (result,) = send.results
+                span.set_attribute("messaging.message.id", result.msg_id)
+                span.set_attribute("messaging.destination.partition.id", str(result.queue.queue_id))
 
     @contextmanager
-    def processing(self, message: MessageExt, group: str, client_id: str) -> Iterator[ObservedProcess]:
+    def processing(self, process: ObservedProcess) -> Iterator[None]:
         """A span of kind CONSUMER, whose parent is the sender's if traces go across."""
-        attributes = _common("process", "process", message.topic, client_id) | _of_message(message.properties)
-        attributes |= {
-            "messaging.consumer.group.name": group,
+        message = process.message
+        attributes = _common("process", message.topic, process.client_id, process.namespace)
+        attributes |= _of_message(message.properties) | {
+            "messaging.consumer.group.name": process.group,
             "messaging.destination.partition.id": str(message.queue_id),
             "messaging.message.body.size": len(message.body),
             "messaging.message.id": message.msg_id,
+            "messaging.rocketmq.consumption_model": "broadcasting" if process.broadcast else "clustering",
         }
         context = None if self._extract is None else self._extract(message.properties)
         name, kind = f"process {message.topic}", self._kinds.CONSUMER
         span = self._tracer.start_as_current_span(name, context=context, kind=kind, attributes=attributes)
         with span as current, _told(current):
-            observed = ObservedProcess(message)
-            yield observed
-            if not observed.succeeded:
+            yield
+            if not process.succeeded:
                 current.set_attribute("error.type", "LATER")
 
-    def consuming(self, group: str, client_id: str, cached: Callable[[], tuple[int, int]]) -> None:
-        """Gauges are for metrics."""
+    def received(self, received: Received) -> None:
+        """A span of kind CLIENT for each topic, from when it was waited for messages."""
+        for topic, count in Counter(message.topic for message in received.messages).items():
+            attributes = _common("receive", topic, received.client_id, received.namespace)
+            attributes["messaging.consumer.group.name"] = received.group
+            attributes["messaging.batch.message_count"] = count
+            begun_ns, kind = int(received.begun_s * 1e9), self._kinds.CLIENT
+            span = self._tracer.start_span(f"receive {topic}", kind=kind, attributes=attributes, start_time=begun_ns)
+            span.end()
 
     def _with_context(self, message: Message) -> Message:
         if self._inject is None:
@@ -115,13 +136,13 @@ def _error_type(error: Exception) -> str:
     return type(error).__name__ if known is None else known.name
 
 
-def _common(name: str, kind: str, topic: str, client_id: str) -> dict[str, Any]:
+def _common(operation: str, topic: str, client_id: str, namespace: str) -> dict[str, Any]:
     return {
         "messaging.system": SYSTEM,
-        "messaging.operation.name": name,
-        "messaging.operation.type": kind,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
         "messaging.destination.name": topic,
-        "messaging.rocketmq.namespace": "",
+        "messaging.rocketmq.namespace": namespace,
         "messaging.client.id": client_id,
     }
 
@@ -140,14 +161,3 @@ def _of_message(properties: Mapping[str, str]) -> dict[str, Any]:
     if at_ms and at_ms.isdecimal():
         attributes["messaging.rocketmq.message.delivery_timestamp"] = int(at_ms)
     return attributes
-
-
-def message_type(properties: Mapping[str, str]) -> str:
-    """normal, fifo, delay or transaction, by the properties."""
-    if properties.get(PropertyName.TRANSACTION_PREPARED) == "true":
-        return "transaction"
-    if PropertyName.SHARDING_KEY in properties:
-        return "fifo"
-    if PropertyName.DELAY in properties or any(name in properties for name in _TIMERS):
-        return "delay"
-    return "normal"

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from clients import LATER, BrokerError, ConsumeFrom, ConsumerSettings, Later, MessageExt, PushConsumer, Sql92
+from clients import (
+    LATER,
+    BrokerError,
+    ClientError,
+    ConsumeFrom,
+    ConsumerSettings,
+    Later,
+    MessageExt,
+    PushConsumer,
+    Sql92,
+)
 from protocol.bodies.enums import MessageModel
 from protocol.bodies.heartbeat import HeartbeatData
 from protocol.bodies.message_queue import MessageQueue
@@ -379,6 +389,35 @@ async def test_every_broadcasting_member_gets_everything_once(tmp_path: Path) ->
             assert not cluster.broker.asked(code)
         (data,) = HeartbeatData.decode(cluster.broker.asked(RequestCode.HEART_BEAT)[0].body).consumer_data_set
         assert data.message_model is MessageModel.BROADCASTING
+
+
+async def test_two_broadcasting_members_of_a_host_need_two_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default the second one is refused; with a name each they keep their offsets apart."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    seen: defaultdict[str, list[bytes]] = defaultdict(list)
+
+    def member(cluster: Cluster, name: str) -> PushConsumer:
+        async def handler(message: MessageExt) -> None:
+            seen[name].append(message.body)
+
+        return push(cluster, handler=handler, broadcast=True, instance_name=name)
+
+    async with running_cluster() as cluster:
+        cluster.topics["T"] = 1
+        async with push(cluster, broadcast=True):
+            with pytest.raises(ClientError, match="instance_name="):
+                await push(cluster, broadcast=True).start()
+        cluster.broker.store("T", 0, b"0")
+        async with member(cluster, "left") as left:
+            await left.subscribe("T")
+            await until(lambda: seen["left"] == [b"0"])
+        cluster.broker.store("T", 0, b"1")
+        async with member(cluster, "left") as left, member(cluster, "right") as right:
+            for consumer in (left, right):
+                await consumer.subscribe("T")
+            await until(lambda: seen == {"left": [b"0", b"1"], "right": [b"0", b"1"]})
 
 
 async def test_orderly_and_broadcast_exclude_each_other() -> None:

@@ -7,10 +7,21 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from clients import LATER, BrokerError, ConsumeFrom, ConsumerSettings, Message, MessageExt, Producer, PushConsumer
+from clients import (
+    LATER,
+    BrokerError,
+    ConsumeFrom,
+    ConsumerSettings,
+    Message,
+    MessageExt,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+)
 from clients.hooks import Several
+from clients.message_types import message_type
 from clients.telemetry.metrics import ClientMetrics
-from clients.telemetry.spans import Spans, message_type
+from clients.telemetry.spans import Spans
 from protocol.codes import RequestCode, ResponseCode
 from tests.clients.cluster import running_cluster
 from tests.clients.peer import refuse, until
@@ -19,7 +30,7 @@ FAST = ConsumerSettings(suspend_s=0.5, commit_interval_s=0.02)
 
 
 class Kinds:
-    PRODUCER, CONSUMER = "PRODUCER", "CONSUMER"
+    PRODUCER, CONSUMER, CLIENT = "PRODUCER", "CONSUMER", "CLIENT"
 
 
 class FakeSpan:
@@ -30,6 +41,9 @@ class FakeSpan:
 
     def set_attribute(self, key: str, value: object) -> None:
         self.attributes[key] = value
+
+    def end(self) -> None:
+        self.ended = True
 
 
 class FakeTracer:
@@ -47,7 +61,14 @@ class FakeTracer:
         try:
             yield span
         finally:
-            span.ended = True
+            span.end()
+
+    def start_span(
+        self, name: str, *, kind: Any = None, attributes: Mapping[str, Any] | None = None, start_time: int | None = None
+    ) -> FakeSpan:
+        span = FakeSpan(name, kind, start_time, attributes or {})
+        self.spans.append(span)
+        return span
 
 
 async def handle(message: MessageExt) -> object:
@@ -97,6 +118,44 @@ async def test_spans_and_metrics_of_a_message_from_end_to_end() -> None:
     assert registry.get_sample_value("rocketmq_delivery_latency_count", labels) == 3
     operation = {"messaging_operation_name": "send", "messaging_destination_name": "T", "error_type": ""}
     assert registry.get_sample_value("messaging_client_sent_messages_total", operation) == 2
+
+
+async def test_a_batch_is_one_span_and_what_is_polled_is_received() -> None:
+    """Each with the number of its messages, and the times of theirs; the context goes into every message."""
+    tracer, registry = FakeTracer(), CollectorRegistry()
+    spans = Spans(tracer, Kinds, inject=lambda properties: properties.update(traceparent="00-1"))
+    hooks = Several(spans, ClientMetrics(registry))
+    async with running_cluster() as cluster:
+        cluster.topics = {"ns%T": 1}
+        async with (
+            Producer("p", namesrv=cluster.namesrv, namespace="ns", hooks=hooks) as producer,
+            PullConsumer(
+                "g",
+                namesrv=cluster.namesrv,
+                namespace="ns",
+                hooks=hooks,
+                consume_from=ConsumeFrom.FIRST,
+                settings=FAST,
+            ) as consumer,
+        ):
+            (sent,) = await producer.send_batch([Message("T", b"%d" % n) for n in range(3)])
+            await consumer.assign(await consumer.queues("T"))
+            await until(lambda: consumer.statistics().waiting == 3)
+            received = await consumer.poll()
+            assert [message.properties["traceparent"] for message in received] == ["00-1"] * 3
+    send, receive = tracer.spans
+    assert (send.name, send.kind, receive.name, receive.kind) == ("send T", "PRODUCER", "receive T", "CLIENT")
+    assert send.attributes["messaging.batch.message_count"] == 3
+    assert receive.attributes["messaging.batch.message_count"] == 3
+    assert send.attributes["messaging.message.id"] == sent.msg_id
+    assert send.attributes["messaging.message.body.size"] == 3
+    assert receive.attributes["messaging.consumer.group.name"] == "ns%g"
+    assert isinstance(receive.context, int)  # the time since when it waited, ns
+    assert 0 < receive.context <= received[0].born_timestamp * 1_000_000 + 10**10
+    assert {span.attributes["messaging.rocketmq.namespace"] for span in tracer.spans} == {"ns"}
+    for name, operation in (("sent", "send"), ("consumed", "receive")):
+        labels = {"messaging_operation_name": operation, "messaging_destination_name": "T", "error_type": ""}
+        assert registry.get_sample_value(f"messaging_client_{name}_messages_total", labels) == 3
 
 
 async def test_a_send_that_fails_is_told_with_its_error() -> None:

@@ -1,0 +1,200 @@
+"""RocketMQ's own traces: `trace=True` of producers and consumers.
+
+    hooks -> records -> every FLUSH_S, as few messages as possible -> RMQ_SYS_TRACE_TOPIC
+
+Records wait here, at most MAX_WAITING of them: what is beyond is dropped and counted, for traces must not hold up what
+they trace. A trace that cannot be sent is lost with a warning. Brokers may ask not to be traced (`traceOn=false`, told
+in their answers to sends), and name the region that records mention.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+import clients.trace_records as records
+from clients.background import Background
+from clients.client import Client
+from clients.errors import ClientError
+from clients.hooks import Hooks, ObservedEnd, ObservedProcess, ObservedSend
+from clients.namespaces import NO_NAMESPACE, Namespace
+from clients.outgoing import prepare
+from clients.sends import Sends, SendStatus
+from clients.settings import ProducerSettings
+from clients.trace_records import Place, Record
+from protocol.codes import SystemTopic
+from protocol.command import RemotingCommand
+from protocol.message import PropertyName
+from protocol.message_id import UniqueIds, decode_offset_id
+
+FLUSH_S: Final = 0.2
+MAX_WAITING: Final = 20_000
+DEFAULT_REGION: Final = "DefaultRegion"
+GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER-"
+
+log = logging.getLogger(__name__)
+
+
+class TracingStatistics(msgspec.Struct, frozen=True):
+    """Traces at one moment; `sent` (messages), `dropped` and `lost` (records) are totals."""
+
+    waiting: int
+    sent: int
+    dropped: int
+    lost: int
+
+
+class Tracing(Hooks):
+    """Hooks that send traces of one participant of `group`, on its client."""
+
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        ids: UniqueIds,
+        namespace: Namespace = NO_NAMESPACE,
+        topic: str = SystemTopic.TRACE,
+    ) -> None:
+        self._topic = topic
+        self._group = namespace.strip(group)
+        self._ids = ids
+        self._settings = ProducerSettings()
+        self._sends = Sends(GROUP_PREFIX + self._group.replace("%", "-"), client, self._settings)
+        self._records: deque[Record] = deque()
+        self._background = Background(f"{group}/trace")
+        self._region = DEFAULT_REGION
+        self._is_wanted = True
+        self._sent = self._dropped = self._lost = 0
+
+    def __repr__(self) -> str:
+        return f"<Tracing {self._group} {len(self._records)} waiting, {self._sent} sent>"
+
+    def statistics(self) -> TracingStatistics:
+        """The figures now."""
+        return TracingStatistics(len(self._records), self._sent, self._dropped, self._lost)
+
+    def start(self) -> None:
+        """Send traces from now on."""
+        self._sends.start()
+        self._background.repeat("flush", self.flush, FLUSH_S)
+
+    async def stop(self) -> None:
+        """Send what waits."""
+        await self._background.stop()
+        await self.flush()
+        await self._sends.finish()
+
+    def heard(self, answer: RemotingCommand) -> None:
+        """A broker has answered a send: it tells its region, and whether it wants traces."""
+        ext = answer.ext_fields()
+        self._region = ext.get(PropertyName.MSG_REGION) or DEFAULT_REGION
+        self._is_wanted = ext.get(PropertyName.TRACE_ON) != "false"
+
+    async def flush(self) -> None:
+        """Send all records that wait now."""
+        waiting = [self._records.popleft() for _ in range(len(self._records))]
+        for message in records.messages(self._topic, waiting):
+            outgoing = prepare(message, self._ids, _now_ms(), self._settings)
+            try:
+                await self._sends.begin(outgoing, None, None, self._settings.send_timeout_s)
+            except ClientError as error:
+                self._lost += message.body.count(records.RECORD_END.encode())
+                log.warning("trace not sent, it is lost topic=%s error=%s", self._topic, error)
+            else:
+                self._sent += 1
+
+    # --------------------------------------------------------------------------------------------------------- hooks
+
+    @contextmanager
+    def sending(self, send: ObservedSend) -> Iterator[None]:
+        """A record for each message that was stored."""
+        begun_ms, begun_s = _now_ms(), time.perf_counter()
+        yield
+        if not send.results or not self._is_wanted or send.messages[0].topic == self._topic:
+            return
+        cost_ms = int((time.perf_counter() - begun_s) * 1000)
+        place = Place(self._group, self._region)
+        for message, (msg_id, offset_msg_id, is_safe) in zip(send.messages, _stored(send), strict=False):
+            self._add(
+                records.sent(
+                    message,
+                    place,
+                    (msg_id, offset_msg_id),
+                    store=_host(offset_msg_id),
+                    begun_ms=begun_ms,
+                    cost_ms=cost_ms,
+                    succeeded=is_safe,
+                )
+            )
+
+    def ended(self, end: ObservedEnd) -> None:
+        """A record of the end."""
+        if self._is_wanted:
+            self._add(
+                records.ended(
+                    end.message,
+                    Place(self._group, self._region),
+                    (end.msg_id, end.transaction_id),
+                    store=_host(end.offset_msg_id),
+                    at_ms=_now_ms(),
+                    state=f"{end.state}_MESSAGE",
+                    by_checker=end.by_checker,
+                )
+            )
+
+    @contextmanager
+    def processing(self, process: ObservedProcess) -> Iterator[None]:
+        """A record before the call and one behind it."""
+        message = process.message
+        if message.properties.get(PropertyName.TRACE_ON) == "false" or message.topic == self._topic:
+            yield
+            return
+        place = Place(self._group, message.properties.get(PropertyName.MSG_REGION) or DEFAULT_REGION)
+        request_id, begun_s, outcome = uuid.uuid4().hex.upper(), time.perf_counter(), records.RAISED
+        self._add(records.begun(message, place, request_id, _now_ms()))
+        try:
+            yield
+            outcome = records.SUCCEEDED if process.succeeded else records.LATER
+        except asyncio.CancelledError:
+            outcome = records.TIMED_OUT
+            raise
+        finally:
+            cost_ms = int((time.perf_counter() - begun_s) * 1000)
+            self._add(records.finished(message, place, request_id, at_ms=_now_ms(), cost_ms=cost_ms, outcome=outcome))
+
+    def _add(self, record: Record) -> None:
+        if len(self._records) >= MAX_WAITING:
+            if not self._dropped:
+                log.warning("traces dropped, they come faster than they can be sent waiting=%d", MAX_WAITING)
+            self._dropped += 1
+        else:
+            self._records.append(record)
+
+
+def _stored(send: ObservedSend) -> Iterator[tuple[str, str, bool]]:
+    """Id, offset id, and whether it is safe, of each message."""
+    for result in send.results:
+        is_safe = result.status is SendStatus.OK
+        if len(send.messages) == 1:
+            yield result.msg_id, result.offset_msg_id, is_safe
+        else:
+            for ids in zip(result.msg_id.split(","), result.offset_msg_id.split(","), strict=False):
+                yield *ids, is_safe
+
+
+def _host(offset_msg_id: str) -> str:
+    try:
+        ip, port, _ = decode_offset_id(offset_msg_id)
+    except ValueError:
+        return ""
+    return f"{ip}:{port}"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

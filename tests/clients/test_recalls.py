@@ -1,0 +1,52 @@
+"""Messages taken back before their time has come."""
+
+from datetime import timedelta
+
+import pytest
+
+from clients import BrokerError, InvalidMessage, Message, Producer
+from protocol.codes import RequestCode, ResponseCode
+from protocol.headers.recall import RecallMessageHeader
+from protocol.recall_handle import RecallHandle
+from tests.clients.cluster import running_cluster
+from tests.clients.peer import refuse
+
+HANDLE = RecallHandle("T", "broker-b", "1700000000001", "KEY").encode()
+
+
+async def test_a_message_is_taken_back_by_its_handle() -> None:
+    """The broker that has it is asked, in the producer's name."""
+    async with running_cluster(brokers=2) as cluster, Producer("p", namesrv=cluster.namesrv) as producer:
+        for broker in cluster.brokers:
+            broker.on(
+                RequestCode.SEND_MESSAGE_V2, {"msgId": "0", "queueId": "0", "queueOffset": "0", "recallHandle": HANDLE}
+            )
+            broker.on(RequestCode.RECALL_MESSAGE, {"msgId": "KEY"})
+        sent = await producer.send(Message("T", b"x"), delay=timedelta(minutes=1))
+        assert sent.recall_handle == HANDLE
+        assert await producer.recall("T", sent.recall_handle) == "KEY"
+        (request,) = cluster.brokers[1].asked(RequestCode.RECALL_MESSAGE)
+        header = request.header(RecallMessageHeader)
+        assert (header.topic, header.recall_handle, header.producer_group) == ("T", HANDLE, "p")
+        assert cluster.brokers[0].asked(RequestCode.RECALL_MESSAGE) == []
+
+
+async def test_what_is_no_handle_of_the_topic_goes_nowhere() -> None:
+    """The error says what one is."""
+    async with running_cluster() as cluster, Producer("p", namesrv=cluster.namesrv) as producer:
+        with pytest.raises(InvalidMessage, match=r"SendResult\.recall_handle"):
+            await producer.recall("T", "nonsense")
+        with pytest.raises(InvalidMessage, match="of topic T, not U"):
+            await producer.recall("U", HANDLE)
+        assert (await producer.send(Message("T", b"x"))).recall_handle is None
+
+
+async def test_a_refusal_says_what_to_switch_on() -> None:
+    """Brokers do not allow it by default."""
+    async with running_cluster(brokers=2) as cluster, Producer("p", namesrv=cluster.namesrv) as producer:
+        cluster.brokers[1].on(
+            RequestCode.RECALL_MESSAGE, refuse(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+        )
+        with pytest.raises(BrokerError, match="operation is forbidden") as caught:
+            await producer.recall("T", HANDLE)
+        assert caught.value.code == ResponseCode.NO_PERMISSION
