@@ -1,7 +1,7 @@
 """The parameters of tests/interop: which clients there are, what each can do, and who meets whom.
 
 CLIENTS are command lines with their traits; CASES put a producer and two group members together. A new client is a
-driver in clients/, a recipe in toolchain.py and a line in each table here.
+driver in clients/, a recipe in toolchain.py, a line in each table here, and what it lacks in matrix.py.
 """
 
 from collections.abc import Callable

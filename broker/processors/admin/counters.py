@@ -22,6 +22,8 @@ SENT_BACK: Final = "sent back"
 DEAD_LETTERS: Final = "dead letters"
 BROKER_PUT: Final = "broker put"
 BROKER_GET: Final = "broker get"
+USER_PUT: Final = "broker put, user topics"
+USER_GET: Final = "broker get, user topics"
 
 
 class Counter(NamedTuple):
@@ -44,6 +46,8 @@ COUNTERS: Final = {
     "DLQ_PUT_NUMS": Counter(DEAD_LETTERS),
     "BROKER_PUT_NUMS": Counter(BROKER_PUT),
     "BROKER_GET_NUMS": Counter(BROKER_GET),
+    "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": Counter(USER_PUT),
+    "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": Counter(USER_GET),
 }
 """By name."""
 
@@ -61,6 +65,17 @@ def sources_of(
         total = traffic.statistics()
         return [(cluster, Sums(total.delivered, 0, total.found))]
 
+    def user_put() -> list[tuple[str, Sums]]:
+        total = traffic.statistics()
+        return [(cluster, Sums(total.user_puts, 0, total.user_puts))]
+
+    def user_got() -> list[tuple[str, Sums]]:
+        total = traffic.statistics()
+        tables = [deliveries.table().get(topic, {}) for topic in RESERVED_TOPICS]
+        system = [row for table in tables for row in table.values()]
+        messages, pulls = sum(row.messages for row in system), sum(row.pulls for row in system)
+        return [(cluster, Sums(total.delivered - messages, 0, total.found - pulls))]
+
     return {
         TOPIC_PUT: lambda: _came_in(store),
         GROUP_GET: lambda: _delivered(deliveries),
@@ -68,6 +83,8 @@ def sources_of(
         DEAD_LETTERS: lambda: _dead_letters(store),
         BROKER_PUT: put,
         BROKER_GET: got,
+        USER_PUT: user_put,
+        USER_GET: user_got,
     }
 
 

@@ -27,11 +27,16 @@ class Stats(BrokerParts):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        traffic = Traffic(lambda: Counters(puts=self.store.statistics().log.messages))
+        traffic = Traffic(self._counters)
         self.windows = StatsWindows(sources_of("C", self.store, self.pulls.deliveries, Deliveries(), traffic))
         self.steady_ms = 0
         self.windows.step(0)
         self.serve(TopicStatsProcessor("b", self.topics, self.sessions, self.store, self.windows).handlers())
+
+    def _counters(self) -> Counters:
+        pulls = self.pulls.statistics()
+        puts = self.store.statistics().log.messages
+        return Counters(puts, pulls.found, pulls.missed, pulls.messages, system_puts(self.store))
 
     def ten_seconds_pass(self) -> None:
         self.steady_ms += 10_000
@@ -98,6 +103,23 @@ async def test_counters_have_rocketmqs_names_and_keys(stats: Stats) -> None:
         answer = stats.peer().ask(windows_of(name, key))
         data = BrokerStatsData.decode(answer.body)
         assert (data.stats_minute, data.stats_hour, data.stats_day) == (item, StatsItem(), StatsItem()), name
+
+
+async def test_what_passes_through_system_topics_is_counted_apart(stats: Stats) -> None:
+    """The broker's counters are of all topics, and once more of those that users have made."""
+    stats.topics.update(TopicConfig("SELF_TEST_TOPIC", 1, 1))
+    stats.put(*[b"x"] * 20)
+    stats.put(*[b"y"] * 10, topic="SELF_TEST_TOPIC")
+    stats.peer().ask(pull())
+    stats.peer().ask(pull(topic="SELF_TEST_TOPIC"))
+    stats.ten_seconds_pass()
+    for name, item in {
+        "BROKER_PUT_NUMS": StatsItem(30, 3.0, 1.0),
+        "BROKER_GET_NUMS": StatsItem(30, 3.0, 15.0),
+        "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": StatsItem(20, 2.0, 1.0),
+        "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": StatsItem(20, 2.0, 20.0),
+    }.items():
+        assert BrokerStatsData.decode(stats.peer().ask(windows_of(name, "C")).body).stats_minute == item, name
 
 
 @pytest.mark.parametrize(("name", "key"), [("TOPIC_PUT_NUMS", "none"), ("NO_SUCH_NUMS", TOPIC)])
