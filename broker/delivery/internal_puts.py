@@ -2,17 +2,18 @@
 
     status = await puts.put(append)
 
-Requests of one read each run in a task of their own; what they put within one turn of the loop is written by one
-write at its end. Under SYNC_FLUSH a put ends when the flush has passed it, unless its `wait_flush` is off. A task never
-runs while a read is being served, so the batch of a read is never split; a reader that commits on the way finds these
-messages among its own, and they are decided by that.
+Requests of one read each run in a task of their own; what they put within one turn of the loop gathers, and goes into
+the log at its end, in one go and by one write. So no batch is open while anything else runs: all messages of one are
+stamped with the time at which it began, and what a read brings later must not be stored as of before it was sent.
+Under SYNC_FLUSH a put ends when the flush has passed it, unless its `wait_flush` is off.
 
 What is put here belongs to the broker: body and properties must outlast the turn, so no views into a receive buffer.
 Source: docs/formats.md, "Append path", "Put results".
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -36,7 +37,7 @@ class InternalPuts:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._turn: asyncio.Future[None] | None = None  # done when what was put in this turn is written
+        self._turn: list[tuple[Callable[[], None], asyncio.Future[None]]] = []  # what is put at its end, who waits
         self._puts = 0
         self._refused = 0
 
@@ -57,39 +58,50 @@ class InternalPuts:
 
         One that has its status already, because a diversion refused it, is passed over.
         """
-        for append in appends:
-            if append.status is PutStatus.PENDING:
-                self._store.put(append)
-        return await self._ended(appends)
+        return await self._ended(appends, partial(self._put_each, appends))
 
     async def put_together(self, appends: Sequence[Append]) -> list[PutStatus]:
         """The same, but all of them or none, contiguous in the log."""
-        self._store.put_batch(appends)
-        return await self._ended(appends)
+        return await self._ended(appends, partial(self._store.put_batch, appends))
 
-    async def _ended(self, appends: Sequence[Append]) -> list[PutStatus]:
+    def _put_each(self, appends: Sequence[Append]) -> None:
+        for append in appends:
+            if append.status is PutStatus.PENDING:
+                self._store.put(append)
+
+    async def _ended(self, appends: Sequence[Append], put: Callable[[], None]) -> list[PutStatus]:
         if _is_any_pending(appends):
-            await asyncio.shield(self._written())
+            await self._at_end_of_turn(put)
         if _is_any_pending(appends):
             await self._settled()
         self._puts += len(appends)
         self._refused += sum(append.status not in STORED for append in appends)
         return [append.status for append in appends]
 
-    def _written(self) -> "asyncio.Future[None]":
-        """Done when this turn's batch is written."""
-        if self._turn is None:
-            loop = asyncio.get_running_loop()
-            self._turn = loop.create_future()
-            loop.call_soon(self._end_turn, self._turn)
-        return self._turn
+    def _at_end_of_turn(self, put: Callable[[], None]) -> "asyncio.Future[None]":
+        """Done when it is written, or raises what `put` does."""
+        loop = asyncio.get_running_loop()
+        if not self._turn:
+            loop.call_soon(self._end_turn)
+        written: asyncio.Future[None] = loop.create_future()
+        self._turn.append((put, written))
+        return written
 
-    def _end_turn(self, turn: "asyncio.Future[None]") -> None:
-        self._turn = None
+    def _end_turn(self) -> None:
+        turn, self._turn = self._turn, []
+        put = []
+        for add, written in turn:
+            try:
+                add()
+            except Exception as error:  # noqa: BLE001 (raised by who waits for it)
+                _finish(written, error)
+            else:
+                put.append(written)
         try:
             self._store.commit()
         finally:
-            turn.set_result(None)
+            for written in put:
+                _finish(written)
 
     async def _settled(self) -> None:
         """Wait until everything that is written is decided."""
@@ -100,3 +112,12 @@ class InternalPuts:
 
 def _is_any_pending(appends: Sequence[Append]) -> bool:
     return any(append.status is PutStatus.PENDING for append in appends)
+
+
+def _finish(written: "asyncio.Future[None]", error: Exception | None = None) -> None:
+    if written.done():
+        return  # nobody waits any more
+    if error is None:
+        written.set_result(None)
+    else:
+        written.set_exception(error)

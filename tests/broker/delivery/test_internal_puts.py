@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,11 +83,27 @@ async def test_a_cancelled_put_disturbs_no_other(tmp_path: Path) -> None:
         assert it.bodies() == [b"one", b"two"]
 
 
-async def test_a_reader_in_between_has_them_written(tmp_path: Path) -> None:
-    """A lookup in the same turn finds what was put, and the put ends as it should."""
+async def test_a_read_in_between_has_a_time_of_its_own(tmp_path: Path) -> None:
+    """What is put waits for the turn's end, so a batch of a read never began before what it brings was sent."""
     with opened(tmp_path) as it:
         puts = InternalPuts(it.store)
         task = asyncio.create_task(puts.put(message(b"one")))
         await asyncio.sleep(0)
-        assert it.bodies() == [b"one"]
+        it.clock.now_ms += 7
+        sent = message(b"two")
+        it.store.put(sent)
+        it.store.commit()
+        assert sent.store_timestamp == it.clock.now_ms
         assert await task is PutStatus.PUT_OK
+        assert it.bodies() == [b"two", b"one"]
+
+
+async def test_what_fails_fails_alone(tmp_path: Path) -> None:
+    """Whoever else puts in the same turn hears nothing of it."""
+    with opened(tmp_path) as it:
+        puts = InternalPuts(it.store)
+        nothing: Any = None
+        results = await asyncio.gather(puts.put(message(b"one")), puts.put(message(nothing)), return_exceptions=True)
+        assert results[0] is PutStatus.PUT_OK
+        assert isinstance(results[1], TypeError)
+        assert it.bodies() == [b"one"]
