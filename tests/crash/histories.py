@@ -1,0 +1,112 @@
+"""Histories of a real broker and real clients, which are killed, stopped and paused; then judged.
+
+    python -m tests.crash.histories --runs 10 --seconds 30 --seed 0    ten runs of seeds 0 to 9, two beside each other
+    python -m tests.crash.histories --runs 1 --seed 7 --keep runs      that one alone, telling every step; what it told
+                                                                       and logged stays in runs/7
+    python -m tests.crash.histories --judge runs/7                     judged again, from these files
+
+The seed decides who takes part, with which settings, and what befalls whom when. What real processes make of it is
+theirs: the same seed fails again often, not always. So a failing run says where its history is kept.
+Exit code 1 if anything does not hold. What is checked: tests/harness/history.py.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Final
+
+from tests.harness.history import judge
+from tests.harness.history_events import read
+from tests.harness.history_plan import plan_of
+from tests.harness.history_run import Run, remove_store
+
+PROGRAM: Final = "tests.crash.histories"
+SHOWN: Final = 30
+
+
+def main() -> int:
+    """The command; 1 if something does not hold."""
+    options = _options()
+    if options.judge is not None:
+        return tell_of(options.judge)
+    keep = options.keep or Path(tempfile.mkdtemp(prefix="histories-"))
+    if options.runs == 1:
+        return one_run(options.seed, options.seconds, keep / str(options.seed))
+    return sweep(range(options.seed, options.seed + options.runs), options.seconds, options.jobs, keep)
+
+
+def one_run(seed: int, seconds: float, directory: Path) -> int:
+    """Run it here, and judge it; 1 if something does not hold."""
+    directory.mkdir(parents=True, exist_ok=True)
+    Run(plan_of(seed, seconds), directory, lambda line: print(f"seed {seed}: {line}", flush=True)).run()
+    failed = tell_of(directory)
+    if not failed:
+        remove_store(directory)
+    return failed
+
+
+def tell_of(directory: Path) -> int:
+    """Judge a history that lies there; 1 if something does not hold."""
+    report = judge(read(directory))
+    for finding in report.findings[:SHOWN]:
+        print(finding)
+    if len(report.findings) > SHOWN:
+        print(f"... and {len(report.findings) - SHOWN} more")
+    verdict = f"{len(report.findings)} findings, kept in {directory}" if report.findings else "all well"
+    print(f"{verdict}: {report.summary()}")
+    return 1 if report.findings else 0
+
+
+def sweep(seeds: Iterable[int], seconds: float, jobs: int, keep: Path) -> int:
+    """Run all, tell of each; 1 if one has failed."""
+    begun_s = time.monotonic()
+    done = failed = 0
+    for seed, code, output in outcomes(seeds, seconds, jobs, keep):
+        done += 1
+        failed += code != 0
+        lines = output.splitlines()
+        shown = lines if code else lines[-1:]
+        print("\n".join(f"seed {seed}: {line.removeprefix(f'seed {seed}: ')}" for line in shown), flush=True)
+        print(f"\r{done} runs, {failed} failed", end="", file=sys.stderr, flush=True)
+    print(f"\r{done} runs of {seconds:g} s, {failed} failed, {time.monotonic() - begun_s:.0f} s")
+    return 1 if failed else 0
+
+
+def outcomes(seeds: Iterable[int], seconds: float, jobs: int, keep: Path) -> Iterator[tuple[int, int, str]]:
+    """Seed, exit code and output of each run, as they come."""
+    with ThreadPoolExecutor(jobs) as pool:
+        under_way = {pool.submit(_outcome, seed, seconds, keep): seed for seed in seeds}
+        for future in as_completed(under_way):
+            yield under_way[future], *future.result()
+
+
+def _outcome(seed: int, seconds: float, keep: Path) -> tuple[int, str]:
+    command = [sys.executable, "-m", PROGRAM, "--runs", "1", "--seed", str(seed), "--seconds", str(seconds)]
+    run = subprocess.run([*command, "--keep", str(keep)], capture_output=True, text=True, check=False)
+    return run.returncode, run.stdout + (run.stderr if run.returncode else "")
+
+
+def _options() -> argparse.Namespace:
+    about, _, examples = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {PROGRAM}",
+        description=about,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=30.0, help="of blows and load; what follows takes about ten")
+    parser.add_argument("--seed", type=int, default=0, help="of the first run; each has one more")
+    parser.add_argument("--jobs", type=int, default=2, help="how many runs beside each other")
+    parser.add_argument("--keep", type=Path, help="directory of the histories, one below it for each seed")
+    parser.add_argument("--judge", type=Path, metavar="DIRECTORY", help="judge a history once more, and run nothing")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

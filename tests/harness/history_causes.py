@@ -1,0 +1,205 @@
+"""What explains that something comes twice, or that an offset goes back: what befell whom shortly before.
+
+A cause explains what it is followed by until `LASTS_NS` after its end: brokers take a while to forget who is gone, and
+the members of a group to agree again. The first of these that applies is counted:
+
+    failed       the handler had failed with it before: it was asked for
+    stored       it lies in the topic more than once (see below)
+    killed       a member of the group was killed, or paused so long that it was taken for dead
+    broker       the broker was killed, stopped or paused
+    members      a member joined or left the group
+    trouble      the SDK warned of a connection, a lock or a commit
+
+Why it lies in a topic more than once: the send was not acknowledged, or was repeated (`broker`, `trouble`); what
+delivers delays and ends transactions was killed (`broker`); the client that sent it back was not answered (`broker`).
+"""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from tests.harness.history_events import Offsets, Threw, Warned
+from tests.harness.history_view import DEAD, RETRY, SECOND_NS, Call, Finding, History, Place
+
+LASTS_NS: Final = 6 * SECOND_NS
+MARGIN_NS: Final = SECOND_NS
+BEGINNINGS: Final = frozenset({"killing", "stopping", "pausing", "ended"})
+ENDS: Final = frozenset({"ready", "resumed"})
+TO_A_MEMBER: Final = {"spawned": "members", "stopping": "members", "stopped": "members"}
+
+
+class Causes:
+    """When what befell whom: sorted times by (cause, whom); "" is the broker."""
+
+    def __init__(self, history: History) -> None:
+        self._times: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for blow in history.blows:
+            if blow.state in BEGINNINGS | ENDS:
+                self._times["broker", ""].append(blow.at)
+        groups = {process.name: process.group for process in history.processes}
+        for process in history.processes:
+            cause = TO_A_MEMBER.get(process.state, "killed")
+            self._times[cause, groups[process.name]].append(process.at)
+        for warning in history.of(Warned):
+            self._times["trouble", groups.get(warning.who, "")].append(warning.at)
+            self._times["trouble", warning.who].append(warning.at)
+
+    def between(self, since: int, until: int, *pairs: tuple[str, str]) -> str:
+        """The first of the causes that was at work then; "" if none was."""
+        for cause, whom in pairs:
+            times = self._times[cause, whom]
+            at = bisect_left(times, since - LASTS_NS)
+            if at < len(times) and times[at] <= until:
+                return cause
+        return ""
+
+    def of_group(self, since: int, until: int, group: str) -> str:
+        """What explains that a group saw something again."""
+        pairs = ("killed", group), ("broker", ""), ("members", group), ("trouble", group)
+        return self.between(since, until, *pairs)
+
+
+class Duplicate(NamedTuple):
+    """Something that came again. `cause` "": nothing explains it."""
+
+    what: str
+    cause: str
+    text: str
+    at: int
+
+
+def duplicates(history: History) -> Iterator[Duplicate]:
+    """Everything beyond the first."""
+    causes = Causes(history)
+    for name, calls in history.calls_of.items():
+        yield from _deliveries(history, causes, name, calls)
+    yield from _records(history, causes)
+
+
+def _deliveries(history: History, causes: Causes, group: str, calls: Iterable[Call]) -> Iterator[Duplicate]:
+    first: dict[str, Call] = {}
+    last: dict[Place, Call] = {}
+    for call in calls:
+        got = call.got
+        before = last.get(call.place)
+        if before is not None:
+            cause = "failed" if before.threw else causes.of_group(before.got.at, got.at, group)
+            yield Duplicate(group, cause, f"{call}, again after {got.at - before.got.at} ns", got.at)
+        elif got.id in first:
+            cause = "failed" if got.retried else "stored"
+            yield Duplicate(group, cause, str(call), got.at)
+        first.setdefault(got.id, call)
+        last[call.place] = call
+
+
+def _records(history: History, causes: Causes) -> Iterator[Duplicate]:
+    """Of each message one record in its topic, and one for each failure in a retry topic."""
+    last_failure = {
+        (call.got.group, call.got.id, call.got.times): call.end.at
+        for call in history.calls()
+        if isinstance(call.end, Threw)
+    }
+    copies: defaultdict[tuple[str, str, int], list[int]] = defaultdict(list)
+    for record in history.stored.values():
+        copies[record.topic, record.id, record.times].append(record.store_ms)
+    for (topic, message_id, times), store_ms in copies.items():
+        for _ in store_ms[1:]:
+            if topic.startswith((RETRY, DEAD)):
+                group = topic.removeprefix(RETRY).removeprefix(DEAD)
+                cause = _why_back_twice(history, causes, group, message_id, times, last_failure)
+            else:
+                cause = _why_stored_twice(history, causes, message_id)
+            yield Duplicate(topic, cause, f"{message_id} times={times} lies {len(store_ms)} times in {topic}", 0)
+
+
+def _why_back_twice(
+    history: History,
+    causes: Causes,
+    group: str,
+    message_id: str,
+    times: int,
+    last_failure: dict[tuple[str, str, int], int],
+) -> str:
+    fails = [
+        call
+        for call in history.calls_of[group]
+        if call.got.id == message_id and call.got.times == times - 1 and call.threw
+    ]
+    if len(fails) > 1:
+        return "failed"
+    at = last_failure.get((group, message_id, times - 1), 0)
+    return causes.of_group(at, at + LASTS_NS, group)
+
+
+def _why_stored_twice(history: History, causes: Causes, message_id: str) -> str:
+    sending = history.sending.get(message_id)
+    if sending is None:
+        return ""
+    sent = history.sent.get(message_id)
+    if sending.transaction or sending.not_before_ms:
+        until = sending.at + 60 * SECOND_NS  # until its end, or its time, it may have gone through several lives
+    else:
+        until = sent.at if sent is not None else sending.at + LASTS_NS
+    return causes.between(sending.at, until, ("broker", ""), ("trouble", sending.who), ("killed", ""))
+
+
+def explained(history: History) -> Iterator[Finding]:
+    """Nothing comes twice without a failure."""
+    for one in duplicates(history):
+        if not one.cause:
+            yield Finding("explained", f"twice without a failure in {one.what}: {one.text}", one.at)
+
+
+def counted(history: History) -> Counter[tuple[str, str]]:
+    """How many duplicates, by (where, cause)."""
+    return Counter((one.what, one.cause) for one in duplicates(history))
+
+
+# ------------------------------------------------------------------------------------------------------------ offsets
+
+
+def forward(history: History) -> Iterator[Finding]:
+    """Committed offsets never go back: but a crash may take back what was committed in the last moments, and in a group
+    that is not orderly a queue's former owner may come later than the new one."""
+    causes = Causes(history)
+    seen: defaultdict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)  # key, queue -> (at, offset)
+    for event in history.of(Offsets):
+        for key, row in event.table.items():
+            for queue_id, offset in row.items():
+                earlier = seen[key, queue_id]
+                floor = _floor(history, earlier, event.at)
+                group = key.rpartition("@")[2]
+                if offset < floor and not _is_handover(history, causes, group, earlier[-1][0], event.at):
+                    text = f"{key} queue {queue_id} went back from {floor} to {offset}"
+                    yield Finding("forward", text, event.at)
+                earlier.append((event.at, offset))
+
+
+def _floor(history: History, earlier: list[tuple[int, int]], at: int) -> int:
+    """What must not be gone at a time, of what was seen earlier."""
+    if not earlier:
+        return 0
+    last_at, offset = earlier[-1]
+    crashes = [blow.at for blow in history.blows if blow.state == "killing" and last_at < blow.at < at]
+    if not crashes:
+        return offset
+    saved = crashes[0] - history.saves_ms * 1_000_000 - MARGIN_NS
+    return max((seen for seen_at, seen in earlier if seen_at <= saved), default=0)
+
+
+def _is_handover(history: History, causes: Causes, group: str, since: int, until: int) -> bool:
+    known = history.groups.get(group)
+    if known is not None and known.orderly:
+        return False
+    return bool(causes.of_group(since, until, group))
+
+
+def lateness_ms(history: History) -> list[int]:
+    """How late what was to come later was stored, sorted."""
+    late = [
+        record.store_ms - history.sending[record.id].not_before_ms
+        for record in history.stored.values()
+        if record.id in history.sending and history.sending[record.id].not_before_ms and not record.first_topic
+    ]
+    return sorted(late)

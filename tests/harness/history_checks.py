@@ -1,0 +1,245 @@
+"""What must hold of a history: a function for each promise, which yields what breaks it.
+
+They know nothing of how messages travel: they hold what producers were told against what handlers got, and against what
+lay in the topics at the end.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from tests.harness.history_events import Broker, Ended, Got, Group, Process, Sending, Sent, Stored, Threw
+from tests.harness.history_plan import FIRST_RETRY_MS, LEVELS_MS
+from tests.harness.history_view import DEAD, RETRY, Call, Finding, History
+
+TO_DEAD_LETTERS: Final = -1
+
+
+def ended(history: History) -> Iterator[Finding]:
+    """Nobody ended by itself, and everybody had everything in time."""
+    for event in history.of(Process):
+        if event.state == "ended":
+            yield Finding("ended", f"{event.name} ended by itself: {event.why}", event.at)
+    for one in history.of(Broker):
+        if one.state == "ended":
+            yield Finding("ended", "the broker ended by itself", one.at)
+    ends = history.of(Ended)
+    if not ends:
+        yield Finding("ended", "the history has no end")
+    elif not ends[-1].drained:
+        yield Finding("ended", "not everybody had everything in time", ends[-1].at)
+    for end in ends:
+        for damage in end.damage:
+            yield Finding("ended", f"the store is damaged: {damage}", end.at)
+
+
+def sound(history: History) -> Iterator[Finding]:
+    """Nothing is stored, or handed to anybody, that was not sent so."""
+    for record in history.stored.values():
+        where = f"{record.topic}/{record.queue_id} #{record.offset}"
+        topic = record.first_topic or record.topic
+        yield from _sent_so(history, record, topic, where)
+        if record.topic.startswith((RETRY, DEAD)) and not record.first_topic:
+            yield Finding("sound", f"{record.id} at {where} does not say where it comes from")
+    for call in history.calls():
+        yield from _sent_so(history, call.got, call.got.topic, str(call))
+
+
+def _sent_so(history: History, what: Stored | Got, topic: str, where: str) -> Iterator[Finding]:
+    sending = history.sending.get(what.id)
+    if sending is None:
+        yield Finding("sound", f"{what.id!r} at {where} was never sent", what.at)
+        return
+    sent, found = _looks(sending, sending.topic), _looks(what, topic)
+    if sent != found:
+        yield Finding("sound", f"{what.id} at {where} was sent as {sent}, and is {found}", what.at)
+
+
+def _looks(of: Sending | Stored | Got, topic: str) -> tuple[str, int, str, int]:
+    return topic, of.crc, of.tag, of.price
+
+
+def kept(history: History) -> Iterator[Finding]:
+    """What was acknowledged is there, and what anybody got."""
+    for sent in history.of(Sent):
+        sending = history.sending[sent.id]
+        if sending.transaction:
+            continue
+        if not history.copies[sending.topic, sent.id]:
+            yield Finding("kept", f"{sent.id} was acknowledged, and is not in {sending.topic}", sent.at)
+        if sent.offset >= 0:
+            place = (sending.topic, sent.queue_id, sent.offset)
+            found = history.stored.get(place)
+            if found is None or found.id != sent.id:
+                yield Finding("kept", f"{sent.id} is not at {place}, but {found and found.id}", sent.at)
+    for call in history.calls():
+        record = history.stored.get(call.place)
+        if record is None or record.id != call.got.id:
+            yield Finding("kept", f"{call} is not there, but {record and record.id}", call.got.at)
+
+
+def gapless(history: History) -> Iterator[Finding]:
+    """Queue offsets count up from 0."""
+    queues: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    for topic, queue_id, offset in sorted(history.stored):
+        queues[topic, queue_id].append(offset)
+    for (topic, queue_id), offsets in queues.items():
+        if offsets != list(range(len(offsets))):
+            missing = sorted(set(range(offsets[-1])).difference(offsets))
+            yield Finding("gapless", f"{topic}/{queue_id} has no {missing[:5]}, and ends at {offsets[-1]}")
+
+
+def handled(history: History) -> Iterator[Finding]:
+    """Each group has handled what it wanted, or has it among its dead letters."""
+    for name, group in history.groups.items():
+        done = {call.got.id for call in history.calls_of[name] if call.is_done}
+        dead = {record.id for record in history.records_of[DEAD + name]}
+        for topic in group.topics:
+            for record in history.records_of[topic]:
+                if history.wants(group, record) and record.id not in done | dead:
+                    where = f"{topic}/{record.queue_id} #{record.offset}"
+                    yield Finding("handled", f"{name} has not handled {record.id} of {where}")
+
+
+def wanted(history: History) -> Iterator[Finding]:
+    """Nobody got what it had not asked for."""
+    for name, calls in history.calls_of.items():
+        group = history.groups[name]
+        for call in calls:
+            if not history.wants(group, call.got):
+                yield Finding("wanted", f"{name} got {call}, tag={call.got.tag!r} price={call.got.price}", call.got.at)
+
+
+def retried(history: History) -> Iterator[Finding]:
+    """Whatever comes again has failed before, so often, and comes not too early."""
+    for name, calls in history.calls_of.items():
+        failed: dict[tuple[str, int], Threw] = {}
+        for call in calls:
+            if call.got.times:
+                failure = failed.get((call.got.id, call.got.times - 1))
+                yield from _failed_before(call, failure, is_new=_times_at(history, call) == call.got.times)
+            if isinstance(call.end, Threw):
+                failed.setdefault((call.got.id, call.got.times), call.end)
+        limit = history.groups[name].max_times
+        given_up = {which for (which, _), failure in failed.items() if failure.level == TO_DEAD_LETTERS}
+        for record in history.records_of[RETRY + name]:
+            if (record.id, record.times - 1) not in failed:
+                yield Finding("retried", f"{record.id} in {record.topic} had not failed {record.times} times")
+        for record in history.records_of[DEAD + name]:
+            if record.id not in given_up and (limit is None or record.times <= limit):
+                yield Finding(
+                    "retried", f"{record.id} is a dead letter of {name} after {record.times} times of {limit}"
+                )
+            elif record.id not in given_up and (record.id, record.times - 1) not in failed:
+                yield Finding("retried", f"{record.id} in {record.topic} had not failed {record.times} times")
+
+
+def _times_at(history: History, call: Call) -> int:
+    record = history.stored.get(call.place)
+    return record.times if record is not None else -1
+
+
+def _failed_before(call: Call, failure: Threw | None, *, is_new: bool) -> Iterator[Finding]:
+    """`is_new`: a record of its own, which was to wait; else its member could not give it back."""
+    got = call.got
+    if failure is None:
+        yield Finding("retried", f"{got.group} got {call}, and had not failed so often", got.at)
+    elif is_new and got.ms < failure.ms + _retry_ms(failure):
+        yield Finding("retried", f"{got.group} got {call} only {got.ms - failure.ms} ms after its failure", got.at)
+
+
+def _retry_ms(failure: Threw) -> int:
+    return LEVELS_MS[failure.level - 1] if 0 < failure.level <= len(LEVELS_MS) else FIRST_RETRY_MS
+
+
+def in_order(history: History) -> Iterator[Finding]:
+    """Orderly queues: one message behind the other."""
+    for name, group in history.groups.items():
+        if not group.orderly:
+            continue
+        queues: defaultdict[tuple[str, int], list[Call]] = defaultdict(list)
+        for call in history.calls_of[name]:
+            queues[call.got.topic, call.got.queue_id].append(call)
+        for (topic, queue_id), calls in queues.items():
+            records = [record for record in history.records_of[topic] if record.queue_id == queue_id]
+            offsets = [record.offset for record in records if history.wants(group, record)]
+            yield from _never_overtaken(group, offsets, calls)
+            yield from _never_two_at_once(history, calls)
+
+
+def _never_overtaken(group: Group, offsets: list[int], calls: list[Call]) -> Iterator[Finding]:
+    """`offsets`: those of the queue that the group wants, in their order."""
+    steps = sorted(
+        [(call.got.at, 1, call) for call in calls] + [(call.end.at, 0, call) for call in calls if call.end],
+        key=lambda step: step[:2],
+    )
+    done: set[int] = set()
+    first = 0  # in `offsets`, not done
+    for at, is_begin, call in steps:
+        if not is_begin:
+            if call.is_done or _is_given_up(call, group):
+                done.add(call.got.offset)
+            while first < len(offsets) and offsets[first] in done:
+                first += 1
+        elif first < len(offsets) and call.got.offset > offsets[first]:
+            yield Finding("in_order", f"{call} was begun, and #{offsets[first]} was not done", at)
+
+
+def _is_given_up(call: Call, group: Group) -> bool:
+    return isinstance(call.end, Threw) and group.max_times is not None and call.got.times >= group.max_times
+
+
+def _never_two_at_once(history: History, calls: list[Call]) -> Iterator[Finding]:
+    running: Call | None = None
+    until = 0
+    for call in calls:
+        at = call.got.at
+        if running is not None and at < until and running.got.who != call.got.who:
+            yield Finding("in_order", f"{call} was begun while {running} was not done", at)
+        running = call
+        until = call.end.at if call.end else history.ends_ns.get(call.got.who, at)
+
+
+def in_rows(history: History) -> Iterator[Finding]:
+    """Messages of one message group lie in one queue, in their order."""
+    last: dict[str, Sent] = {}
+    for sending in sorted(history.sending.values(), key=lambda sending: (sending.key, sending.number)):
+        sent = history.sent.get(sending.id)
+        if not sending.key or sent is None:
+            continue
+        before = last.get(sending.key)
+        if before is not None and before.queue_id != sent.queue_id:
+            yield Finding("in_rows", f"{sent.id} went to another queue than {before.id}", sent.at)
+        elif before is not None and before.offset >= sent.offset:
+            yield Finding("in_rows", f"{sent.id} lies before {before.id}", sent.at)
+        last[sending.key] = sent
+
+
+def in_time(history: History) -> Iterator[Finding]:
+    """Never early."""
+    for record in history.stored.values():
+        sending = history.sending.get(record.id)
+        if sending is not None and record.store_ms < sending.not_before_ms:
+            early_ms = sending.not_before_ms - record.store_ms
+            yield Finding("in_time", f"{record.id} was stored {early_ms} ms too early", record.at)
+    for call in history.calls():
+        sending = history.sending.get(call.got.id)
+        if sending is not None and call.got.ms < sending.not_before_ms:
+            yield Finding("in_time", f"{call} came {sending.not_before_ms - call.got.ms} ms too early", call.got.at)
+
+
+def atomic(history: History) -> Iterator[Finding]:
+    """Committed: comes; rolled back: never; and each ends some time."""
+    for sending in history.sending.values():
+        if not sending.transaction:
+            continue
+        who, copies = sending.id, history.copies[sending.topic, sending.id]
+        committed, rolled_back = history.is_committed(who), history.is_rolled_back(who)
+        if copies and not committed:
+            yield Finding("atomic", f"{who} came, and nobody had committed it", copies[0].at)
+        if copies and rolled_back:
+            yield Finding("atomic", f"{who} came, and was rolled back", copies[0].at)
+        if who in history.sent and committed and not copies:
+            yield Finding("atomic", f"{who} was committed, and never came", history.sent[who].at)
+        if who in history.sent and not committed and not rolled_back:
+            yield Finding("atomic", f"nobody was asked how {who} ended", history.sent[who].at)

@@ -1,0 +1,185 @@
+"""What a seed decides of a history: the broker's settings, who sends and consumes, and what befalls them, and when.
+
+Fates of single messages follow from their ids, so that every process knows them without asking: how a transaction ends
+(`fate`), and how often handlers of a group fail (`failures`).
+"""
+
+import zlib
+from enum import StrEnum
+from random import Random
+from typing import Final
+
+import msgspec
+
+from clients import TransactionState
+from tests.harness.history_events import Wish
+
+PLAIN: Final = "Plain"
+KEYED: Final = "Keyed"
+BARGAINS: Final = "Bargains"
+TOPICS: Final = {PLAIN: 4, KEYED: 4, BARGAINS: 2}
+TAGS: Final = ("red", "green", "blue", "")
+PRICES: Final = 10
+LEVELS: Final = "1s 2s 1s 1s 1s 1s 1s 1s 1s"
+LEVELS_MS: Final = (1000, 2000)
+FIRST_RETRY_MS: Final = 1000
+FARTHEST_MS: Final = 4000
+MAX_TIMES: Final = 3
+ENDLESSLY: Final = 1 << 30
+BROKER: Final = "broker"
+PRODUCER: Final = "producer"
+
+
+class Mode(StrEnum):
+    """How a group consumes."""
+
+    CONCURRENT = "concurrent"
+    ORDERLY = "orderly"
+    BROADCAST = "broadcast"
+    PULL = "pull"
+
+
+class Consuming(msgspec.Struct, frozen=True):
+    """A group, and how its members consume."""
+
+    group: str
+    mode: Mode
+    topics: dict[str, Wish]
+    members: int
+    max_times: int | None = MAX_TIMES
+    concurrency: int = 8
+    commit_interval_s: float = 1.0
+    pull_batch: int = 32
+    lock_life_s: float = 1.5
+
+
+class Blow(msgspec.Struct, frozen=True):
+    """What befalls the broker or a client (`slot`) `at_s` into the run, and for how long."""
+
+    at_s: float
+    kind: str
+    slot: str
+    length_s: float = 0.0
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Everything that a seed decides."""
+
+    seed: int
+    seconds: float
+    profile: str
+    settings: dict[str, object]
+    producers: int
+    consuming: tuple[Consuming, ...]
+    blows: tuple[Blow, ...]
+
+    @property
+    def saves_ms(self) -> int:
+        """How much of the commits a crash may take back."""
+        return int(str(self.settings["flushConsumerOffsetInterval"]))
+
+
+PROFILES: Final = {"calm": 2, "broker": 4, "clients": 4, "all": 10}
+BROKER_BLOWS: Final = {"kill": 5, "stop": 2, "pause": 2}
+CLIENT_BLOWS: Final = {"kill": 5, "stop": 2, "pause": 1}
+
+
+def plan_of(seed: int, seconds: float) -> Plan:
+    """The plan of a run."""
+    rng = Random(f"history {seed}")
+    (profile,) = rng.choices(list(PROFILES), list(PROFILES.values()))
+    consuming = _consuming(rng)
+    producers = 2
+    slots = [slot_name(PRODUCER, n) for n in range(producers)]
+    slots += [slot_name(one.group, n) for one in consuming for n in range(one.members)]
+    settings = _settings(rng)
+    return Plan(seed, seconds, profile, settings, producers, consuming, tuple(_blows(rng, profile, slots, seconds)))
+
+
+def slot_name(kind: str, number: int) -> str:
+    """The place that one client after the other fills."""
+    return f"{kind}-{number}"
+
+
+def fate(message_id: str) -> TransactionState:
+    """How a transaction ends."""
+    return TransactionState.ROLLBACK if _dice(message_id, "fate", 3) == 0 else TransactionState.COMMIT
+
+
+def failures(message_id: str, group: str, mode: Mode, max_times: int | None) -> int:
+    """How often handlers of a group fail with a message."""
+    if mode in {Mode.BROADCAST, Mode.PULL}:
+        return 0
+    dice = _dice(message_id, group, 200)
+    if dice == 0:
+        return ENDLESSLY if max_times is not None else 2
+    return 1 if dice < 5 else 2 if dice == 5 else 0
+
+
+def goes_to_dead_letters(message_id: str, mode: Mode) -> bool:
+    """Whether its first handler says that nobody shall try again."""
+    return mode is Mode.CONCURRENT and _dice(message_id, "dead", 300) == 0
+
+
+def _dice(message_id: str, what: str, sides: int) -> int:
+    return zlib.crc32(f"{what} {message_id}".encode()) % sides
+
+
+def _consuming(rng: Random) -> tuple[Consuming, ...]:
+    def habits() -> dict[str, object]:
+        return {
+            "concurrency": rng.choice((2, 4, 20)),
+            "commit_interval_s": rng.choice((0.3, 1.0, 2.5)),
+            "pull_batch": rng.choice((4, 32)),
+        }
+
+    def group(name: str, mode: Mode, topics: dict[str, Wish], members: int, **more: object) -> Consuming:
+        return msgspec.convert(
+            {"group": name, "mode": mode, "topics": topics, "members": members, **habits(), **more}, Consuming
+        )
+
+    everything = Wish()
+    return (
+        group("workers", Mode.CONCURRENT, {PLAIN: everything, BARGAINS: everything}, rng.randint(2, 3)),
+        group("ordered", Mode.ORDERLY, {KEYED: everything}, 2, max_times=rng.choice((None, MAX_TIMES)), concurrency=4),
+        group("everyone", Mode.BROADCAST, {PLAIN: everything}, 1, max_times=None),
+        group("choosy", Mode.CONCURRENT, {PLAIN: Wish(above=5)}, 1),
+        group("readers", Mode.PULL, {PLAIN: Wish(tags=("red", "blue"))}, 1, max_times=None),
+    )
+
+
+def _settings(rng: Random) -> dict[str, object]:
+    return {
+        "flushDiskType": "SYNC_FLUSH",
+        "mappedFileSizeCommitLog": rng.choice((1 << 16, 1 << 17, 1 << 20)),
+        "mappedFileSizeConsumeQueue": rng.choice((20 * 50, 20 * 1000)),
+        "maxHashSlotNum": 500,
+        "maxIndexNum": rng.choice((300, 4000)),
+        "fileReservedTime": 100_000,
+        "messageDelayLevel": LEVELS,
+        "flushConsumerOffsetInterval": rng.choice((500, 5000)),
+        "flushDelayOffsetInterval": rng.choice((500, 10_000)),
+        "enablePropertyFilter": "true",
+        "transactionTimeOut": 800,
+        "transactionCheckInterval": rng.choice((300, 900)),
+        "transactionCheckMax": 1_000_000,
+        "rebalanceLockMaxLiveTime": 3000,
+        "transferMsgByHeap": rng.choice(("true", "false")),
+        "messageIndexSafe": rng.choice(("true", "false")),
+        "enabledAppendPropCRC": rng.choice(("true", "false")),
+        "queueUnitsInMemory": rng.choice((0, 10, 1 << 19)),
+    }
+
+
+def _blows(rng: Random, profile: str, slots: list[str], seconds: float) -> list[Blow]:
+    targets = {"calm": [], "broker": [BROKER], "clients": slots, "all": [BROKER] * len(slots) + slots}[profile]
+    blows = []
+    at_s = rng.uniform(3.0, 6.0)
+    while targets and at_s < seconds - 1.0:
+        slot = rng.choice(targets)
+        kinds = BROKER_BLOWS if slot == BROKER else CLIENT_BLOWS
+        (kind,) = rng.choices(list(kinds), list(kinds.values()))
+        length_s = rng.uniform(0.3, 3.5) if kind == "pause" else rng.choice((0.0, 0.0, rng.uniform(0.0, 2.0)))
+        blows.append(Blow(at_s, kind, slot, length_s))
+        at_s += length_s + rng.uniform(0.5, 5.0)
+    return blows
