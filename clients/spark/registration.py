@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from clients.spark.source import RocketMqSource
+from clients.spark.store_source import RocketMqStoreSource
 
-SOURCES: Final[tuple[type[DataSource], ...]] = (RocketMqSource,)
+SOURCES: Final[tuple[type[DataSource], ...]] = (RocketMqSource, RocketMqStoreSource)
 
 
 def register(spark: SparkSession) -> None:
