@@ -99,10 +99,13 @@ def running(
 ) -> Iterator[Daemon]:
     """Start `command` in `directory` with settings on top of free ports and small segments; killed on the way out.
 
+    Ports that are given among the settings are used, as for a daemon that comes back where it was.
+
     Its store, if it is in the usual place, is verified then.
     """
     names = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
-    ports = dict(zip(names, free_ports(len(names)), strict=True))
+    chosen = {name: settings[name] for name in names if settings and name in settings}
+    ports: dict[str, Any] = dict(zip(names, free_ports(len(names)), strict=True)) | chosen
     small = {
         "mappedFileSizeCommitLog": 1 << 20,
         "mappedFileSizeConsumeQueue": 20 * 1024,
