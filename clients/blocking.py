@@ -4,29 +4,80 @@
         producer.send(Message("Orders", b"one coffee"))
 
 Nothing is decided here: each call runs its namesake of the asyncio class on the background loop and waits for it, so
-any thread may call. Handlers and transactions are plain functions, and run in threads of their own. The loop starts
-with the first object and ends with the process.
+any thread may call, and arguments, results and errors are those of the namesake. Handlers, checkers and transactions
+are plain functions, and run in threads: a handler in one of `concurrency` threads of its consumer. Each object has a
+client of its own. The loop starts with the first object and ends with the process.
+
+An interrupt (Ctrl-C) ends the call that waits, and at the end of its `with` block each object stops in order.
 """
 
 import asyncio
-import inspect
+import ssl
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from datetime import datetime
-from functools import cache
-from typing import Any, Generic, Self, TypeVar
+from functools import cache, wraps
+from pathlib import Path
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 from clients import admin, producer, pull_consumer, push_consumer, transactions
-from clients.group_member import Sql92
+from clients.allocation import Allocation
+from clients.group_member import ConsumeFrom
+from clients.hooks import Hooks
 from clients.participant import Participant
 from clients.sends import SendResult
+from clients.settings import ConsumerSettings, ProducerSettings, TlsSettings
 from clients.transactions import TransactionResult, TransactionState
 from protocol.bodies.message_queue import MessageQueue
 from protocol.message import Message, MessageExt
 
 T = TypeVar("T")
 P = TypeVar("P", bound=Participant)
+Arguments = ParamSpec("Arguments")
+
+
+class ConnectionOptions(TypedDict, total=False):
+    """What `clients.Admin` takes; all but `client`, which would belong to another loop."""
+
+    namesrv: str | None
+    tls: TlsSettings | ssl.SSLContext | None
+
+
+class ProducerOptions(ConnectionOptions, total=False):
+    """What `clients.Producer` takes besides."""
+
+    settings: ProducerSettings | None
+    namespace: str
+    hooks: Hooks | None
+    trace: bool
+
+
+class ReaderOptions(ConnectionOptions, total=False):
+    """What both consumers take besides."""
+
+    consume_from: ConsumeFrom | datetime
+    allocation: Allocation
+    settings: ConsumerSettings | None
+    namespace: str
+    hooks: Hooks | None
+
+
+class PullConsumerOptions(ReaderOptions, total=False):
+    """What `clients.PullConsumer` takes."""
+
+    auto_commit: bool
+
+
+class PushConsumerOptions(ReaderOptions, total=False):
+    """What `clients.PushConsumer` takes besides its handler."""
+
+    orderly: bool
+    broadcast: bool
+    instance_name: str
+    offsets_path: Path | None
+    trace: bool
 
 
 @cache
@@ -74,128 +125,201 @@ class Blocking(Generic[P]):
         """As the participant's."""
         run(self.participant.stop())
 
+    def wait_stopped(self) -> None:
+        """Wait until another thread has stopped it, or an interrupt comes."""
+        run(self.participant.wait_stopped())
+
+
+def _waits(
+    method: Callable[Concatenate[P, Arguments], Awaitable[T]],
+) -> Callable[Concatenate[Blocking[P], Arguments], T]:
+    """The method with its signature, blocking."""
+
+    @wraps(method)
+    def call(blocking: Blocking[P], /, *args: Arguments.args, **options: Arguments.kwargs) -> T:
+        async def called() -> T:
+            return await method(blocking.participant, *args, **options)
+
+        return run(called())
+
+    return call
+
+
+def _at_once(method: Callable[Concatenate[P, Arguments], T]) -> Callable[Concatenate[Blocking[P], Arguments], T]:
+    """A method that is no coroutine, called on the loop, where nothing else happens meanwhile."""
+
+    @wraps(method)
+    def call(blocking: Blocking[P], /, *args: Arguments.args, **options: Arguments.kwargs) -> T:
+        async def called() -> T:
+            return method(blocking.participant, *args, **options)
+
+        return run(called())
+
+    return call
+
 
 class Producer(Blocking[producer.Producer]):
-    """`clients.Producer`, blocking; same arguments."""
+    """`clients.Producer`, blocking."""
 
-    def __init__(self, group: str, **options: Any) -> None:
+    def __init__(self, group: str, **options: Unpack[ProducerOptions]) -> None:
         super().__init__(lambda: producer.Producer(group, **options))
 
-    def send(self, message: Message, **options: Any) -> SendResult:
-        """As `clients.Producer.send`."""
-        return run(self.participant.send(message, **options))
+    send = _waits(producer.Producer.send)
+    send_batch = _waits(producer.Producer.send_batch)
+    send_oneway = _waits(producer.Producer.send_oneway)
+    request = _waits(producer.Producer.request)
+    recall = _waits(producer.Producer.recall)
+    publish_queues = _waits(producer.Producer.publish_queues)
+    statistics = _at_once(producer.Producer.statistics)
 
-    def send_batch(self, messages: Sequence[Message], **options: Any) -> list[SendResult]:
-        """As `clients.Producer.send_batch`."""
-        return run(self.participant.send_batch(messages, **options))
+    def send_nowait(self, message: Message, *, message_group: str | None = None) -> Future[SendResult]:
+        """As `send`, begun soon, in the order of the calls: the future holds its result."""
 
-    def send_oneway(self, message: Message, **options: Any) -> None:
-        """As `clients.Producer.send_oneway`."""
-        run(self.participant.send_oneway(message, **options))
+        async def send() -> SendResult:
+            return await self.participant.send_nowait(message, message_group=message_group)
 
-    def request(self, message: Message, **options: Any) -> MessageExt:
-        """As `clients.Producer.request`."""
-        return run(self.participant.request(message, **options))
+        return asyncio.run_coroutine_threadsafe(send(), background_loop())
 
 
-class TransactionProducer(Blocking[transactions.TransactionProducer]):
+class TransactionProducer(Producer):
     """`clients.TransactionProducer`, blocking; `checker` is a plain function."""
 
-    def __init__(self, group: str, *, checker: Callable[[MessageExt], TransactionState], **options: Any) -> None:
+    participant: transactions.TransactionProducer
+
+    def __init__(
+        self, group: str, *, checker: Callable[[MessageExt], TransactionState], **options: Unpack[ProducerOptions]
+    ) -> None:
         async def check(message: MessageExt) -> TransactionState:
             return await asyncio.to_thread(checker, message)
 
-        super().__init__(lambda: transactions.TransactionProducer(group, checker=check, **options))
+        Blocking.__init__(self, lambda: transactions.TransactionProducer(group, checker=check, **options))
 
     def send_in_transaction(
-        self, message: Message, local: Callable[[str], TransactionState], **options: Any
+        self, message: Message, local: Callable[[str], TransactionState], *, timeout_s: float | None = None
     ) -> TransactionResult:
         """As `clients.TransactionProducer.send_in_transaction`; `local` is a plain function."""
 
         async def run_local(transaction_id: str) -> TransactionState:
             return await asyncio.to_thread(local, transaction_id)
 
-        return run(self.participant.send_in_transaction(message, run_local, **options))
+        return run(self.participant.send_in_transaction(message, run_local, timeout_s=timeout_s))
 
 
 class PullConsumer(Blocking[pull_consumer.PullConsumer]):
-    """`clients.PullConsumer`, blocking; same arguments."""
+    """`clients.PullConsumer`, blocking."""
 
-    def __init__(self, group: str, **options: Any) -> None:
+    def __init__(self, group: str, **options: Unpack[PullConsumerOptions]) -> None:
         super().__init__(lambda: pull_consumer.PullConsumer(group, **options))
 
-    def subscribe(self, topic: str, expression: str | Sql92 = "*") -> None:
-        """As `clients.PullConsumer.subscribe`."""
-        run(self.participant.subscribe(topic, expression))
+    subscribe = _waits(pull_consumer.PullConsumer.subscribe)
+    unsubscribe = _waits(pull_consumer.PullConsumer.unsubscribe)
+    queues = _waits(pull_consumer.PullConsumer.queues)
+    assign = _waits(pull_consumer.PullConsumer.assign)
+    poll = _waits(pull_consumer.PullConsumer.poll)
+    commit = _waits(pull_consumer.PullConsumer.commit)
+    committed = _waits(pull_consumer.PullConsumer.committed)
+    seek = _at_once(pull_consumer.PullConsumer.seek)
+    seek_to_begin = _waits(pull_consumer.PullConsumer.seek_to_begin)
+    seek_to_end = _waits(pull_consumer.PullConsumer.seek_to_end)
+    seek_to_time = _waits(pull_consumer.PullConsumer.seek_to_time)
+    pause = _at_once(pull_consumer.PullConsumer.pause)
+    resume = _at_once(pull_consumer.PullConsumer.resume)
+    reply = _waits(pull_consumer.PullConsumer.reply)
+    statistics = _at_once(pull_consumer.PullConsumer.statistics)
 
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """As `clients.PullConsumer.queues`."""
-        return run(self.participant.queues(topic))
-
-    def assign(self, queues: Sequence[MessageQueue]) -> None:
-        """As `clients.PullConsumer.assign`."""
-        run(self.participant.assign(queues))
-
-    def poll(self, max_messages: int = 32, timeout_s: float = 1.0) -> list[MessageExt]:
-        """As `clients.PullConsumer.poll`."""
-        return run(self.participant.poll(max_messages, timeout_s))
-
-    def commit(self) -> None:
-        """As `clients.PullConsumer.commit`."""
-        run(self.participant.commit())
-
-    def seek(self, queue: MessageQueue, offset: int) -> None:
-        """As `clients.PullConsumer.seek`."""
-
-        async def seek() -> None:
-            self.participant.seek(queue, offset)
-
-        run(seek())
-
-    def seek_to_time(self, queue: MessageQueue, when: datetime) -> int:
-        """As `clients.PullConsumer.seek_to_time`."""
-        return run(self.participant.seek_to_time(queue, when))
+    @property
+    def assignment(self) -> tuple[MessageQueue, ...]:
+        """What is read now."""
+        return self.participant.assignment
 
     def __iter__(self) -> Iterator[MessageExt]:
-        """Messages for ever; each is finished when the next is asked for."""
-        while True:
-            yield from self.poll(1, 1.0)
+        return _messages(self.participant)
 
 
 class PushConsumer(Blocking[push_consumer.PushConsumer]):
-    """`clients.PushConsumer`, blocking; `handler` is a plain function, called in threads."""
+    """`clients.PushConsumer`, blocking; `handler` is a plain function, called in threads.
 
-    def __init__(self, group: str, *, handler: Callable[[MessageExt], object], **options: Any) -> None:
+    A handler that takes longer than `consume_timeout_s` cannot be ended: its message goes back while it still runs.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        handler: Callable[[MessageExt], object] | None = None,
+        **options: Unpack[PushConsumerOptions],
+    ) -> None:
+        concurrency = (options.get("settings") or ConsumerSettings()).concurrency
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"handler-{group}")
+
         async def handle(message: MessageExt) -> object:
-            return await asyncio.to_thread(handler, message)
+            assert handler is not None
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, copy_context().run, handler, message)
 
-        super().__init__(lambda: push_consumer.PushConsumer(group, handler=handle, **options))
+        super().__init__(
+            lambda: push_consumer.PushConsumer(group, handler=None if handler is None else handle, **options)
+        )
 
-    def subscribe(self, topic: str, expression: str | Sql92 = "*") -> None:
-        """As `clients.PushConsumer.subscribe`."""
-        run(self.participant.subscribe(topic, expression))
+    subscribe = _waits(push_consumer.PushConsumer.subscribe)
+    unsubscribe = _waits(push_consumer.PushConsumer.unsubscribe)
+    reply = _waits(push_consumer.PushConsumer.reply)
+    statistics = _at_once(push_consumer.PushConsumer.statistics)
 
-    def reply(self, message: MessageExt, body: bytes, properties: dict[str, str] | None = None) -> None:
-        """As `clients.PushConsumer.reply`."""
-        run(self.participant.reply(message, body, properties))
+    def stop(self) -> None:
+        """As the participant's; a handler that does not end in time is left to itself."""
+        try:
+            super().stop()
+        finally:
+            self._threads.shutdown(wait=False)
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        return _messages(self.participant)
 
 
 class Admin(Blocking[admin.Admin]):
-    """`clients.Admin`, blocking: its coroutines by their names, and `messages_between` as a list."""
+    """`clients.Admin`, blocking."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[ConnectionOptions]) -> None:
         super().__init__(lambda: admin.Admin(**options))
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self.participant, name)
-        if not inspect.iscoroutinefunction(method):
-            raise AttributeError(name)
-        return lambda *args, **options: run(method(*args, **options))
+    cluster = _waits(admin.Admin.cluster)
+    masters = _waits(admin.Admin.masters)
+    topics = _waits(admin.Admin.topics)
+    create_topic = _waits(admin.Admin.create_topic)
+    delete_topic = _waits(admin.Admin.delete_topic)
+    queues = _waits(admin.Admin.queues)
+    topic_offsets = _waits(admin.Admin.topic_offsets)
+    groups = _waits(admin.Admin.groups)
+    create_group = _waits(admin.Admin.create_group)
+    delete_group = _waits(admin.Admin.delete_group)
+    members = _waits(admin.Admin.members)
+    group_offsets = _waits(admin.Admin.group_offsets)
+    lag = _waits(admin.Admin.lag)
+    set_offset = _waits(admin.Admin.set_offset)
+    reset_offsets = _waits(admin.Admin.reset_offsets)
+    messages_of_key = _waits(admin.Admin.messages_of_key)
+    message_of_id = _waits(admin.Admin.message_of_id)
+    earliest = _waits(admin.Admin.earliest)
 
     def messages_between(self, topic: str, since: datetime, until: datetime) -> list[MessageExt]:
-        """As `clients.Admin.messages_between`."""
+        """As `clients.Admin.messages_between`, all of them at once."""
 
         async def collect() -> list[MessageExt]:
             return [message async for message in self.participant.messages_between(topic, since, until)]
 
         return run(collect())
+
+
+def _messages(consumer: pull_consumer.PullConsumer | push_consumer.PushConsumer) -> Iterator[MessageExt]:
+    """Messages until the consumer is stopped; each is finished when the next is asked for."""
+    messages: Any = aiter(consumer)
+
+    async def following() -> MessageExt | None:
+        return await anext(messages, None)
+
+    try:
+        while (message := run(following())) is not None:
+            yield message
+    finally:
+        run(messages.aclose())

@@ -76,9 +76,10 @@ class OwnedQueues:
     def adopt(
         self, queue: MessageQueue, subscription: SubscriptionData, start_at: int | None = None, pause_s: float = 0.0
     ) -> None:
-        """Begin to read after `pause_s`; a queue that is read already begins anew, at `start_at`."""
-        self._drop(queue)
+        """Begin to read after `pause_s`; a queue that is read already begins anew, at `start_at`, paused if it was."""
+        was_paused = self._drop(queue)
         reader = self._make_reader(queue, subscription, start_at)
+        reader.paused = was_paused
         self._readers[queue] = (reader, self._background.spawn(f"read/{queue}", reader.run(pause_s)))
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
@@ -136,11 +137,14 @@ class OwnedQueues:
         """A queue without its lock may be another member's, who began before what was handled here."""
         return self._locks is None or self._locks.holds(queue)
 
-    def _drop(self, queue: MessageQueue) -> None:
-        if queue in self._readers:
-            reader, task = self._readers.pop(queue)
-            reader.drop()
-            task.cancel()
+    def _drop(self, queue: MessageQueue) -> bool:
+        """Forget a reader; whether it was there and paused."""
+        if queue not in self._readers:
+            return False
+        reader, task = self._readers.pop(queue)
+        reader.drop()
+        task.cancel()
+        return reader.paused
 
     async def _commit(self, reader: QueueReader, offset: int) -> None:
         try:

@@ -10,6 +10,7 @@ A stop that is cancelled is a stop in a hurry: it waits for nothing that the app
 nothing behind. Stopping what does not run does nothing.
 """
 
+import asyncio
 import ssl
 from abc import ABC, abstractmethod
 from typing import Self
@@ -25,6 +26,7 @@ class Participant(ABC):
     def __init__(self, namesrv: str | None, client: Client | None, tls: TlsSettings | ssl.SSLContext | None) -> None:
         self.client, self._owns_client = client_of(namesrv, client, tls)
         self._has_joined = False
+        self._stopped = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -57,6 +59,11 @@ class Participant(ABC):
         finally:
             if self._owns_client:
                 await self.client.close()
+            self._stopped.set()
+
+    async def wait_stopped(self) -> None:
+        """Wait until somebody has stopped it: what a service does whose work is done in handlers."""
+        await self._stopped.wait()
 
     @abstractmethod
     async def _join(self) -> None:

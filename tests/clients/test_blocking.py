@@ -1,11 +1,19 @@
 """The blocking shell, against a broker in this process."""
 
+import inspect
+import signal
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
+from typing import get_args, get_type_hints
 
 import pytest
 
+import clients as asynchronous
 from broker.in_process import InProcessBroker, running
 from clients import BrokerError, ConsumeFrom, ConsumerSettings, Message, MessageExt, TransactionState, blocking
 
@@ -71,5 +79,144 @@ def test_operators_have_a_shell_too(broker: InProcessBroker) -> None:
         assert "Made" not in admin.topics()
         with pytest.raises(BrokerError, match="illegal characters"):
             admin.create_topic("not a name")
-        with pytest.raises(AttributeError):
-            admin.no_such_thing()
+        assert admin.masters() == {"broker-a": broker.address}
+
+
+def test_a_reader_goes_where_it_wants(broker: InProcessBroker) -> None:
+    """Back, ahead, and not at all while it is paused; what was committed is told."""
+    with (
+        blocking.Producer("p", namesrv=broker.namesrv) as producer,
+        blocking.PullConsumer("walker", namesrv=broker.namesrv, auto_commit=False) as consumer,
+    ):
+        sends = [producer.send_nowait(Message("Walks", b"%d" % n), message_group="one") for n in range(4)]
+        (queue,) = {sent.result(timeout=20).queue for sent in sends}
+        assert [sent.result().queue_offset for sent in sends] == [0, 1, 2, 3]
+        assert queue in producer.publish_queues("Walks")
+        assert producer.statistics().sent == 4
+        consumer.assign([queue])
+        assert consumer.assignment == (queue,)
+        assert consumer.seek_to_begin(queue) == 0
+        assert [message.body for message in consumer.poll(2, timeout_s=10)] == [b"0", b"1"]
+        assert consumer.committed(queue) == 0  # nothing yet, but the first message is still there
+        consumer.commit()
+        assert consumer.committed(queue) == 2
+        consumer.pause(queue)
+        assert consumer.seek_to_end(queue) == 4
+        producer.send(Message("Walks", b"4"), message_group="one")
+        assert consumer.poll(timeout_s=0.1) == []
+        consumer.resume(queue)
+        assert [message.body for message in consumer.poll(timeout_s=10)] == [b"4"]
+        assert consumer.statistics().handled == 3
+
+
+def test_a_loop_ends_when_another_thread_stops_it(broker: InProcessBroker) -> None:
+    """And whoever waits for the stop goes on."""
+    with blocking.Producer("p", namesrv=broker.namesrv) as producer:
+        producer.send(Message("Loops", b"x"))
+    consumer = blocking.PushConsumer("looper", namesrv=broker.namesrv, consume_from=ConsumeFrom.FIRST)
+    seen: SimpleQueue[bytes] = SimpleQueue()
+
+    def loop() -> None:
+        with consumer:
+            consumer.subscribe("Loops")
+            for message in consumer:
+                seen.put(message.body)
+
+    threads = [threading.Thread(target=loop), threading.Thread(target=consumer.wait_stopped)]
+    for thread in threads:
+        thread.start()
+    assert seen.get(timeout=20) == b"x"
+    consumer.stop()
+    for thread in threads:
+        thread.join(timeout=20)
+        assert not thread.is_alive()
+
+
+def test_as_many_handlers_run_as_were_asked_for(broker: InProcessBroker) -> None:
+    """Each in a thread, however few the processors are."""
+    together = threading.Barrier(30)
+    settings = ConsumerSettings(concurrency=30, rebalance_interval_s=0.1)
+    with (
+        blocking.PushConsumer(
+            "crowd",
+            namesrv=broker.namesrv,
+            handler=lambda _: together.wait(timeout=20),
+            consume_from=ConsumeFrom.FIRST,
+            settings=settings,
+        ) as consumer,
+        blocking.Producer("p", namesrv=broker.namesrv) as producer,
+    ):
+        producer.send_batch([Message("Crowds", b"%d" % n) for n in range(30)])
+        consumer.subscribe("Crowds")
+        together_by = time.monotonic() + 20
+        while consumer.statistics().handled < 30:
+            assert time.monotonic() < together_by
+            assert not together.broken
+
+
+SCRIPT = """
+import sys
+from clients import ConsumeFrom, blocking
+
+def handle(message):
+    print("got", message.body.decode(), flush=True)
+
+with blocking.PushConsumer("script", namesrv=sys.argv[1], handler=handle, consume_from=ConsumeFrom.FIRST) as consumer:
+    consumer.subscribe("Interrupts")
+    try:
+        consumer.wait_stopped()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+print("stopped", flush=True)
+"""
+
+
+def test_an_interrupt_stops_a_script_in_order(broker: InProcessBroker) -> None:
+    """Ctrl-C ends the wait; behind the block the offset is committed."""
+    with blocking.Producer("p", namesrv=broker.namesrv) as producer, blocking.Admin(namesrv=broker.namesrv) as admin:
+        sent = producer.send(Message("Interrupts", b"x"))
+        script = subprocess.Popen(
+            [sys.executable, "-X", "dev", "-c", SCRIPT, broker.namesrv], stdout=subprocess.PIPE, text=True
+        )
+        assert script.stdout is not None
+        with script, script.stdout as said:
+            assert said.readline() == "got x\n"
+            script.send_signal(signal.SIGINT)
+            assert said.read() == "interrupted\nstopped\n"
+        assert script.returncode == 0
+        assert admin.group_offsets("script", "Interrupts")[sent.queue].consumer_offset == 1
+
+
+PAIRS = [
+    (asynchronous.Producer, blocking.Producer),
+    (asynchronous.TransactionProducer, blocking.TransactionProducer),
+    (asynchronous.PullConsumer, blocking.PullConsumer),
+    (asynchronous.PushConsumer, blocking.PushConsumer),
+    (asynchronous.Admin, blocking.Admin),
+]
+
+
+@pytest.mark.parametrize(("original", "shell"), PAIRS, ids=lambda kind: kind.__module__ + "." + kind.__name__)
+def test_the_shell_has_all_that_the_original_has(original: type, shell: type) -> None:
+    """Methods and properties by name, with the same arguments; loops; and the same options at the making."""
+
+    def public(kind: type) -> set[str]:
+        return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
+
+    assert public(shell) == public(original)
+    assert ("__iter__" in dir(shell)) is ("__aiter__" in dir(original))
+    for name in public(original):
+        method = getattr(original, name)
+        if callable(method):
+            assert list(inspect.signature(getattr(shell, name)).parameters) == list(
+                inspect.signature(method).parameters
+            )
+
+
+@pytest.mark.parametrize(("original", "shell"), PAIRS, ids=lambda kind: kind.__module__ + "." + kind.__name__)
+def test_the_shell_takes_the_options_of_the_original(original: type, shell: type) -> None:
+    """All but `client`: one of another loop would not work."""
+    (options,) = [hint for name, hint in get_type_hints(shell.__init__).items() if name == "options"]  # type: ignore[misc]  # of a class
+    named = {name for name in inspect.signature(shell).parameters if name != "options"}
+    taken = named | set(get_type_hints(get_args(options)[0] if get_args(options) else options))
+    assert taken == set(inspect.signature(original).parameters) - {"client"}
