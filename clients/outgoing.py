@@ -1,24 +1,19 @@
-"""A message on its way out: checked, compressed, with its id and its property string, as bytes of a request.
+"""A message on its way out: checked, compressed, with its id and its property string.
 
-All that a send says apart from the message itself is the same from one message to the next, so the JSON header is a
-template per (topic, broker) with places for six values; filling it costs a tenth of encoding the header anew, and a
-test holds it to the typed header. Source: docs/formats.md, "Send".
+What request it becomes: send_requests.py. Source: docs/formats.md, "Send".
 """
 
 import zlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from clients.errors import InvalidMessage
 from clients.settings import ProducerSettings
-from protocol.codes import RequestCode, SysFlag
-from protocol.command import JSON, RemotingCommand
+from protocol.codes import SysFlag
 from protocol.errors import RequestError
-from protocol.frame import encode_frame
-from protocol.headers.send import SendMessageV2Header
 from protocol.message import (
     ENTRY_END,
     MAX_PROPERTIES_BYTES,
@@ -31,12 +26,10 @@ from protocol.message import (
     encode_properties,
 )
 from protocol.message_id import UniqueIds
-from protocol.serialize import encode_header
 
 BATCH_RECORD_OVERHEAD: Final = 22  # what a record has besides body and properties
 _ALONE: Final = frozenset({PropertyName.DELAY, PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS})
 _SURELY_FIT: Final = MAX_PROPERTIES_BYTES // 4  # characters of KEYS and TAGS, with UNIQ_KEY and whatever they are
-_encode_text = msgspec.json.Encoder().encode
 
 
 class Outgoing(msgspec.Struct, gc=False, frozen=True):
@@ -166,71 +159,3 @@ def _property_text(properties: dict[str, str], topic: str) -> str:
     if len(text) * 3 > MAX_PROPERTIES_BYTES and len(text.encode()) > MAX_PROPERTIES_BYTES:
         raise InvalidMessage(f"the properties exceed {MAX_PROPERTIES_BYTES} bytes", topic=topic)
     return text
-
-
-class SendTemplate:
-    """The requests by which one producer group sends to one topic on one broker."""
-
-    def __init__(self, group: str, topic: str, broker_name: str, settings: ProducerSettings) -> None:
-        self._group = group
-        self._topic = topic
-        self._broker_name = broker_name
-        self._settings = settings
-        self._single = self._template()
-
-    def __repr__(self) -> str:
-        return f"<SendTemplate {self._topic}@{self._broker_name}>"
-
-    def frame(self, outgoing: Outgoing, queue_id: int, opaque: int) -> bytes:
-        """The whole request."""
-        if outgoing.is_batch:
-            header = encode_header(self.command(outgoing, queue_id, opaque))
-        else:
-            header = self._single % (
-                queue_id,
-                outgoing.sys_flag,
-                outgoing.born_ms,
-                outgoing.flag,
-                _encode_text(outgoing.properties),
-                opaque,
-            )
-        return encode_frame(JSON, header, outgoing.body)
-
-    def command(self, outgoing: Outgoing, queue_id: int, opaque: int = 0, *, oneway: bool = False) -> RemotingCommand:
-        """The same request as a command."""
-        code = RequestCode.SEND_BATCH_MESSAGE if outgoing.is_batch else RequestCode.SEND_MESSAGE_V2
-        header = SendMessageV2Header(
-            producer_group=self._group,
-            topic=self._topic,
-            default_topic=self._settings.default_topic,
-            default_topic_queue_nums=self._settings.default_topic_queues,
-            queue_id=queue_id,
-            sys_flag=outgoing.sys_flag,
-            born_timestamp=outgoing.born_ms,
-            flag=outgoing.flag,
-            properties=outgoing.properties,
-            reconsume_times=0,
-            unit_mode="false",
-            batch="true" if outgoing.is_batch else "false",
-            bname=self._broker_name,
-        )
-        command = RemotingCommand.request(code, header, outgoing.body, oneway=oneway)
-        command.opaque = opaque
-        return command
-
-    def _template(self) -> bytes:
-        """An encoded header with %-places where messages differ.
-
-        What marks the places holds a character that no topic, group or (quoted) broker name can bring into a header.
-        """
-        sample = Outgoing(
-            self._topic, b"", _place("properties"), "", _place("born_ms"), _place("sys_flag"), _place("flag")
-        )
-        header = encode_header(self.command(sample, _place("queue_id"))).replace(b"%", b"%%")
-        for number in ("queue_id", "sys_flag", "born_ms", "flag"):
-            header = header.replace(_encode_text(_place(number))[1:-1], b"%d")
-        return header.replace(_encode_text(_place("properties")), b"%b").replace(b'"opaque":0,', b'"opaque":%d,')
-
-
-def _place(name: str) -> Any:
-    return f"\x02{name}\x02"

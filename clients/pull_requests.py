@@ -2,16 +2,18 @@
 
 A consumer that keeps up pulls for every few messages, and all that its pulls say apart from two offsets and their
 number is the same each time. So the JSON header is a template with places for those; filling it costs a tenth of
-encoding the header anew, and a test holds it to the typed header. Source: docs/formats.md, "Pull".
+encoding the header anew, and a test holds it to the typed header. For brokers that know it there is another in
+MessagePack (packed_requests.py). Source: docs/formats.md, "Pull".
 """
 
 from typing import Final
 
+from clients.packed_requests import PackedPulls
 from clients.settings import ConsumerSettings
 from protocol.bodies.heartbeat import SubscriptionData
 from protocol.bodies.message_queue import MessageQueue
 from protocol.codes import PullSysFlag, RequestCode
-from protocol.command import JSON, RemotingCommand
+from protocol.command import JSON, MSGPACK, RemotingCommand
 from protocol.frame import encode_frame
 from protocol.headers.pull import PullMessageHeader
 from protocol.serialize import encode_header
@@ -39,6 +41,8 @@ class PullRequests:
         self._with_subscription = with_subscription
         self._committing = self._template(self.header(_OFFSET, _COMMIT_OFFSET))
         self._reading = self._template(self.header(_OFFSET, None))
+        self._packed_committing = PackedPulls(self.header(0, 0))
+        self._packed_reading = PackedPulls(self.header(0, None))
 
     def __repr__(self) -> str:
         return f"<PullRequests {self.queue}>"
@@ -48,8 +52,12 @@ class PullRequests:
         """How long an answer may take."""
         return self._settings.pull_timeout_s
 
-    def frame(self, offset: int, commit_offset: int | None, opaque: int) -> bytes:
-        """The request for what begins at `offset`; `commit_offset` None: nothing is committed by the way."""
+    def frame(self, offset: int, commit_offset: int | None, opaque: int, dialect: int = JSON) -> bytes:
+        """The request, in JSON or MSGPACK, for what begins at `offset`; `commit_offset` None: nothing is committed by
+        the way."""
+        if dialect == MSGPACK:
+            packed = self._packed_reading if commit_offset is None else self._packed_committing
+            return packed.frame(offset, commit_offset or 0, opaque)
         if commit_offset is None:
             return encode_frame(JSON, self._reading % (offset, opaque))
         return encode_frame(JSON, self._committing % (offset, commit_offset, opaque))

@@ -63,8 +63,9 @@ class QueueCalls:
         address = route.address(queue.broker_name, broker_id)
         connection = brokers.current(address) or await brokers.get(address)
         commits = commit_offset if broker_id == MASTER else None
+        dialect = connection.dialect
         return await connection.exchange(
-            RequestCode.PULL_MESSAGE, lambda opaque: pulls.frame(offset, commits, opaque), pulls.timeout_s
+            RequestCode.PULL_MESSAGE, lambda opaque: pulls.frame(offset, commits, opaque, dialect), pulls.timeout_s
         )
 
     async def committed_offset(self, queue: MessageQueue) -> int | None:

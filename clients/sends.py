@@ -29,9 +29,10 @@ from clients.client import Client
 from clients.connection import Connection
 from clients.errors import BrokerError, ClientError, ConnectionLost, NoRoute, RequestTimeout
 from clients.namespaces import NO_NAMESPACE, Namespace
-from clients.outgoing import Outgoing, SendTemplate, check_topic
+from clients.outgoing import Outgoing, check_topic
 from clients.queue_choice import RoundRobin, queue_of_key
 from clients.routes import TRANSPORT_ERRORS, TopicRoute
+from clients.send_requests import SendTemplate
 from clients.settings import ProducerSettings
 from protocol.bodies.message_queue import MessageQueue
 from protocol.codes import RequestCode, ResponseCode
@@ -155,8 +156,9 @@ class Sends:
         route = await self.route(outgoing.topic)
         target = queue or self._choose(route, message_group, ())
         connection = await self._client.brokers.get(route.address(target.broker_name))
-        template = self._template(target)
-        await connection.send_oneway(template.command(outgoing, target.queue_id, oneway=True))
+        await connection.ready()
+        opaque, template = connection.next_opaque(), self._template(target)
+        connection.write(template.frame(outgoing, target.queue_id, opaque, connection.dialect, oneway=True))
         self.sent += 1
 
     async def route(self, topic: str) -> TopicRoute:
@@ -234,7 +236,8 @@ class Sends:
     def _submit(self, sending: Sending, connection: Connection) -> None:
         assert sending.target is not None
         opaque = connection.next_opaque()
-        frame = self._template(sending.target).frame(sending.outgoing, sending.target.queue_id, opaque)
+        template = self._template(sending.target)
+        frame = template.frame(sending.outgoing, sending.target.queue_id, opaque, connection.dialect)
         try:
             connection.ask(opaque, frame, sending.deadline_s, sending)
         except ConnectionLost as error:

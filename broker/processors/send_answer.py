@@ -1,8 +1,7 @@
 """The answer to an accepted send, which is most of what a broker ever says, from one template for each dialect.
 
 Answers with plain ids are made by filling in bytes; everything else goes through the general encoder and comes out as
-the same member by member, but that answers in MessagePack by place have no room for region and trace switch. Source:
-docs/formats.md, "Send".
+the same member by member. Source: docs/formats.md, "Send".
 """
 
 from collections.abc import Callable, Sequence
@@ -48,8 +47,8 @@ class SendAnswers:
         escaped = [piece.replace(b"%", b"%%") for piece in pieces]
         self._plain = b"%016X".join(escaped[:2]) + b"%d" + b"%d".join(escaped[2:4]) + b"%s" + b"%d".join(escaped[4:])
         self._binary = binary_pieces = _binary_pieces(self.ext, store_host)
-        self._packed = packed_pieces = _packed_pieces(store_host)
-        self._packed_struct = Struct(">iI{}si{}s16s{}si{}sq{}sB".format(*map(len, packed_pieces)))
+        self._packed = packed_pieces = _packed_pieces(self.ext, store_host)
+        self._packed_struct = Struct(">iI{}si{}s16s{}si{}sq{}sB".format(*map(len, packed_pieces[:5])))
         self._parts: dict[int, Callable[[PlainSend], tuple[bytes, ...]]]
         self._parts = {ROCKETMQ: self._binary_parts, MSGPACK: self._packed_parts}
         leaf, ok = compiled.load("answers"), PutStatus.PUT_OK
@@ -126,9 +125,9 @@ class SendAnswers:
 
     def _packed_parts(self, send: PlainSend) -> tuple[bytes, ...]:
         command, append, unique_key = send
-        outer, id_begin, queue_id, queue_offset, key = self._packed
-        size = self._packed_struct.size + len(unique_key)
-        return self._packed_struct.pack(
+        outer, id_begin, queue_id, queue_offset, key, behind = self._packed
+        size = self._packed_struct.size + len(unique_key) + len(behind)
+        head = self._packed_struct.pack(
             size - 4,
             MSGPACK << 24 | size - 8,
             outer,
@@ -141,7 +140,8 @@ class SendAnswers:
             append.queue_offset,
             key,
             len(unique_key),
-        ), unique_key
+        )
+        return head, unique_key, behind
 
     def stored_general(
         self, request: RemotingCommand, code: ResponseCode, remark: str | None, header: SendMessageResponseHeader
@@ -174,18 +174,19 @@ def _binary_pieces(ext: dict[str, str], store_host: bytes) -> list[bytes]:
     return [outer[:5], outer[9:], fixed + msg_id, queue_id, queue_offset, unique_key]
 
 
-def _packed_pieces(store_host: bytes) -> list[bytes]:
-    """An answer by place without opaque, physical offset, queue id, queue offset and the key's length, which stand in
-    this order behind each of these."""
+def _packed_pieces(ext: dict[str, str], store_host: bytes) -> list[bytes]:
+    """An answer by place without opaque, physical offset, queue id, queue offset, and unique key with its length, which
+    stand in this order between these."""
     answer = RemotingCommand.response()
     answer.opaque, queue_id, queue_offset, physical_offset = -(2**31), 1 - 2**31, -(2**63), "-" * 16
     message_id = store_host.hex().upper() + physical_offset
-    rest = encode_placed(answer, SendMessageResponseHeader(message_id, queue_id, queue_offset, "k" * 64))
+    header = SendMessageResponseHeader(message_id, queue_id, queue_offset, "k" * 64, None, *ext.values())
+    rest = encode_placed(answer, header)
     pieces = []
     for place in (_i32(answer.opaque), physical_offset.encode(), _i32(queue_id), _i64(queue_offset), b"\x40"):
         before, _, rest = rest.partition(place)
         pieces.append(before)
-    return pieces
+    return [*pieces, rest[64:]]
 
 
 def _plain_offset_ids(host: bytes, appends: Sequence[Append]) -> str:

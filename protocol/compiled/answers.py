@@ -15,8 +15,8 @@ class Answers:
     """Fills in answers. `pieces`, of JSON: what stands before the physical offset (16 hex digits), queue id, queue
     offset, unique key and opaque, and behind the last. `binary`: what stands before the opaque, the length of the ext
     block, the physical offset, and the lengths of queue id, queue offset and unique key. `packed`, of MessagePack: what
-    stands before opaque, physical offset, queue id, queue offset and the length of the unique key. `ok` is the status
-    of what is stored."""
+    stands before opaque, physical offset, queue id, queue offset and the length of the unique key, and behind the key.
+    `ok` is the status of what is stored."""
 
     pieces = cython.declare(list)
     binary = cython.declare(list)
@@ -25,8 +25,8 @@ class Answers:
     fixed = cython.declare(cython.Py_ssize_t)
 
     def __init__(self, pieces: list, binary: list, packed: list, ok):
-        if len(pieces) != 6 or len(binary) != 6 or len(packed) != 5:
-            raise ValueError("six pieces make an answer, or five of MessagePack")
+        if len(pieces) != 6 or len(binary) != 6 or len(packed) != 6:
+            raise ValueError("six pieces make an answer")
         self.pieces = pieces
         self.binary = binary
         self.packed = packed
@@ -119,6 +119,7 @@ class Answers:
         at = copied(at + 8, self.packed[4])
         at[0] = cython.cast(cython.char, size)
         at = copied(at + 1, unique_key)
+        at = copied(at, self.packed[5])
         put_big_endian(frame, cython.cast(cython.uint, at - frame - 4))
         put_big_endian(
             frame + 4, cython.cast(cython.uint, MSGPACK) << 24 | cython.cast(cython.uint, at - frame - PREFIX)

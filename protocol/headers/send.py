@@ -5,6 +5,8 @@ Both forms are one struct here; only the names on the wire differ. Source: docs/
 
 from typing import Any, Final
 
+import msgspec
+
 from protocol.headers.fields import BoolText, Header, Int32, Int64, renamed
 
 
@@ -52,10 +54,13 @@ SendMessageV2Header: Final[Any] = renamed(SendMessageHeader, "SendMessageV2Heade
 
 
 class SendMessageResponseHeader(Header, gc=False, rename="camel"):
-    """Where a message went: `msg_id` is its offset id (a batch: comma-joined), `queue_offset` that of the first."""
+    """Where a message went: `msg_id` is its offset id (a batch: comma-joined), `queue_offset` that of the first; and of
+    the broker, what those who trace messages want to know."""
 
     msg_id: str
     queue_id: Int32
     queue_offset: Int64
     transaction_id: str | None = None
     recall_handle: str | None = None
+    msg_region: str | None = msgspec.field(name="MSG_REGION", default=None)
+    trace_on: str | None = msgspec.field(name="TRACE_ON", default=None)

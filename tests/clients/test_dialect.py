@@ -1,9 +1,14 @@
 """The dialect of requests: JSON, until the broker has said in its answer to a heartbeat that it knows another one."""
 
-from clients.client import Client
+from clients import Client, Message, Producer, SendStatus
+from clients.queue_calls import QueueCalls
+from clients.settings import ConsumerSettings
+from protocol.bodies.heartbeat import SubscriptionData
 from protocol.codes import RequestCode
 from protocol.command import JSON, MSGPACK, RemotingCommand
+from protocol.headers.pull import PullMessageHeader
 from protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
+from tests.clients.cluster import running_cluster
 from tests.clients.peer import Peer, peers
 
 ANNOUNCEMENT = {ANNOUNCED_BY: ANNOUNCED_AS}
@@ -37,6 +42,29 @@ async def test_any_other_broker_is_spoken_to_in_json() -> None:
             client = Client(peer.address)
             assert await dialects(peer, client) == [JSON, JSON, JSON]
             await client.close()
+
+
+async def test_sends_and_pulls_change_over_with_the_rest() -> None:
+    """As soon as the broker has said so, and for as long as it does: after a reconnect to one that does not, not."""
+    async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
+        cluster.broker.on(RequestCode.PULL_MESSAGE, {"nextBeginOffset": "7"})
+        for announced, dialect in ((ANNOUNCEMENT, MSGPACK), ({}, JSON)):
+            cluster.broker.on(RequestCode.HEART_BEAT, announced)
+            cluster.broker.requests.clear()
+            result = await producer.send(Message("T", b"hello"))
+            batch = await producer.send_batch([Message("T", b"1"), Message("T", b"2")])
+            await producer.send_oneway(Message("T", b"bye"))
+            sent = await cluster.broker.wait_asked(RequestCode.SEND_MESSAGE_V2, 2)
+            batches = cluster.broker.asked(RequestCode.SEND_BATCH_MESSAGE)
+            assert [command.dialect for command in sent + batches] == [dialect] * 3
+            assert [bytes(command.body) for command in sent] == [b"hello", b"bye"]
+            assert (result.status, batch[0].status) == (SendStatus.OK, SendStatus.OK)
+            calls = QueueCalls(producer.client, "g")
+            pulls = calls.pulls_of(result.queue, SubscriptionData("T", "*"), ConsumerSettings(), with_subscription=True)
+            await calls.pull(pulls, 7, None)
+            (pull,) = cluster.broker.asked(RequestCode.PULL_MESSAGE)
+            assert (pull.dialect, pull.header(PullMessageHeader).queue_offset) == (dialect, 7)
+            (await producer.client.brokers.get(cluster.broker.address)).close()
 
 
 async def test_each_connection_has_its_own() -> None:

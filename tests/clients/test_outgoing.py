@@ -6,14 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from clients.errors import InvalidMessage
-from clients.outgoing import Outgoing, SendTemplate, check_topic, prepare, prepare_batches, scheduled
+from clients.outgoing import check_topic, prepare, prepare_batches, scheduled
 from clients.settings import ProducerSettings
-from protocol.codes import RequestCode, SysFlag
-from protocol.frame import FrameDecoder
-from protocol.headers.send import SendMessageV2Header
+from protocol.codes import SysFlag
 from protocol.message import Message, decode_batch, decode_properties
 from protocol.message_id import UniqueIds
-from protocol.serialize import decode_command, encode_command
 
 NOW_MS = 1_795_283_796_296
 SETTINGS = ProducerSettings()
@@ -22,27 +19,6 @@ SETTINGS = ProducerSettings()
 @pytest.fixture
 def ids() -> UniqueIds:
     return UniqueIds("10.0.0.1", 7, 99)
-
-
-@pytest.mark.parametrize("topic", ["Orders", "%RETRY%g-1", "%DLQ%100%d", "987654001"])
-@pytest.mark.parametrize("broker", ["broker-a", 'quoted "name" %s', "köln"])
-def test_template_says_what_the_typed_header_says(topic: str, broker: str) -> None:
-    """A frame from the template is, byte for byte, the encoded typed header."""
-    template = SendTemplate("group%d", topic, broker, SETTINGS)
-    outgoing = Outgoing(topic, b"body", 'KEYS\x01ü"\\%d\x02TAGS\x01a\x02', "id", NOW_MS, SysFlag.COMPRESSED, -3)
-    assert template.frame(outgoing, 5, 77) == encode_command(template.command(outgoing, 5, 77))
-
-
-def test_frame_decodes_to_what_was_asked() -> None:
-    """The broker reads the fields that the producer meant."""
-    outgoing = Outgoing("T", b"body", "KEYS\x01k\x02", "id", NOW_MS, 1, 2)
-    (frame,) = FrameDecoder().feed(memoryview(SendTemplate("g", "T", "b", SETTINGS).frame(outgoing, 3, 9)))
-    command = decode_command(frame)
-    assert command is not None
-    header = command.header(SendMessageV2Header)
-    assert (command.code, command.opaque, bytes(command.body)) == (RequestCode.SEND_MESSAGE_V2, 9, b"body")
-    assert (header.producer_group, header.topic, header.queue_id, header.properties) == ("g", "T", 3, "KEYS\x01k\x02")
-    assert (header.sys_flag, header.born_timestamp, header.flag, header.batch) == (1, NOW_MS, 2, "false")
 
 
 def test_properties_carry_tags_keys_and_id(ids: UniqueIds) -> None:
@@ -94,10 +70,7 @@ def test_batch_is_one_body_of_all_messages(ids: UniqueIds) -> None:
     properties = [decode_properties(bytes(record.properties).decode()) for record in records]
     assert [entry["TAGS"] for entry in properties] == ["t0", "t1", "t2"]
     assert ",".join(entry["UNIQ_KEY"] for entry in properties) == outgoing.msg_id
-    (frame,) = FrameDecoder().feed(memoryview(SendTemplate("g", "T", "b", SETTINGS).frame(outgoing, 0, 1)))
-    command = decode_command(frame)
-    assert command is not None
-    assert (command.code, command.ext_fields()["m"]) == (RequestCode.SEND_BATCH_MESSAGE, "true")
+    assert outgoing.is_batch
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from clients.settings import ConsumerSettings
 from protocol.bodies.heartbeat import SubscriptionData
 from protocol.bodies.message_queue import MessageQueue
 from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from protocol.command import MSGPACK, RemotingCommand
+from protocol.frame import FrameDecoder
+from protocol.msgpack_header import decode_general
 from protocol.serialize import encode_command
 
 SUBSCRIPTIONS = [
@@ -22,10 +24,15 @@ SUBSCRIPTIONS = [
 def test_a_pull_is_the_pull_encoded_anew(
     subscription: SubscriptionData, with_subscription: bool, commit_offset: int | None
 ) -> None:
-    """Every byte, whatever subscription, queue and offsets are."""
+    """Every byte, whatever subscription, queue and offsets are; every field in MessagePack."""
     queue = MessageQueue("%RETRY%größe", 'broker"%s', 7)
     pulls = PullRequests("g%", queue, subscription, ConsumerSettings(), with_subscription=with_subscription)
     for offset, opaque in ((0, 1), (2**62, 2**31 - 1)):
         command = RemotingCommand.request(RequestCode.PULL_MESSAGE, pulls.header(offset, commit_offset))
         command.opaque = opaque
         assert pulls.frame(offset, commit_offset, opaque) == encode_command(command)
+        (frame,) = FrameDecoder().feed(memoryview(pulls.frame(offset, commit_offset, opaque, MSGPACK)))
+        found = decode_general(frame[1])
+        assert (frame[0], found.code, found.flag, found.opaque) == (MSGPACK, command.code, 0, opaque)
+        assert (found.version, found.language_code, bytes(frame[2])) == (command.version, command.language_code, b"")
+        assert found.ext_fields() == command.ext_fields()
