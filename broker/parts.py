@@ -394,5 +394,6 @@ class Parts:
         return {
             "recovered": lambda: None if self.topics.version.counter else "the store is being opened",
             "store": lambda: self.store.refusal_reasons() or None,
+            "timers": lambda: self.background.timers.files.problem or None,
             "registered": lambda: None if self.registrar.registered else "no name server has this broker's topics",
         }

@@ -303,6 +303,8 @@ OURS: Final = rows(
     ("skylark_delay_lateness_seconds", HISTOGRAM, "", "How late delayed messages came to their topics."),
     ("skylark_timer_slot_lateness_seconds", HISTOGRAM, "", "From when their slot was over until messages were stored."),
     ("skylark_timer_ended_total", COUNTER, "outcome", "Timer messages delivered, deleted, rolled, dropped."),
+    ("skylark_timer_writable", GAUGE, "", "0 while timer messages are refused, because of their files."),
+    ("skylark_timer_refused_writes_total", COUNTER, "", "Writes of timer files that the disk did not take."),
     (
         "skylark_transaction_checks_total",
         COUNTER,

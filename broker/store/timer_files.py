@@ -1,11 +1,12 @@
 """The files of timers together: what is written in which order, and how they are found again.
 
-    commit log flushed ─▶ timer log synced ─▶ wheel written and synced ─▶ timercheck replaced
-
 A round (`step`, every `timerFlushIntervalMs` while anything changes) takes a copy of what has changed in one moment,
 and waits until the commit log is on disk as far as it went then; so nothing that is on disk of the timers speaks of a
-message that a cut could take, and no slot of a unit that is not in the log. A failed round is the last one: the files
-keep what the check vouches for.
+message that a cut could take, and no slot of a unit that is not in the log (`timer_round.py`).
+
+A disk that takes nothing, as a full one, is tried again every RETRY_MS, by rounds and by units. After a failed sync
+there is no further round: the files keep what the check vouches for, and a restart goes by that. Either way `problem`
+says so, and nobody should be told meanwhile that his message waits here.
 
 Opening: units behind the check are put on the wheel again, up to the last one that a slot points to, which is on disk
 for sure; what stands behind that is cut off, and its messages come from the timer topic once more. So no message is on
@@ -15,7 +16,6 @@ No file is made before the first message. Source: docs/formats.md, "Timer files"
 """
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
@@ -23,11 +23,12 @@ from typing import Final, Protocol
 import msgspec
 
 from broker.store.cold_reads import ColdReads
-from broker.store.disk import TEMPORARY_SUFFIX, Disk
+from broker.store.disk import Disk
 from broker.store.flush import Flusher, Syncable, Target
 from broker.store.queue_files import DirtyDirectory
 from broker.store.timer_log import TimerLog
-from broker.store.timer_wheel import EMPTY, Slot, TimerWheel
+from broker.store.timer_round import CheckWrite, RoundWrite, WriteRefused
+from broker.store.timer_wheel import EMPTY, Slot, TimerWheel, WheelWrite
 from protocol.disk import CONFIG_DIRECTORY
 from protocol.timers import (
     CHECK_FILE,
@@ -44,6 +45,9 @@ from protocol.timers import (
 )
 
 REMOVE_INTERVAL_MS: Final = 30_000
+RETRY_MS: Final = 1_000
+NOT_WRITTEN: Final = "the files of timers cannot be written"
+NOT_SYNCED: Final = "a sync of the files of timers failed, only a restart knows what is on the disk"
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +79,15 @@ class TimerFilesConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimerFilesStatistics(msgspec.Struct, frozen=True):
-    """Positions in the timer log; `checked` is what the check on disk says."""
+    """Positions in the timer log; `checked` is what the check on disk says. `refusals`: writes that the disk did not
+    take, since the start."""
 
     log_begin: int
     log_end: int
     waiting: int
     checked: TimerCheck
     failed: bool
+    refusals: int = 0
 
 
 class _Round(msgspec.Struct, frozen=True):
@@ -89,24 +95,9 @@ class _Round(msgspec.Struct, frozen=True):
 
     log_end: int
     check: TimerCheck
-    files: Sequence[Syncable]
-
-
-class CheckWrite:
-    """The check on its way to disk: replaced as a whole."""
-
-    def __init__(self, path: str, check: TimerCheck, disk: Disk) -> None:
-        self._path = path
-        self.check = check
-        self._disk = disk
-
-    def sync(self) -> None:
-        """Write and sync it. Called by the flusher's thread."""
-        directory = os.path.dirname(self._path)
-        self._disk.make_directory(directory)
-        self._disk.write_file(self._path + TEMPORARY_SUFFIX, self.check.encode())
-        self._disk.rename(self._path + TEMPORARY_SUFFIX, self._path)
-        self._disk.sync_directory(directory)
+    write: RoundWrite
+    wheel: WheelWrite | None
+    figures: Syncable | None
 
 
 class TimerFiles:
@@ -129,7 +120,12 @@ class TimerFiles:
         self._check_path = str(config.root / CONFIG_DIRECTORY / CHECK_FILE)
         self._checked = TimerCheck()
         self._taken = TimerCheck()  # what the newest round says
-        self._round: _Round | None = None
+        self._round: _Round | None = None  # to be submitted
+        self._submitted: _Round | None = None
+        self._figures_left: Syncable | None = None  # that a refused round has not written
+        self._refused_round: OSError | None = None
+        self._refused_units: OSError | None = None
+        self._refusals = 0
         self._flusher: Flusher | None = None
         self._is_given_up = False
         self._is_wheel_synced = False  # whatever an earlier process has written of it
@@ -142,8 +138,21 @@ class TimerFiles:
     def statistics(self) -> TimerFilesStatistics:
         """The figures now."""
         return TimerFilesStatistics(
-            self.log.begin, self.log.end, self.wheel.waiting, self._checked, failed=self._is_given_up
+            self.log.begin,
+            self.log.end,
+            self.wheel.waiting,
+            self._checked,
+            failed=self._is_given_up,
+            refusals=self._refusals,
         )
+
+    @property
+    def problem(self) -> str:
+        """Why what waits here might not be found again, for operators; "" if all is well."""
+        if self._is_given_up and self._flusher is not None:
+            return f"{NOT_SYNCED} ({self._flusher.failure})"
+        refused = self._refused_units or self._refused_round
+        return "" if refused is None else f"{NOT_WRITTEN} ({refused})"
 
     # ------------------------------------------------------------------------------------------------ opening
 
@@ -226,9 +235,28 @@ class TimerFiles:
 
     # ------------------------------------------------------------------------------------------------ writing
 
-    def make(self) -> None:
-        """Have the files that the first message needs. OSError."""
-        self.wheel.make_file()
+    def append(self, units: Sequence[bytes], positions: Sequence[int]) -> None:
+        """Write units to the log, with the files that the first of all needs. WriteRefused: none of them counts."""
+        begin = self.log.end
+        try:
+            self.wheel.make_file()
+            self.log.append(units, positions)
+        except OSError as problem:
+            self.log.take_back(begin)
+            self._refused_units = self._note_refusal(problem, self._refused_units)
+            raise WriteRefused(problem) from problem
+        self._note_written(self._refused_units)
+        self._refused_units = None
+
+    def _note_refusal(self, problem: OSError, before: OSError | None) -> OSError:
+        self._refusals += 1
+        if before is None:
+            log.error("timer messages are refused reason=%s error=%s", NOT_WRITTEN, problem)
+        return problem
+
+    def _note_written(self, before: OSError | None) -> None:
+        if before is not None:
+            log.info("files of timers are written again after=%s", before)
 
     def step(self, now_ms: int, check: TimerCheck) -> None:
         """Begin a round if one is due, or go on with it; `check` says how far the timers are by now."""
@@ -238,6 +266,9 @@ class TimerFiles:
             log.critical("timer files not synced, a restart goes by their last state error=%s", flusher.failure)
         if self._is_given_up:
             return
+        if self._submitted is not None and (flusher is None or flusher.is_idle):
+            self._conclude(self._submitted, now_ms)
+            self._submitted = None
         if self._round is None and now_ms >= self._next_round_ms and (flusher is None or flusher.is_idle):
             self._next_round_ms = now_ms + self._config.flush_interval_ms
             self._begin_round(now_ms, check)
@@ -246,8 +277,8 @@ class TimerFiles:
             self._round = None
 
     def _begin_round(self, now_ms: int, check: TimerCheck) -> None:
-        figures = self._figures(now_ms)
-        is_changed = self.log.is_changed or self.wheel.is_changed
+        figures = self._figures(now_ms) or self._figures_left
+        is_changed = self.log.is_changed or self.wheel.is_changed or self._refused_round is not None
         if not is_changed and figures is None and check.read_ms <= self._taken.read_ms:
             return
         files: list[Syncable] = self.log.take_unsynced()
@@ -259,21 +290,38 @@ class TimerFiles:
             timestamp=now_ms,
             counter=self._taken.counter + 1,
         )
+        wheel = None
         if self.wheel.is_changed or not self._is_wheel_synced:
             self._is_wheel_synced = True
-            files += self.wheel.take_changed(), DirtyDirectory(str(self._config.root), self._disk)
+            wheel = self.wheel.take_changed()
+            files += wheel, DirtyDirectory(str(self._config.root), self._disk)
+        self._figures_left = None
         if figures is not None:
             files.append(figures)
         self._taken = check
         files.append(CheckWrite(self._check_path, check, self._disk))
-        self._round = _Round(self._messages.max_physical_offset, check, files)
+        self._round = _Round(self._messages.max_physical_offset, check, RoundWrite(files), wheel, figures)
 
     def _submit(self, taken: _Round) -> None:
         if self._flusher is None:
             self._flusher = Flusher("timer-flusher")
             self._flusher.start()
-        self._checked = taken.check
-        self._flusher.submit(Target(taken.check.counter, taken.check.timestamp, taken.files))
+        self._submitted = taken
+        self._flusher.submit(Target(taken.check.counter, taken.check.timestamp, (taken.write,)))
+
+    def _conclude(self, taken: _Round, now_ms: int) -> None:
+        """The thread is done with a round: it is on disk, or the next one brings it."""
+        refused = taken.write.refused
+        if refused is None:
+            self._checked = taken.check
+            self._note_written(self._refused_round)
+            self._refused_round = None
+            return
+        self._refused_round = self._note_refusal(refused, self._refused_round)
+        if taken.wheel is not None:
+            self.wheel.take_back(taken.wheel)
+        self._figures_left = taken.figures
+        self._next_round_ms = now_ms + RETRY_MS
 
     def remove_old(self, now_ms: int) -> None:
         """Let go of log files whose messages the commit log no longer has, now and then. OSError, ColdRead."""
@@ -286,9 +334,10 @@ class TimerFiles:
     def finish(self, now_ms: int, check: TimerCheck) -> None:
         """Write everything, if the commit log is on disk, and end the thread."""
         self._next_round_ms = 0
-        for _ in range(2):  # the round under way, and one that says all
+        for _ in range(3):  # the round under way, one that says all, and a look at what became of that
             if self._flusher is not None:
                 self._flusher.wait_idle()
+            self._next_round_ms = 0
             self.step(now_ms, check)
         self.close()
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from broker.store.disk import Disk
+from broker.store.timer_round import WriteRefused
 from protocol.timers import NO_POSITION, SLOT, SLOT_SIZE, SLOTS
 
 PAGE_SLOTS: Final = 128
@@ -35,17 +36,20 @@ class WheelWrite:
 
     def __init__(self, path: str, pages: Mapping[int, bytes], disk: Disk) -> None:
         self._path = path
-        self._pages = pages
+        self.pages = pages
         self._disk = disk
 
     def sync(self) -> None:
-        """Write and sync them. Called by the flusher's thread."""
-        if not self._pages and not os.path.exists(self._path):
+        """Write and sync them. Called by the flusher's thread. WriteRefused: they are to be written again."""
+        if not self.pages and not os.path.exists(self._path):
             return
         fd = self._disk.open(self._path)
         try:
-            for number, page in self._pages.items():
-                self._disk.pwrite(fd, page, number * PAGE_BYTES)
+            for number, page in self.pages.items():
+                try:
+                    self._disk.pwrite(fd, page, number * PAGE_BYTES)
+                except OSError as problem:
+                    raise WriteRefused(problem) from problem
             self._disk.fdatasync(fd)
         finally:
             os.close(fd)
@@ -163,6 +167,10 @@ class TimerWheel:
         pages = {number: bytes(self._pages[number]) for number in sorted(self._changed)}
         self._changed.clear()
         return WheelWrite(self.path, pages, self._disk)
+
+    def take_back(self, write: WheelWrite) -> None:
+        """What was taken has not been written: it has changed still."""
+        self._changed.update(number for number in write.pages if number in self._pages)
 
 
 def _stored_pages(path: str) -> Iterator[tuple[int, bytes]]:

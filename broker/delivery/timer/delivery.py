@@ -27,7 +27,9 @@ from broker.delivery.timer.timing_counts import TimingCounts
 from broker.store.append import Append, PutStatus
 from broker.store.cold_reads import ColdRead
 from broker.store.message_store import MessageStore
+from broker.store.timer_files import RETRY_MS as RETRY_WRITE_MS
 from broker.store.timer_files import TimerFiles, TimerFilesStatistics
+from broker.store.timer_round import WriteRefused
 from protocol.codes import SystemTopic
 from protocol.timers import TimerCheck
 
@@ -168,7 +170,7 @@ class TimerDelivery:
 
     def step(self, now_ms: int) -> int | None:
         """Do one slice of what is due; when to look again, None: when something arrives. ColdRead: nothing was done.
-        OSError."""
+        OSError, WriteRefused."""
         if self._slot is None and self._enqueue.is_behind:
             self._enqueue.step(now_ms, self._open_ms)
             return now_ms
@@ -235,6 +237,8 @@ class TimerDelivery:
             next_ms = self.step(self._now_ms())
         except ColdRead as cold:
             self._fetch(cold).add_done_callback(self._fetched)
+        except WriteRefused:  # told by the files
+            self._wake(RETRY_WRITE_MS)
         except Exception:
             log.exception("timer messages cannot be delivered retry_ms=%d", AFTER_FAILURE_MS)
             self._wake(AFTER_FAILURE_MS)

@@ -83,7 +83,8 @@ class Enqueue:
         return (self._store.max_offset(_TOPIC, 0) or 0) > self.next_offset
 
     def step(self, now_ms: int, open_ms: int) -> None:
-        """Put some messages on the wheel; the first slot that takes any is that of `open_ms`. ColdRead, OSError."""
+        """Put some messages on the wheel; the first slot that takes any is that of `open_ms`. ColdRead, OSError,
+        WriteRefused: nothing was done."""
         found = self._store.get(_TOPIC, 0, self.next_offset, BATCH_MESSAGES)
         write_ms = now_ms // self._precision_ms * self._precision_ms
         wanted = [self._place(record, write_ms, open_ms) for record in _records(found)]
@@ -139,13 +140,7 @@ class Enqueue:
             units.append(unit.encode())
             positions.append(position)
             end = position + UNIT_SIZE
-        self._files.make()
-        begin = timer_log.end
-        try:
-            timer_log.append(units, positions)
-        except OSError:
-            timer_log.take_back(begin)
-            raise
+        self._files.append(units, positions)
         for slot_ms, slot in slots.items():
             wheel.put(slot_ms, slot)
         self.enqueued += len(wanted)

@@ -9,7 +9,8 @@ comes early, and nothing more than one step late. The message is stored in the t
 REAL_TOPIC and REAL_QID; its properties have to leave room for those that its delivery adds.
 
 Refused, with a remark of RocketMQ's: what is no time, or too far ahead; a deletion whose time is over; everything while
-timers are turned off; and what comes due together with too many others, each the likelier the more there are.
+timers are turned off; and what comes due together with too many others, each the likelier the more there are. With one
+of ours: everything that would wait, while the files of timers cannot be written.
 
 Source: docs/formats.md, "Timer messages".
 """
@@ -39,6 +40,7 @@ CONGESTED: Final = (
     "timer message is under flow control, max num limit is {most} or the current value is greater than {some} and less "
     "than {most}, trigger random flow control"
 )
+UNAVAILABLE: Final = "timer messages are not taken for now, others are: {problem}"
 DISABLED: Final = "accurate timer message is not enabled, timerWheelEnable is false"
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
@@ -62,14 +64,20 @@ class TimerEntryStatistics(msgspec.Struct, frozen=True):
 
 
 class TimerEntry:
-    """The `timers` of a Diversion. `count_at`: how many messages wait for a time; `chance`: numbers from 0 to 1."""
+    """The `timers` of a Diversion. `count_at`: how many messages wait for a time; `chance`: numbers from 0 to 1;
+    `problem`: why nothing may wait at present, "" if it may."""
 
     def __init__(
-        self, config: TimerConfig, count_at: Callable[[int], int], chance: Callable[[], float] = random.random
+        self,
+        config: TimerConfig,
+        count_at: Callable[[int], int],
+        chance: Callable[[], float] = random.random,
+        problem: Callable[[], str] = lambda: "",
     ) -> None:
         self._config = config
         self._count_at = count_at
         self._chance = chance
+        self._problem = problem
         self._accepted = 0
         self._refused = 0
         self.note_request: Callable[[str, float], None] = lambda _topic, _seconds: None
@@ -122,6 +130,8 @@ class TimerEntry:
             raise self._refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL.format(max_ms=config.max_delay_ms))
         if due_ms <= now_ms:
             return None
+        if problem := self._problem():
+            raise self._refusal(ResponseCode.SERVICE_NOT_AVAILABLE, UNAVAILABLE.format(problem=problem))
         out_ms = (due_ms - 1) // config.precision_ms * config.precision_ms
         if self._is_congested(out_ms):
             remark = CONGESTED.format(some=config.congested, most=2 * config.congested)

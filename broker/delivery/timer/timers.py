@@ -79,7 +79,9 @@ class Timers:
             slots=config.slots,
         )
         self.files = files = TimerFiles(files_config, store, disk, self.counts.take)
-        self.entry = TimerEntry(config.entry, lambda out_ms: files.wheel.slot(out_ms).messages)
+        self.entry = TimerEntry(
+            config.entry, lambda out_ms: files.wheel.slot(out_ms).messages, problem=lambda: files.problem
+        )
         self.delivery = TimerDelivery(store, files, self.counts, precision_ms, config.window_ms, now_ms)
         self._enqueue_rate = _Rate()
         self._dequeue_rate = _Rate()

@@ -43,6 +43,8 @@ class TimerCollector:
             ("dropped", slots.dropped),
         ):
             yield Value("skylark_timer_ended_total", (outcome,), ended)
+        yield Value("skylark_timer_writable", (), int(not self._timers.files.problem))
+        yield Value("skylark_timer_refused_writes_total", (), now.files.refusals)
         yield Value("skylark_timer_slot_lateness_seconds", (), self._timers.delivery.tally.lateness)
         yield from self._bands()
 

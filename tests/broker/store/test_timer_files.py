@@ -1,14 +1,18 @@
 """Wheel, log and check of timers: their bytes, the order of their writes, what an opening makes of them."""
 
-from collections.abc import Iterator
+import errno
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from broker.store.disk import Disk
-from broker.store.timer_files import TimerFiles, TimerFilesConfig, behind
+from broker.store.timer_files import NOT_SYNCED, NOT_WRITTEN, RETRY_MS, TimerFiles, TimerFilesConfig, behind
+from broker.store.timer_round import WriteRefused
 from broker.store.timer_wheel import EMPTY, Slot, TimerWheel
 from protocol.timers import NORMAL, SLOT, TimerCheck, TimerUnit
+from tests.harness.stores import TestDisk
 from tests.harness.timed import LOG_BYTES, WHEEL_SLOTS
 
 W = 1_700_000_000_000
@@ -26,22 +30,28 @@ class Log:
 class Opened:
     """Timer files in a directory."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
         self.root = root
         self.log = Log()
         config = TimerFilesConfig(root=root, log_file_size=LOG_BYTES, slots=WHEEL_SLOTS)
-        self.files = TimerFiles(config, self.log, Disk())
+        self.files = TimerFiles(config, self.log, disk or Disk())
         self.check = self.files.load(W, lambda offset: offset // 100)
 
     def put(self, slot_ms: int, offset: int) -> int:
         """A unit for the message at that byte; its position."""
-        self.files.make()
         slot = self.files.wheel.slot(slot_ms)
         position = self.files.log.next_position(self.files.log.end)
         unit = TimerUnit(slot.last, NORMAL, W, slot_ms - W, offset, 100, 7)
-        self.files.log.append([unit.encode()], [position])
+        self.files.append([unit.encode()], [position])
         self.files.wheel.put(slot_ms, behind(slot, position, NORMAL))
         return position
+
+    def round(self, now_ms: int) -> None:
+        """One round, to its end."""
+        for _ in range(2):
+            self.files.step(now_ms, TimerCheck(read_ms=W))
+            if self.files._flusher is not None:
+                self.files._flusher.wait_idle()
 
     def finish(self, read_ms: int = W, queue_offset: int = 0) -> None:
         self.files.finish(W, TimerCheck(read_ms=read_ms, queue_offset=queue_offset))
@@ -169,3 +179,76 @@ def test_a_slot_of_another_turn_of_the_wheel_counts_for_nothing(tmp_path: Path) 
     assert (again.slot(later), again.first_ms(), again.waiting) == (Slot(52, 52, 1), later, 1)
     again.pass_over(later)
     assert (again.first_ms(), again.waiting) == (None, 0)
+
+
+def full(call: str, name: str, problem: int = errno.ENOSPC) -> Callable[[str, str], None]:
+    """A disk that refuses one kind of call on files of one kind."""
+
+    def refuse(made: str, path: str) -> None:
+        if made == call and name in path:
+            raise OSError(problem, os.strerror(problem), path)
+
+    return refuse
+
+
+@pytest.mark.parametrize("name", ["timerwheel", "timercheck"])
+def test_a_round_that_a_full_disk_refuses_is_made_again(tmp_path: Path, name: str) -> None:
+    """Whatever it refuses, the check stays behind; said while it lasts, and nothing is missing afterwards."""
+    disk = TestDisk()
+    it = Opened(tmp_path, disk)
+    it.put(W + 1_000, 0)
+    it.round(W)
+    it.put(W + 2_000, 100)
+    disk.refuse = full("pwrite", name)
+    for n in range(1, 4):
+        it.round(W + n * RETRY_MS)
+        assert NOT_WRITTEN in it.files.problem
+    assert (it.files.statistics().refusals, it.files.statistics().checked.log_position) == (3, 52)
+    disk.refuse = full("nothing", "")
+    it.round(W + 4 * RETRY_MS)
+    it.round(W + 5 * RETRY_MS)
+    assert (it.files.problem, it.files.statistics().checked.log_position) == ("", 104)
+    slots = dict(it.files.wheel.slots())
+    it.files.close()
+    again = Opened(tmp_path)
+    assert dict(again.files.wheel.slots()) == slots
+    again.files.close()
+
+
+@pytest.mark.parametrize(("call", "name"), [("create_sparse", "timerwheel"), ("pwrite", "timerlog")])
+def test_units_that_a_full_disk_refuses_do_not_count(tmp_path: Path, call: str, name: str) -> None:
+    """They have no place in the log; the next ones get it, once there is room, and that ends the problem."""
+    disk = TestDisk()
+    it = Opened(tmp_path, disk)
+    disk.refuse = full(call, name)
+    with pytest.raises(WriteRefused):
+        it.put(W + 1_000, 0)
+    assert (it.files.log.end, NOT_WRITTEN in it.files.problem, it.files.wheel.waiting) == (0, True, 0)
+    disk.refuse = full("nothing", "")
+    assert (it.put(W + 1_000, 0), it.files.problem) == (0, "")
+    it.finish(queue_offset=1)
+    again = Opened(tmp_path)
+    assert (again.files.wheel.waiting, again.check.queue_offset) == (1, 1)
+    again.files.close()
+
+
+@pytest.mark.parametrize("name", ["timerlog", "timerwheel"])
+def test_a_failed_sync_is_told_until_a_restart(tmp_path: Path, name: str) -> None:
+    """Nobody knows what is on disk: the check stays as it is, whatever the disk says later."""
+    disk = TestDisk()
+    it = Opened(tmp_path, disk)
+    it.put(W + 1_000, 0)
+    it.round(W)
+    it.put(W + 2_000, 100)
+    disk.refuse = full("fdatasync", name, errno.EIO)
+    it.round(W + RETRY_MS)
+    disk.refuse = full("nothing", "")
+    it.put(W + 3_000, 200)
+    it.round(W + 2 * RETRY_MS)
+    assert NOT_SYNCED in it.files.problem
+    assert (it.files.statistics().failed, it.files.statistics().checked.log_position) == (True, 52)
+    it.files.close()
+    again = Opened(tmp_path)
+    assert again.files.problem == ""
+    assert again.files.wheel.waiting >= 1
+    again.files.close()

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from broker.delivery.delay.delivery import AFTER_FAILURE_MS
 from broker.delivery.timer.timers import Timers
 from broker.store.append import Append
-from protocol.codes import SystemTopic
+from broker.store.timer_files import RETRY_MS as RETRY_WRITE_MS
+from protocol.codes import ResponseCode, SystemTopic
+from protocol.errors import RequestError
 from protocol.message import decode_properties
 from protocol.timers import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES
 from tests.harness.cold_files import ColdFiles
@@ -219,8 +220,9 @@ def test_a_store_that_refuses_is_asked_again(it: Opened) -> None:
 
 
 def test_a_timer_log_that_cannot_be_written_is_tried_again(it: Opened) -> None:
-    """The message goes on the wheel once it can."""
+    """The message goes on the wheel once it can; meanwhile no other is taken, and who sends it is told why."""
     running = Running(it)
+    entry = running.timers.entry
 
     def refuse(call: str, path: str) -> None:
         if "/timerlog/" in path:
@@ -230,9 +232,13 @@ def test_a_timer_log_that_cannot_be_written_is_tried_again(it: Opened) -> None:
     running.put(timed(b"one", BEGIN + 1_000))
     running.loop.pass_ms(5_000)
     assert (it.bodies(), running.timers.files.wheel.waiting) == ([], 0)
+    with pytest.raises(RequestError, match=r"not taken for now.*no space") as refusal:
+        entry.divert(message(b"two"), {"TIMER_DELAY_SEC": "1"}, it.clock.now_ms)
+    assert refusal.value.code is ResponseCode.SERVICE_NOT_AVAILABLE
     it.disk.refuse = lambda call, path: None
-    running.loop.pass_ms(AFTER_FAILURE_MS)
-    assert it.bodies() == [b"one"]
+    running.loop.pass_ms(RETRY_WRITE_MS)
+    assert (it.bodies(), running.timers.files.problem) == ([b"one"], "")
+    assert entry.divert(message(b"two"), {"TIMER_DELAY_SEC": "1"}, it.clock.now_ms) is None
     stop(it, running.timers)
 
 
