@@ -14,8 +14,8 @@ The read buffer is a `bytes` object of its own for each read, and the decoder's 
 Back-pressure: when the transport has more than its high-water mark to write, or `max_in_flight` requests wait for their
 answers, `ready()` waits; `ask` itself never does.
 
-Requests are in JSON until the peer has said that it knows a denser dialect (`dialect`). Those that are made from
-templates, sends and pulls, stay so: a broker reads them faster than any other.
+Requests are in JSON until the peer has said that it knows a denser dialect (`dialect`); who hands over whole frames
+asks for it.
 
 Either side may ask. A request of the peer goes to the handler of its code; without one it is answered 3, unless it is
 oneway. When the connection ends, whatever is pending fails with ConnectionLost, and nothing more can be submitted.
@@ -29,6 +29,7 @@ from typing import Final, Protocol, cast
 import msgspec
 
 from clients.errors import ClientError, ConnectionLost, RequestTimeout, name_of
+from clients.signing import Credentials
 from protocol.codes import Flag, RequestCode, ResponseCode
 from protocol.command import JSON, RemotingCommand
 from protocol.errors import ProtocolError
@@ -80,6 +81,7 @@ class Connection(asyncio.Protocol):
         handlers: Mapping[int, Handler],
         on_closed: Callable[["Connection"], None],
         max_in_flight: int = MAX_IN_FLIGHT,
+        credentials: Credentials | None = None,
     ) -> None:
         self.peer = peer
         self.dialect = JSON
@@ -88,6 +90,7 @@ class Connection(asyncio.Protocol):
         self._handlers = handlers
         self._on_closed = on_closed
         self._max_in_flight = max_in_flight
+        self._credentials = credentials
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._decoder = FrameDecoder()
@@ -192,6 +195,8 @@ class Connection(asyncio.Protocol):
         """Queue a whole frame for this turn's write."""
         if self.closed:
             raise self._end()
+        if self._credentials is not None:
+            frame = self._credentials.signed_frame(frame)
         self._outgoing.append(frame)
         self._outgoing_bytes += len(frame)
         if self._outgoing_bytes >= FLUSH_BYTES:

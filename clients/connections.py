@@ -123,7 +123,9 @@ class Connections:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._settings.connect_timeout_s):
             _, connection = await loop.create_connection(
-                lambda: Connection(address, self._handlers, self._ended, self._settings.max_in_flight),
+                lambda: Connection(
+                    address, self._handlers, self._ended, self._settings.max_in_flight, self._settings.credentials
+                ),
                 host.strip("[]"),
                 int(port),
                 ssl=self._tls,

@@ -5,6 +5,8 @@ import ssl
 
 import msgspec
 
+from clients.signing import Credentials
+
 
 class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whom a client trusts, and what it shows. Files are PEM; they are read once, when the client is made."""
@@ -31,6 +33,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_max_s: float = 5.0
     max_in_flight: int = 8192  # requests without an answer on one connection; more wait
     tls: TlsSettings | ssl.SSLContext | None = None  # None: plain; also for name servers
+    credentials: Credentials | None = None  # None: requests are not signed
 
 
 class ProducerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +61,9 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_queue_span: int = 2000  # between the first not finished offset of a queue and its last
     commit_interval_s: float = 5.0
     rebalance_interval_s: float = 20.0  # at the latest; changes of the group are noticed at once
-    handover_pause_s: float = 0.2  # before a queue is read that another member may be giving up: so long to commit it
+    handover_pause_s: float = (
+        0.2  # before a queue is read that another may be giving up; of orderly ones the lock counts
+    )
     concurrency: int = 20  # messages that a handler works on at the same time
     consume_timeout_s: float | None = 900.0  # a handler that takes longer is cancelled; orderly ones have no limit
     max_reconsume_times: int | None = None  # then dead letters; None: 16, orderly as often as it takes

@@ -41,7 +41,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def client_settings(self) -> ClientSettings:
         """The SDK's settings that these options mean."""
-        return ClientSettings(tls=self.tls_settings())
+        return ClientSettings(tls=self.tls_settings(), credentials=self.credentials())
 
     def credentials(self) -> Credentials | None:
         """Who asks; None: nobody says."""

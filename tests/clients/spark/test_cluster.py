@@ -1,0 +1,149 @@
+"""What the planning side asks of a cluster: answers of peers, times that are put right."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clients.errors import NoRoute
+from clients.spark.cluster import Cluster, broker_address, first_not_older
+from clients.spark.options import parse
+from clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
+from protocol.bodies.cluster import ClusterInfo, TopicList
+from protocol.bodies.message_queue import MessageQueue
+from protocol.bodies.route import BrokerData
+from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
+from tests.clients.cluster import Cluster as Peers
+from tests.clients.cluster import running_cluster
+from tests.clients.peer import refuse
+
+T = TypeVar("T")
+
+
+@given(st.lists(st.integers(0, 20), max_size=60), st.integers(0, 10), st.integers(0, 21), st.integers(-5, 90))
+def test_the_first_that_is_not_older_is_found_from_any_guess(
+    steps: list[int], first: int, time_ms: int, guess: int
+) -> None:
+    """Whatever a broker answers: the nearest, the last, or what is not in the queue at all."""
+    times = {first + n: sum(steps[: n + 1]) // 10 for n in range(len(steps))}
+    end = first + len(times)
+
+    async def stored_ms(offset: int) -> int:
+        return times[offset]
+
+    found = asyncio.run(first_not_older(stored_ms, time_ms, guess, first, end))
+    assert found == next((offset for offset in sorted(times) if times[offset] >= time_ms), end)
+
+
+def test_a_right_guess_takes_two_looks() -> None:
+    """At the message, and at the one before it."""
+    looked: list[int] = []
+
+    async def stored_ms(offset: int) -> int:
+        looked.append(offset)
+        return offset
+
+    assert asyncio.run(first_not_older(stored_ms, 500, 500, 0, 1000)) == 500
+    assert looked == [500, 499]
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Peers]:
+    async with running_cluster(2) as peers:
+        peers.name_server.on(
+            RequestCode.GET_BROKER_CLUSTER_INFO,
+            lambda *_: RemotingCommand.response(
+                body=ClusterInfo(
+                    broker_addr_table={b.name: BrokerData("c", b.name, {0: b.address}) for b in peers.brokers},
+                    cluster_addr_table={"c": [b.name for b in peers.brokers]},
+                ).encode()
+            ),
+        )
+        listed = TopicList(topic_list=["T", "U", "TBW102", "c", "broker-a", "%RETRY%T"]).encode()
+        peers.name_server.on(
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, lambda *_: RemotingCommand.response(body=listed)
+        )
+        yield peers
+
+
+def options(peers: Peers, **given: str) -> SourceOptions:
+    subscribe = {} if {"assign", "subscribePattern"} & given.keys() else {"subscribe": "T"}
+    return parse(SOURCE_OPTIONS, {"nameServer": peers.namesrv} | subscribe | given)
+
+
+async def asked(made: SourceOptions, question: Callable[[Cluster], T]) -> T:
+    """The answer, as a thread that blocks gets it."""
+
+    def ask() -> T:
+        cluster = Cluster(made)
+        try:
+            return question(cluster)
+        finally:
+            cluster.close()
+
+    return await asyncio.to_thread(ask)
+
+
+async def test_queues_by_name_by_pattern_and_one_by_one(running: Peers) -> None:
+    """Of all brokers; what is the system's, a cluster's or a group's is not meant."""
+    running.topics |= {"U": 1, "TBW102": 1, "c": 1, "broker-a": 1, "%RETRY%T": 1}
+    a, b = "broker-a", "broker-b"
+    named = await asked(options(running), lambda cluster: cluster.queues())
+    assert named == {MessageQueue("T", name, n) for name in (a, b) for n in range(2)}
+    meant = await asked(options(running, subscribePattern=".*"), lambda cluster: cluster.queues())
+    assert {queue.topic for queue in meant} == {"T", "U"}
+    single = await asked(options(running, assign='{"T":{"broker-b":[1,7]}}'), lambda cluster: cluster.queues())
+    assert single == {MessageQueue("T", b, 1)}
+    assert await asked(options(running, subscribe="Nothing"), lambda cluster: cluster.queues()) == set()
+
+
+async def test_a_broker_that_is_away_is_left_out(running: Peers) -> None:
+    """The others answer."""
+    running.brokers[0].store("T", 0, b"x")
+    queues = [MessageQueue("T", broker.name, 0) for broker in running.brokers]
+    await running.brokers[1].stop()
+    try:
+        ends = await asked(options(running), lambda cluster: cluster.end_offsets(queues))
+    finally:
+        await running.brokers[1].listen()
+    assert ends == {queues[0]: 1}
+
+
+async def test_a_busy_broker_is_asked_again(running: Peers) -> None:
+    """As often as the option says; other refusals are told at once."""
+    answers = [RemotingCommand.response(ResponseCode.SYSTEM_BUSY, "busy")] * 2
+    usual = running.broker.handlers[RequestCode.GET_MAX_OFFSET]
+    running.broker.on(RequestCode.GET_MAX_OFFSET, lambda *given: answers.pop() if answers else usual(*given))
+    queue = MessageQueue("T", "broker-a", 0)
+    assert await asked(options(running), lambda cluster: cluster.end_offsets([queue])) == {queue: 0}
+    assert len(running.broker.asked(RequestCode.GET_MAX_OFFSET)) == 3
+
+
+async def test_progress_makes_its_group_by_a_pull(running: Peers) -> None:
+    """A broker that knows no such group gets one; what fails all the same is told by its queue."""
+    queue, other = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-b", 0)
+    broker = running.broker
+    usual = broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
+
+    def commit(*given: object) -> object:
+        known = broker.asked(RequestCode.PULL_MESSAGE)
+        return usual(*given) if known else RemotingCommand.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "no")  # type: ignore[arg-type]
+
+    broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, commit)  # type: ignore[arg-type]
+    running.brokers[1].on(RequestCode.UPDATE_CONSUMER_OFFSET, refuse(ResponseCode.NO_PERMISSION))
+    failed = await asked(options(running, groupId="g"), lambda cluster: cluster.commit({queue: 5, other: 6}))
+    assert failed == [other]
+    assert broker.committed("g", "T") == {0: 5}
+
+
+async def test_the_address_of_a_broker_by_its_name(running: Peers) -> None:
+    """As the name server has it now; one that is not registered is said so."""
+    assert await broker_address(options(running), "broker-b") == running.brokers[1].address
+    found = await asked(options(running), lambda cluster: cluster.addresses(["broker-a", "gone"]))
+    assert found == {"broker-a": running.broker.address}
+    with pytest.raises(NoRoute, match="broker gone is not registered"):
+        await broker_address(options(running), "gone")
