@@ -3,6 +3,7 @@
 import ast
 import importlib.metadata
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -21,6 +22,7 @@ PACKAGES = ("protocol", "broker", "clients")
 COMPILE_TIME = {"cython"}  # what the sources of compiled leaves import is gone once they are compiled
 pytestmark = pytest.mark.xdist_group("distribution")  # one wheel for all
 
+TOP_LEVEL = "clients/spark/top_level"
 PYTEST_PLUGIN = "broker/testing.py"  # imported by pytest itself, and by nobody else
 
 
@@ -41,8 +43,9 @@ def built_wheel(source: Path, target: Path, **environment: str) -> zipfile.ZipFi
 
 
 def sources() -> set[str]:
+    """Every module of ours, by its place in the wheel; those of TOP_LEVEL lie beside the packages there."""
     return {
-        str(path.relative_to(ROOT))
+        str(path.relative_to(ROOT / TOP_LEVEL if path.parent == ROOT / TOP_LEVEL else ROOT))
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
         if path.suffix in {".py", ".pyi", ".pxd"} or path.name == "py.typed"
@@ -74,6 +77,14 @@ def test_the_wheel_says_who_it_is(wheel: zipfile.ZipFile) -> None:
     assert "mqbroker = broker.cli:mqbroker" in texts["entry_points.txt"]
     assert "mqnamesrv = broker.cli:mqnamesrv" in texts["entry_points.txt"]
     assert "mqbench = clients.mqbench.commands:mqbench" in texts["entry_points.txt"]
+    assert "mqspark-pipeline = clients.spark.pipeline:main" in texts["entry_points.txt"]
+
+
+@pytest.mark.parametrize("name", ["pyspark_rocketmq", "pyspark_rocketmq_store"])
+def test_spark_finds_the_sources_by_name(wheel: zipfile.ZipFile, name: str) -> None:
+    """As files of top-level modules, in the wheel and in the editable installation that runs these tests."""
+    assert "DefaultSource" in wheel.read(f"{name}.py").decode()
+    assert name in {module.name for module in pkgutil.iter_modules()}
 
 
 def test_the_changelog_speaks_of_this_version() -> None:
@@ -82,19 +93,33 @@ def test_the_changelog_speaks_of_this_version() -> None:
 
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
-    """No dependency comes in by way of another, and none is dead weight."""
+    """No dependency comes in by way of another, and none is dead weight; only the corner of Spark needs its extras."""
+    everywhere = {path for path in modules() if path.split("/")[:2] != ["clients", "spark"]}
+    assert used_by(everywhere - {PYTEST_PLUGIN}) == declared(PROJECT["dependencies"])
+    extras = [line for name in ("spark", "avro") for line in PROJECT["optional-dependencies"][name]]
+    with_extras = declared(PROJECT["dependencies"]) | declared(extras) - {PROJECT["name"]}
+    assert used_by(modules() - {PYTEST_PLUGIN}) == with_extras
+
+
+def modules() -> set[str]:
+    return {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+
+
+def used_by(paths: set[str]) -> set[str]:
+    """The distributions whose modules these import."""
     imported = {
         name.split(".")[0]
-        for path in sources()
-        if path.endswith(".py") and path != PYTEST_PLUGIN
+        for path in paths
         for node in ast.walk(ast.parse((ROOT / path).read_text()))
         for name in imported_modules(node)
     }
-    foreign = imported - set(sys.stdlib_module_names) - set(PACKAGES) - COMPILE_TIME
     distributions = importlib.metadata.packages_distributions()
-    used = {normal(distributions[module][0]) for module in foreign}
-    declared = {normal(re.split(r"[<>=\[; ]", requirement)[0]) for requirement in PROJECT["dependencies"]}
-    assert used == declared
+    foreign = imported - set(sys.stdlib_module_names) - set(PACKAGES) - COMPILE_TIME
+    return {normal(distributions[module][0]) for module in foreign}
+
+
+def declared(requirements: list[str]) -> set[str]:
+    return {normal(re.split(r"[<>=\[; ]", requirement)[0]) for requirement in requirements}
 
 
 def imported_modules(node: ast.AST) -> list[str]:

@@ -136,7 +136,7 @@ class Ledger:
         now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         await self._read()
         entry = {query: Committed(batch, now_ms)}
-        queues = self._in_turn(query)
+        queues = await self._in_turn(query)
         for queue in queues:
             try:
                 await self._write(queue, query, entry, now_ms)
@@ -148,11 +148,15 @@ class Ledger:
 
     # --------------------------------------------------------------------------------------------------------- write
 
-    def _in_turn(self, query: str) -> list[MessageQueue]:
-        """The queues, beginning with the query's own."""
-        queues = sorted(self._logs)
+    async def _in_turn(self, query: str) -> list[MessageQueue]:
+        """The queues that were read and may be written, beginning with the query's own."""
+        route = await self._client.routes.find(self._topic)
+        queues = [queue for queue in route.publish_queues if queue in self._logs]
         if not queues:
-            raise NoRoute(f"topic {self._topic} has no queue that can be read: check its permission", topic=self._topic)
+            raise NoRoute(
+                f"topic {self._topic} has no queue that can be read and written: check its permission",
+                topic=self._topic,
+            )
         at = queues.index(queue_of_key(queues, query))
         return queues[at:] + queues[:at]
 

@@ -1,0 +1,169 @@
+"""Avro bodies as columns, by fastavro: each body is one datum of one schema, without a header.
+
+    null boolean int long float double bytes string     Spark's types of these meanings
+    enum, uuid, fixed                                    string, string, binary
+    record, array, map, [null, T]                        struct, array, map, T
+    date, timestamp-millis, timestamp-micros, decimal    date, timestamp, decimal
+    local-timestamp-millis, -micros                      timestamp without a zone
+
+Anything else in a schema (unions of several types, times of day, durations, records in themselves) is refused when the
+pipeline starts. Spark's own Avro decoder is a jar that has to be fetched; this one comes with the extra `avro`.
+"""
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import fastavro
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+_PRIMITIVES: Final[Mapping[str, DataType]] = {
+    "null": NullType(),
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "bytes": BinaryType(),
+    "string": StringType(),
+    "enum": StringType(),
+    "fixed": BinaryType(),
+}
+_LOGICAL: Final[Mapping[str, DataType]] = {
+    "date": DateType(),
+    "uuid": StringType(),
+    "timestamp-millis": TimestampType(),
+    "timestamp-micros": TimestampType(),
+    "local-timestamp-millis": TimestampNTZType(),
+    "local-timestamp-micros": TimestampNTZType(),
+}
+
+MALFORMED: Final = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, ArithmeticError)
+"""What fastavro raises at bytes that are no datum of the schema."""
+
+
+def spark_type(schema: Any) -> DataType:
+    """What a schema becomes. ValueError for what has no counterpart."""
+    if isinstance(schema, list):
+        others = [branch for branch in schema if branch != "null"]
+        if len(others) != 1:
+            raise ValueError(f"a union of {schema} has no counterpart in Spark: only [null, T] has")
+        return spark_type(others[0])
+    if isinstance(schema, str):
+        schema = {"type": schema}
+    kind, logical = schema["type"], schema.get("logicalType")
+    if isinstance(kind, dict | list):
+        return spark_type(kind)
+    if logical == "decimal":
+        return DecimalType(schema["precision"], schema.get("scale", 0))
+    if logical is not None:
+        if logical not in _LOGICAL:
+            raise ValueError(f"Avro's {logical} has no counterpart in Spark")
+        return _LOGICAL[logical]
+    if kind in _NESTED:
+        return _NESTED[kind](schema)
+    if kind not in _PRIMITIVES:
+        raise ValueError(f"{kind} is no type of Avro, or a record that was named before: write it out, or drop it")
+    return _PRIMITIVES[kind]
+
+
+def _record(schema: Mapping[str, Any]) -> DataType:
+    return StructType([StructField(field["name"], spark_type(field["type"])) for field in schema["fields"]])
+
+
+def _array(schema: Mapping[str, Any]) -> DataType:
+    return ArrayType(spark_type(schema["items"]))
+
+
+def _map(schema: Mapping[str, Any]) -> DataType:
+    return MapType(StringType(), spark_type(schema["values"]))
+
+
+_NESTED: Final[Mapping[str, Callable[[Mapping[str, Any]], DataType]]] = {
+    "record": _record,
+    "array": _array,
+    "map": _map,
+}
+
+
+def decoded(messages: DataFrame, schema_text: str, value: str, reason: str) -> DataFrame:
+    """The messages with the columns `value` and `reason`, of which one is null. ValueError for a schema of no use."""
+    schema = json.loads(schema_text)
+    kind = spark_type(schema)
+    if not isinstance(kind, StructType):
+        raise ValueError(f"an Avro schema of bodies must be a record, not {kind.simpleString()}")
+    fastavro.parse_schema(schema)
+    columns = StructType([*messages.schema.fields, StructField(value, kind), StructField(reason, StringType())])
+    return messages.mapInArrow(Decoder(schema_text, to_arrow_type(kind, timezone="UTC"), value, reason), columns)
+
+
+class Decoder:
+    """Adds the two columns to record batches; made on the driver, used on executors."""
+
+    def __init__(self, schema_text: str, kind: pa.DataType, value: str, reason: str) -> None:
+        self._schema_text = schema_text
+        self._kind = kind
+        self._names = (value, reason)
+
+    def __repr__(self) -> str:
+        return f"<Decoder {self._kind}>"
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches with the columns behind their own."""
+        schema = fastavro.parse_schema(json.loads(self._schema_text))
+        for batch in batches:
+            read = [_read(schema, body) for body in batch.column("body").to_pylist()]
+            values, reasons = self._columns([value for value, _ in read], [reason for _, reason in read])
+            names = [*batch.schema.names, *self._names]
+            yield pa.RecordBatch.from_arrays([*batch.columns, values, reasons], names)
+
+    def _columns(self, values: list[Any], reasons: list[str | None]) -> tuple[pa.Array, pa.Array]:
+        try:
+            column = pa.array(values, self._kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            column = self._one_by_one(values, reasons)
+        return column, pa.array(reasons, pa.string())
+
+    def _one_by_one(self, values: list[Any], reasons: list[str | None]) -> pa.Array:
+        """A value that Avro has and Arrow has not (a date beyond all calendars) is bad by itself."""
+        for at, value in enumerate(values):
+            try:
+                pa.array([value], self._kind)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+                values[at], reasons[at] = None, f"the Avro datum has no counterpart in Spark: {error}"
+        return pa.array(values, self._kind)
+
+
+def _read(schema: Any, body: bytes | None) -> tuple[Any, str | None]:
+    if body is None:
+        return None, "the body could not be inflated"
+    stream = io.BytesIO(body)
+    try:
+        value = fastavro.schemaless_reader(stream, schema, None)
+    except MALFORMED as error:
+        return None, f"the body is no Avro datum of the schema: {type(error).__name__} {error}".rstrip()
+    if rest := len(body) - stream.tell():
+        return None, f"the body is no Avro datum of the schema: {rest} bytes are left over"
+    return value, None

@@ -1,0 +1,173 @@
+"""The sink under a real Spark, against a broker: what is written arrives, and what is repeated can be told."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from clients import Admin, MessageExt
+from clients.blocking import run
+from clients.spark.sink_rows import MARK
+from protocol.codes import Permission
+from tests.harness.daemon import Daemon, running
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+BEGINNING, END = datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(4e9, UTC)
+SHORT = "500ms"
+DONE_S = 60
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One for all tests of the module, which have topics of their own."""
+    with running(directory=tmp_path_factory.mktemp("broker")) as daemon:
+        yield daemon
+
+
+def stored(broker: Daemon, topic: str) -> list[MessageExt]:
+    async def read() -> list[MessageExt]:
+        async with Admin(namesrv=broker.namesrv) as admin:
+            return [message async for message in admin.messages_between(topic, BEGINNING, END)]
+
+    return run(read())
+
+
+def set_permission(broker: Daemon, topic: str, perm: int) -> None:
+    async def change() -> None:
+        async with Admin(namesrv=broker.namesrv) as admin:
+            await admin.create_topic(topic, queues=1, perm=perm)
+
+    run(change())
+
+
+def numbered(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
+    return spark.range(0, count, 1, partitions).selectExpr("CAST(id AS STRING) AS body", "concat('k', id) AS keys")
+
+
+def write(frame: DataFrame, broker: Daemon, topic: str, **options: str) -> None:
+    writer = frame.write.format("rocketmq").mode("append")
+    writer.options(nameServer=broker.namesrv, topic=topic, retryTimeoutMs=SHORT, **options).save()
+
+
+def stream(spark: SparkSession, broker: Daemon, topic: str, directory: Path, **options: str) -> StreamingQuery:
+    """Lines of the files below `directory` to a topic, as a query that ends with them."""
+    (directory / "in").mkdir(exist_ok=True)
+    lines = spark.readStream.text(str(directory / "in")).selectExpr("value AS body")
+    writer = lines.writeStream.format("rocketmq").option("checkpointLocation", str(directory / "checkpoint"))
+    query = writer.options(nameServer=broker.namesrv, topic=topic, retryTimeoutMs=SHORT, **options)
+    return query.trigger(availableNow=True).start()
+
+
+def wait(query: StreamingQuery) -> None:
+    assert query.awaitTermination(DONE_S), f"still running: {query.status}"
+
+
+def put_lines(directory: Path, name: str, count: int) -> None:
+    (directory / "in").mkdir(exist_ok=True)
+    (directory / "in" / name).write_text("".join(f"{name} {n}\n" for n in range(count)))
+
+
+def forget_last_commit(directory: Path) -> None:
+    """What a driver leaves that died before its own note of a batch."""
+    commits = directory / "checkpoint" / "commits"
+    last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    last.unlink()
+    (commits / f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def marks(messages: list[MessageExt]) -> Counter[str]:
+    return Counter(message.properties[MARK] for message in messages)
+
+
+def test_a_dataframe_becomes_messages(spark: SparkSession, broker: Daemon) -> None:
+    """Found by its name without being registered; every row once, marks by partition and row."""
+    write(numbered(spark.newSession(), 1000), broker, "Batch", writeId="w1")
+    messages = stored(broker, "Batch")
+    assert sorted(int(message.body) for message in messages) == list(range(1000))
+    assert all(message.keys == [f"k{message.body.decode()}"] for message in messages)
+    assert set(marks(messages)) == {f"w1:0:{partition}:{row}" for partition in range(2) for row in range(500)}
+
+
+def test_a_batch_write_that_is_run_again_sends_nothing_new(spark: SparkSession, broker: Daemon) -> None:
+    """With a writeId and the ledger, the second run of a job is known as such."""
+    for _ in range(2):
+        write(numbered(spark, 100), broker, "Again", writeId="job-1", skipCommittedBatches="true")
+    assert len(stored(broker, "Again")) == 100
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "told"),
+    [
+        ("id AS body", {}, "column body is bigint: cast it to binary or string"),
+        ("CAST(id AS STRING) AS value", {}, "no column body"),
+        ("CAST(id AS STRING) AS body", {"bachRows": "1"}, "did you mean batchRows"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_when_it_is_planned(
+    spark: SparkSession, broker: Daemon, columns: str, options: dict[str, str], told: str
+) -> None:
+    """Columns and options are looked at before a task runs."""
+    with pytest.raises(AnalysisException, match=told):
+        write(spark.range(1).selectExpr(columns), broker, "Refused", **options)
+
+
+def test_a_topic_is_not_overwritten(spark: SparkSession) -> None:
+    """The mode overwrite is refused with what to do."""
+    writer = numbered(spark, 1).write.format("rocketmq").options(nameServer="127.0.0.1:1", topic="T")
+    with pytest.raises(AnalysisException, match=r"mode\('append'\)"):
+        writer.mode("overwrite").save()
+
+
+def test_sends_that_are_refused_fail_the_write(spark: SparkSession, broker: Daemon) -> None:
+    """The task's error has topic, reason and what to do."""
+    set_permission(broker, "ReadOnly", Permission.READ)
+    with pytest.raises(PySparkException, match=r"(?s)topic ReadOnly.*permission"):
+        write(numbered(spark, 10), broker, "ReadOnly")
+
+
+def test_a_batch_that_is_replayed_sends_nothing(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
+    """A driver that died behind the ledger and before its own note runs the batch again; the ledger has it."""
+    with_ledger = {"skipCommittedBatches": "true"}
+    put_lines(tmp_path, "a", 50)
+    wait(stream(spark, broker, "Replayed", tmp_path, **with_ledger))
+    assert len(stored(broker, "Replayed")) == 50
+    forget_last_commit(tmp_path)
+    wait(stream(spark, broker, "Replayed", tmp_path, **with_ledger))
+    assert len(stored(broker, "Replayed")) == 50
+    put_lines(tmp_path, "b", 7)
+    wait(stream(spark, broker, "Replayed", tmp_path, **with_ledger))
+    assert len(stored(broker, "Replayed")) == 57
+
+
+def test_what_is_repeated_can_be_told(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
+    """A query that ends between its sends and the ledger sends the batch again, with the same marks, and only then."""
+    options: dict[str, Any] = {"skipCommittedBatches": "true", "ledgerTopic": "closed-ledger"}
+    put_lines(tmp_path, "a", 50)
+    set_permission(broker, "closed-ledger", Permission.READ)
+    with pytest.raises(PySparkException, match=r"(?s)ledger .*could not be written.*permission"):
+        wait(stream(spark, broker, "Repeated", tmp_path, **options))
+    assert set(marks(stored(broker, "Repeated")).values()) == {1}
+    set_permission(broker, "closed-ledger", Permission.READ_WRITE)
+    wait(stream(spark, broker, "Repeated", tmp_path, **options))
+    repeated = marks(stored(broker, "Repeated"))
+    assert (len(repeated), set(repeated.values())) == (50, {2})
+    forget_last_commit(tmp_path)
+    wait(stream(spark, broker, "Repeated", tmp_path, **options))
+    assert marks(stored(broker, "Repeated")) == repeated
+
+
+def test_rows_of_a_group_keep_their_order(spark: SparkSession, broker: Daemon) -> None:
+    """As the SDK's message groups: one queue for each, in the order of the partition."""
+    rows = spark.range(0, 300, 1, 1).selectExpr("CAST(id AS STRING) AS body", "concat('g', id % 5) AS messageGroup")
+    write(rows, broker, "Grouped", batchRows="4")
+    for group in range(5):
+        of_group = [m for m in stored(broker, "Grouped") if m.properties["__SHARDINGKEY"] == f"g{group}"]
+        assert [int(message.body) for message in of_group] == list(range(group, 300, 5))
+        assert len({message.queue_id for message in of_group}) == 1
