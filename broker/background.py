@@ -65,6 +65,7 @@ class Background:
             self.timers.entry.divert,
             self.transactions.half,
             {**grants, PropertyName.TRANSACTION_PREPARED: self.transactions.grant_half},
+            self.timers.entry.check,
         )
         self.timers.entry.note_request = self.diversion.note_request
         self.endings = Endings(store, self.puts, self.transactions, self.diversion.divert, now_ms)

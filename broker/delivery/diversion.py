@@ -3,7 +3,7 @@
 A message that a client made says by its properties that it is to be seen later, or only once its transaction is
 decided. Whoever puts such a message, be it sent, sent back or committed, has it rewritten here first:
 
-    TRAN_MSG = true             to `half`; its other wishes are looked at when it is committed
+    TRAN_MSG = true             to `half`; its other wishes are granted when it is committed, impossible ones refused now
     DELAY = n > 0               to queue n - 1 of SCHEDULE_TOPIC_XXXX; a level above the last one is the last one
     one of TIMER_REQUESTS       to `timers`, unless it has been one already (TIMER_OUT_MS)
     else                        left as it is
@@ -72,7 +72,8 @@ class DiversionStatistics(msgspec.Struct, frozen=True):
 
 
 class Diversion:
-    """`delays_ms`: of each level, level 1 first."""
+    """`delays_ms`: of each level, level 1 first. `check_timer`: raises RequestError for properties that ask for a time
+    which could never be granted: nobody wants to hear that of a half message when it is committed."""
 
     def __init__(
         self,
@@ -80,8 +81,10 @@ class Diversion:
         timers: Divert | None = None,
         half: Divert | None = None,
         grants: Mapping[str, Grant] = MappingProxyType({}),
+        check_timer: Callable[[dict[str, str], int], None] = lambda _properties, _now_ms: None,
     ) -> None:
         self._delays_ms = delays_ms
+        self._check_timer = check_timer
         self._timers = timers
         self._half = half
         self._grants = {PropertyName.DELAY: self._grant_delay, **grants}
@@ -105,6 +108,10 @@ class Diversion:
         kind = append.sys_flag & SysFlag.TRANSACTION_MASK
         level = delay_level(properties)
         if is_half(append, properties, level):
+            if level is None:
+                return PutStatus.MESSAGE_ILLEGAL
+            if level <= 0 and timer_request(properties) is not None:
+                self._check_timer(properties, now_ms)
             return _handed(self._half, append, properties, now_ms, "transactions", PropertyName.TRANSACTION_PREPARED)
         if kind not in {0, SysFlag.TRANSACTION_COMMIT}:
             return None

@@ -129,6 +129,13 @@ class EndTransactionProcessor:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         if half.record.physical_offset != header.commit_log_offset:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "The commit log offset wrong")
+        if not _names(header, half):
+            log.warning(
+                "end of another half message than the one that lies there key=%s there=%s",
+                header.msg_id,
+                half.unique_key,
+            )
+            raise RequestError(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
         return half
 
     # --------------------------------------------------------------------------------------------------------- answers
@@ -187,6 +194,23 @@ class EndTransactionProcessor:
         if status not in STORED:
             raise RequestError(ResponseCode.SYSTEM_ERROR, PUT_BACK_FAILED)
         return RemotingCommand.response(remark=NOT_ANSWERED)
+
+
+def _names(header: EndTransactionHeader, half: Half) -> bool:
+    """Whether the ids that a request brings, if it brings any, are those of this half message: after a power cut that
+    took the one that was meant, another may have come to lie in its place."""
+    named = [one for one in (header.msg_id, header.transaction_id) if one]
+    if not named or half.unique_key is None or half.unique_key in named:
+        return True
+    return any(_offset_of(one) == half.record.physical_offset for one in named)
+
+
+def _offset_of(msg_id: str) -> int | None:
+    """Where the message lies whose offset id this is, as some clients send it; None if it is none."""
+    try:
+        return decode_offset_id(msg_id)[2]
+    except ValueError:
+        return None
 
 
 def done(*, is_commit: bool) -> RemotingCommand:

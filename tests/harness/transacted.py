@@ -26,7 +26,7 @@ from broker.store.append import Append
 from protocol.codes import RequestCode, SystemTopic
 from protocol.command import RemotingCommand
 from protocol.headers.transactions import EndTransactionHeader
-from protocol.message import encode_properties
+from protocol.message import encode_properties, property_value
 from protocol.message_id import encode_host
 from tests.harness.peer import Peer
 from tests.harness.stores import Opened, message
@@ -101,7 +101,7 @@ class Transacted:
             "tran_state_table_offset": half.queue_offset,
             "commit_log_offset": half.physical_offset,
             "commit_or_rollback": decision,
-            "msg_id": "U",
+            "msg_id": property_value(half.properties.decode(), "UNIQ_KEY") or "",
         }
         return RemotingCommand.request(RequestCode.END_TRANSACTION, EndTransactionHeader(**values | fields))
 

@@ -107,6 +107,14 @@ class TimerEntry:
         redirect(append, properties, SystemTopic.TIMER, 0)
         return self._accept(append, topic, due_ms - now_ms)
 
+    def check(self, properties: dict[str, str], now_ms: int) -> None:
+        """RequestError: what these properties ask for could never be granted, now or later."""
+        if not self._config.is_enabled:
+            raise self._refusal(ResponseCode.SYSTEM_ERROR, DISABLED)
+        due_ms = deliver_time(properties, now_ms)
+        if due_ms is None or due_ms - now_ms > self._config.max_delay_ms:
+            raise self._refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL.format(max_ms=self._config.max_delay_ms))
+
     def grant(self, append: Append, wish: Wish, now_ms: int) -> bool:
         """The same as a `Grant`. RequestError: it is refused."""
         if append.topic == SystemTopic.TIMER:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.processors.end_transaction import NOT_FOUND
 from broker.store.running_flags import RunningFlag
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import NOT_ANSWERED, RemotingCommand
@@ -295,3 +296,24 @@ async def test_resume_that_the_store_refuses(parts: Transacted) -> None:
     answer = await parts.peer.ask_slowly(resume(half.physical_offset))
     assert answer.remark == "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
     parts.it.store._log.flags.clear(RunningFlag.DISK_FULL)
+
+
+async def test_the_end_of_another_half_message_is_refused(parts: Transacted) -> None:
+    """After a power cut another one may lie where the one that is meant was: the unique key tells them apart."""
+    half = parts.send(b"there")
+    before = parts.it.store.max_physical_offset
+    elsewhere = encode_offset_id(HOST, half.physical_offset + 1)
+    for fields in ({"msg_id": "Ugone"}, {"msg_id": "", "transaction_id": "Ugone"}, {"msg_id": elsewhere}):
+        answer = parts.end(half, **fields)
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, NOT_FOUND)
+    assert (parts.it.store.max_physical_offset, parts.open_offsets()) == (before, [0])
+
+
+@pytest.mark.parametrize(
+    "fields", [{"msg_id": ""}, {"msg_id": "x", "transaction_id": "Uthere"}, {"msg_id": "Uthere", "transaction_id": "x"}]
+)
+async def test_clients_name_the_half_message_as_they_like(parts: Transacted, fields: dict[str, str]) -> None:
+    """By either of two fields, by its place in the log, or not at all."""
+    assert parts.end(parts.send(b"there"), **fields).code == ResponseCode.SUCCESS
+    half = parts.send(b"there")
+    assert parts.end(half, msg_id=encode_offset_id(HOST, half.physical_offset)).code == ResponseCode.SUCCESS

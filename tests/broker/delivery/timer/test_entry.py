@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.delivery.diversion import Diversion
 from broker.delivery.timer.entry import CONGESTED, DISABLED, ILLEGAL, MAX_PROPERTIES_BYTES, TimerConfig, TimerEntry
 from broker.store.append import PutStatus
 from protocol.codes import ResponseCode, SystemTopic
@@ -109,3 +110,16 @@ def test_nothing_is_diverted_that_goes_to_the_timer_topic_anyway() -> None:
     append = message(b"one", SystemTopic.TIMER)
     assert TimerEntry(TimerConfig(), lambda _out_ms: 0).divert(append, {"TIMER_DELAY_SEC": "5"}, NOW) is None
     assert append.properties == b""
+
+
+@pytest.mark.parametrize("properties", [{"TIMER_DELAY_SEC": "x"}, {"TIMER_DELIVER_MS": str(NOW + 4 * DAY_MS)}])
+def test_what_can_never_be_granted_is_known_before(properties: dict[str, str]) -> None:
+    """A half message that asks for it is refused, and not its commit; what is over by now is no such thing."""
+    entry = TimerEntry(TimerConfig(), lambda _out_ms: 0)
+    diversion = Diversion((1_000,), entry.divert, lambda *_: None, check_timer=entry.check)
+    half = {"TRAN_MSG": "true", "UNIQ_KEY": "K"}
+    with pytest.raises(RequestError, match="timer message illegal"):
+        diversion.divert(message(), half | properties, NOW)
+    for granted in ({"TIMER_DELIVER_MS": str(NOW - 5)}, properties | {"DELAY": "1"}, {"TIMER_DELAY_SEC": "5"}):
+        assert diversion.divert(message(), half | granted, NOW) is None
+    assert diversion.divert(message(), half | {"DELAY": "x"}, NOW) is PutStatus.MESSAGE_ILLEGAL
