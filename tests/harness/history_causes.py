@@ -24,6 +24,7 @@ from tests.harness.history_view import DEAD, RETRY, SECOND_NS, Call, Finding, Hi
 
 LASTS_NS: Final = 6 * SECOND_NS
 MARGIN_NS: Final = SECOND_NS
+FOREVER_NS: Final = 1 << 63
 BEGINNINGS: Final = frozenset({"killing", "stopping", "pausing", "ended"})
 ENDS: Final = frozenset({"ready", "resumed"})
 TO_A_MEMBER: Final = {"spawned": "members", "stopping": "members", "stopped": "members"}
@@ -173,6 +174,8 @@ def forward(history: History) -> Iterator[Finding]:
                 if offset < floor and not _is_handover(history, causes, group, earlier[-1][0], event.at):
                     text = f"{key} queue {queue_id} went back from {floor} to {offset}"
                     yield Finding("forward", text, event.at)
+                while earlier and earlier[-1][1] > offset:
+                    earlier.pop()  # nothing holds any more of what is gone
                 earlier.append((event.at, offset))
 
 
@@ -181,11 +184,18 @@ def _floor(history: History, earlier: list[tuple[int, int]], at: int) -> int:
     if not earlier:
         return 0
     last_at, offset = earlier[-1]
-    crashes = [blow.at for blow in history.blows if blow.state == "killing" and last_at < blow.at < at]
-    if not crashes:
+    crashes = [blow.at for blow in history.blows if blow.state == "killing"]
+    if bisect_left(crashes, at) == bisect_left(crashes, last_at):
         return offset
-    saved = crashes[0] - history.saves_ms * 1_000_000 - MARGIN_NS
-    return max((seen for seen_at, seen in earlier if seen_at <= saved), default=0)
+    takes_back_ns = history.saves_ms * 1_000_000 + MARGIN_NS
+    return max(
+        (seen for seen_at, seen in earlier if _next_after(crashes, seen_at) >= seen_at + takes_back_ns), default=0
+    )
+
+
+def _next_after(times: list[int], at: int) -> int:
+    index = bisect_left(times, at)
+    return times[index] if index < len(times) else FOREVER_NS
 
 
 def _is_handover(history: History, causes: Causes, group: str, since: int, until: int) -> bool:

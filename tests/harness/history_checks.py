@@ -62,8 +62,8 @@ def _looks(of: Sending | Stored | Got, topic: str) -> tuple[str, int, str, int]:
 def kept(history: History) -> Iterator[Finding]:
     """What was acknowledged is there, and what anybody got."""
     for sent in history.of(Sent):
-        sending = history.sending[sent.id]
-        if sending.transaction:
+        sending = history.sending.get(sent.id)
+        if sending is None or sending.transaction:
             continue
         if not history.copies[sending.topic, sent.id]:
             yield Finding("kept", f"{sent.id} was acknowledged, and is not in {sending.topic}", sent.at)
@@ -118,8 +118,9 @@ def retried(history: History) -> Iterator[Finding]:
             if call.got.times:
                 failure = failed.get((call.got.id, call.got.times - 1))
                 yield from _failed_before(call, failure, is_new=_times_at(history, call) == call.got.times)
-            if isinstance(call.end, Threw):
-                failed.setdefault((call.got.id, call.got.times), call.end)
+            if isinstance(call.end, Threw):  # of several copies the first to fail may be the first to come again
+                which = call.got.id, call.got.times
+                failed[which] = min(failed.get(which, call.end), call.end, key=lambda failure: failure.at)
         limit = history.groups[name].max_times
         given_up = {which for (which, _), failure in failed.items() if failure.level == TO_DEAD_LETTERS}
         for record in history.records_of[RETRY + name]:
@@ -190,11 +191,14 @@ def _is_given_up(call: Call, group: Group) -> bool:
 
 
 def _never_two_at_once(history: History, calls: list[Call]) -> Iterator[Finding]:
+    """But a broker that ends, or does not answer, cannot keep a queue for a handler that still runs."""
     running: Call | None = None
     until = 0
+    blows = [blow.at for blow in history.blows]
     for call in calls:
         at = call.got.at
-        if running is not None and at < until and running.got.who != call.got.who:
+        is_cut_off = running is not None and any(running.got.at < blow < at for blow in blows)
+        if running is not None and at < until and running.got.who != call.got.who and not is_cut_off:
             yield Finding("in_order", f"{call} was begun while {running} was not done", at)
         running = call
         until = call.end.at if call.end else history.ends_ns.get(call.got.who, at)

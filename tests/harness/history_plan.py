@@ -54,9 +54,9 @@ class Consuming(msgspec.Struct, frozen=True):
 
 
 class Blow(msgspec.Struct, frozen=True):
-    """What befalls the broker or a client (`slot`) `at_s` into the run, and for how long."""
+    """What befalls the broker or a client (`slot`) `after_s` behind the end of the last one, and for how long."""
 
-    at_s: float
+    after_s: float
     kind: str
     slot: str
     length_s: float = 0.0
@@ -174,12 +174,12 @@ def _settings(rng: Random) -> dict[str, object]:
 def _blows(rng: Random, profile: str, slots: list[str], seconds: float) -> list[Blow]:
     targets = {"calm": [], "broker": [BROKER], "clients": slots, "all": [BROKER] * len(slots) + slots}[profile]
     blows = []
-    at_s = rng.uniform(3.0, 6.0)
-    while targets and at_s < seconds - 1.0:
+    rest_s = seconds - 3.0
+    while targets and rest_s > 0:
         slot = rng.choice(targets)
         kinds = BROKER_BLOWS if slot == BROKER else CLIENT_BLOWS
         (kind,) = rng.choices(list(kinds), list(kinds.values()))
         length_s = rng.uniform(0.3, 3.5) if kind == "pause" else rng.choice((0.0, 0.0, rng.uniform(0.0, 2.0)))
-        blows.append(Blow(at_s, kind, slot, length_s))
-        at_s += length_s + rng.uniform(0.5, 5.0)
+        blows.append(Blow(rng.uniform(0.5, 5.0), kind, slot, length_s))
+        rest_s -= blows[-1].after_s + length_s
     return blows

@@ -119,11 +119,14 @@ class Run:
 
     def _live(self) -> None:
         self._begun_s = time.monotonic()
+        end_s = self._begun_s + self._plan.seconds
         for blow in self._plan.blows:
-            self._pass_until(self._begun_s + blow.at_s)
+            self._pass_until(min(time.monotonic() + blow.after_s, end_s))
+            if time.monotonic() >= end_s:
+                break
             self._tell(f"{blow}")
             self._strike(blow)
-        self._pass_until(self._begun_s + self._plan.seconds)
+        self._pass_until(end_s)
 
     def _strike(self, blow: Blow) -> None:
         target = self._broker if blow.slot == BROKER else self._slots[blow.slot]

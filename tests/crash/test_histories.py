@@ -1,0 +1,41 @@
+"""Histories of a real broker and real clients under kills, stops and pauses: nothing that was promised is broken."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+pytestmark = pytest.mark.crash
+
+RUNS: Final = int(os.environ.get("SKYLARK_HISTORIES", "10"))
+SECONDS: Final = 30
+LIMIT_S: Final = 3 * SECONDS
+ACKNOWLEDGED: Final = re.compile(r"all well: .* (\d+) acknowledged, (\d+) delivered")
+
+
+@pytest.mark.timeout(60 + RUNS * LIMIT_S)
+def test_histories(tmp_path: Path) -> None:
+    """Run after run, each of a seed of its own. SKYLARK_HISTORIES says how many; a failing one says what, and its seed
+    tries it again: `python -m tests.crash.histories --runs 1 --seed N`."""
+    command = [sys.executable, "-m", "tests.crash.histories", "--runs", str(RUNS), "--seconds", str(SECONDS)]
+    done = subprocess.run([*command, "--keep", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdicts = ACKNOWLEDGED.findall(done.stdout)
+    assert len(verdicts) == RUNS, done.stdout
+    assert all(int(acknowledged) and int(delivered) for acknowledged, delivered in verdicts), done.stdout
+
+
+def test_a_history_is_judged_from_its_files(tmp_path: Path) -> None:
+    """Without a run: a message that nobody has handled is found, and told."""
+    begun = '{"what":"group","at":1,"group":"workers","topics":{"Plain":{}}}'
+    sent = '{"what":"sending","at":2,"id":"p-1","topic":"Plain","crc":1}'
+    stored = '{"what":"stored","at":3,"topic":"Plain","queue_id":0,"offset":0,"id":"p-1","crc":1}'
+    ended = '{"what":"ended","at":4,"drained":true}'
+    (tmp_path / "run.jsonl").write_text(f"{begun}\n{sent}\n{stored}\n{ended}\n")
+    command = [sys.executable, "-m", "tests.crash.histories", "--judge", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (1, "handled: workers has not handled p-1 of Plain/0 #0")
