@@ -3,7 +3,7 @@
 A message that a client made says by its properties that it is to be seen later, or only once its transaction is
 decided. Whoever puts such a message, be it sent, sent back or committed, has it rewritten here first:
 
-    TRAN_MSG = true             to `half`; its other wishes are granted when it is committed, impossible ones refused now
+    TRAN_MSG = true             to `half`; what else it wishes is granted by its commit, the impossible refused now
     DELAY = n > 0               to queue n - 1 of SCHEDULE_TOPIC_XXXX; a level above the last one is the last one
     one of TIMER_REQUESTS       to `timers`, unless it has been one already (TIMER_OUT_MS)
     else                        left as it is

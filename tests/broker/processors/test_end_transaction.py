@@ -303,7 +303,12 @@ async def test_the_end_of_another_half_message_is_refused(parts: Transacted) -> 
     half = parts.send(b"there")
     before = parts.it.store.max_physical_offset
     elsewhere = encode_offset_id(HOST, half.physical_offset + 1)
-    for fields in ({"msg_id": "Ugone"}, {"msg_id": "", "transaction_id": "Ugone"}, {"msg_id": elsewhere}):
+    others: list[dict[str, Any]] = [
+        {"msg_id": "Ugone"},
+        {"msg_id": "", "transaction_id": "Ugone"},
+        {"msg_id": elsewhere},
+    ]
+    for fields in others:
         answer = parts.end(half, **fields)
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, NOT_FOUND)
     assert (parts.it.store.max_physical_offset, parts.open_offsets()) == (before, [0])
@@ -312,7 +317,7 @@ async def test_the_end_of_another_half_message_is_refused(parts: Transacted) -> 
 @pytest.mark.parametrize(
     "fields", [{"msg_id": ""}, {"msg_id": "x", "transaction_id": "Uthere"}, {"msg_id": "Uthere", "transaction_id": "x"}]
 )
-async def test_clients_name_the_half_message_as_they_like(parts: Transacted, fields: dict[str, str]) -> None:
+async def test_clients_name_the_half_message_as_they_like(parts: Transacted, fields: dict[str, Any]) -> None:
     """By either of two fields, by its place in the log, or not at all."""
     assert parts.end(parts.send(b"there"), **fields).code == ResponseCode.SUCCESS
     half = parts.send(b"there")
