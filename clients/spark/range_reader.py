@@ -101,6 +101,7 @@ class RangeReader:
         self._frames: dict[MessageQueue, PullFrames] = {}
         self._losses = LossRule(options.fail_on_data_loss)
         self._patience = Patience(options.broker_timeout_ms / 1000)
+        self._most = MOST_IN_FLIGHT
         self._depth = MOST_IN_FLIGHT
         self._is_tired = False
 
@@ -117,6 +118,7 @@ class RangeReader:
                 connection.close()
                 yield from self._rows(connection)
                 self._window.lose_connection()
+                self._depth = self._most = max(LEAST_IN_FLIGHT, self._most // 2)
                 if not self._patience.wait(error):
                     raise
             except BaseException:  # a failure of ours, or a task that was given up: answers may still come
@@ -222,9 +224,9 @@ class RangeReader:
             raise TimeoutError(f"broker {self._work.broker_name} stays busy: {remark}")
 
     def _weigh(self, size: int) -> None:
-        """Large answers: fewer at a time."""
-        fitting = IN_FLIGHT_BYTES // max(size, 1)
-        self._depth = max(LEAST_IN_FLIGHT, min(MOST_IN_FLIGHT, fitting))
+        """Large answers: fewer at a time; likewise for a while where a connection broke, perhaps over too many."""
+        self._most = min(self._most + 1, MOST_IN_FLIGHT)
+        self._depth = max(LEAST_IN_FLIGHT, min(self._most, IN_FLIGHT_BYTES // max(size, 1)))
 
     # --------------------------------------------------------------------------------------------------------- rows
 
