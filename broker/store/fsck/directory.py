@@ -3,6 +3,7 @@
     small files      checkpoint, abort, lock, JSON tables
     queue files      lengths, gaps, where the units end
     index files      headers, chains
+    timer files      units point at messages, slots at units
     log              record by record; with each some thousand, what queues and index have of them
     and then         what queues and index have beyond, and the checkpoint against the newest message
 
@@ -32,6 +33,7 @@ from broker.store.fsck.state import (
     is_crashed,
     read_table,
 )
+from broker.store.fsck.timers import TimerFilesCheck
 
 
 def check(
@@ -68,6 +70,8 @@ def check(
     queues.check_files(progress)
     yield from found.take()
     index.check_files(progress)
+    yield from found.take()
+    TimerFilesCheck(root, found).run()
     yield from found.take()
     for records in log.records():
         queues.add(records)
