@@ -51,7 +51,7 @@ class QueryProcessor:
         return {
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: patient(self._store, self.offset_by_time),
             RequestCode.GET_MAX_OFFSET: self.max_offset,
-            RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.GET_MIN_OFFSET: patient(self._store, self.min_offset),
             RequestCode.GET_EARLIEST_MSG_STORETIME: patient(self._store, self.earliest_time),
             RequestCode.QUERY_MESSAGE: self.query_message,
             RequestCode.VIEW_MESSAGE_BY_ID: patient(self._store, self.view_message),

@@ -151,3 +151,15 @@ async def test_lookups_wait_too(
         assert (answer.code, answer.ext_fields()) == (0, answered)
         assert all(not in_loop for _, in_loop in cold.waits)
         assert cold.waits
+
+
+async def test_a_first_offset_that_has_to_be_looked_up_waits_too(parts: BrokerParts) -> None:
+    """Where the log's start has moved, the first offset is found in the queue's file, cold or not."""
+    with ColdFiles() as cold:
+        freeze(cold, parts)
+        parts.store._queues.by_key[TOPIC, 0]._corrected_for = -1
+        answer = await answer_to(
+            parts.peer(), RemotingCommand.request(RequestCode.GET_MIN_OFFSET, QueueHeader(TOPIC, 0))
+        )
+        assert (answer.code, answer.ext_fields()) == (0, {"offset": "0"})
+        assert cold.waits
