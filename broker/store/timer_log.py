@@ -6,7 +6,7 @@ batch and read by `preadv(RWF_NOWAIT)`, a window of them at once: neighbours in 
 A file has its full size from the start, and no blocks before they are written.
 
 The log can be made again from the timer topic, so nothing here is synced at once: `take_unsynced` tells the flusher
-what is to be. Source: docs/formats.md, "Timer files".
+what is to be, and which old files may go: to free 100 MiB takes its time. Source: docs/formats.md, "Timer files".
 """
 
 import logging
@@ -28,6 +28,23 @@ SCANNED_BYTES: Final = 1024 * UNIT_SIZE
 log = logging.getLogger(__name__)
 
 
+class OldFiles:
+    """Files that nobody reads any more, on their way out."""
+
+    def __init__(self, paths: Sequence[str], disk: Disk) -> None:
+        self._paths = paths
+        self._disk = disk
+
+    def sync(self) -> None:
+        """Unlink them, the oldest first. Called by the flusher's thread; the next start finds again what is left."""
+        for path in self._paths:
+            try:
+                self._disk.unlink(path)
+            except OSError as problem:
+                log.warning("timer log files not removed from=%s error=%s", path, problem)
+                return
+
+
 class TimerLog:
     """The log of one store, in files of `file_size` bytes."""
 
@@ -40,6 +57,7 @@ class TimerLog:
         self._fds: dict[int, int] = {}
         self._unsynced: set[int] = set()  # starts of files that were written
         self._has_new_file = False
+        self._old: list[str] = []  # paths of files that may go
         self._window_at = 0
         self._window = b""
         self.is_changed = False
@@ -130,6 +148,9 @@ class TimerLog:
                 DirtyDirectory(self.directory, self._disk),
                 DirtyDirectory(os.path.dirname(self.directory), self._disk),
             )
+        if self._old:
+            found.append(OldFiles(self._old, self._disk))
+            self._old = []
         self._unsynced.clear()
         self._has_new_file = self.is_changed = False
         return found
@@ -184,9 +205,10 @@ class TimerLog:
     # ------------------------------------------------------------------------------------------------ the end
 
     def remove_before(self, physical_offset: int) -> int:
-        """Remove the oldest files as long as none of their messages is at or behind a byte of the commit log.
+        """Give up the oldest files as long as none of their messages is at or behind a byte of the commit log; the
+        next round of the flusher removes them.
 
-        Returns how many went. ColdRead, OSError.
+        Returns how many go. ColdRead, OSError.
         """
         removed = 0
         while len(self._starts) > 1:
@@ -195,17 +217,22 @@ class TimerLog:
             if last is None or last.physical_offset >= physical_offset:
                 break
             self._starts.pop(0)
-            self._remove(start)
+            self._forget(start)
+            self._old.append(self._path(start))
+            self.is_changed = True
             removed += 1
-            log.info("timer log file removed path=%s", self._path(start))
+            log.info("timer log file goes path=%s", self._path(start))
         return removed
 
     def _remove(self, start: int) -> None:
+        self._forget(start)
+        self._disk.unlink(self._path(start))
+
+    def _forget(self, start: int) -> None:
         fd = self._fds.pop(start, -1)
         if fd >= 0:
             os.close(fd)
         self._unsynced.discard(start)
-        self._disk.unlink(self._path(start))
 
     def close(self) -> None:
         """Give up descriptors."""

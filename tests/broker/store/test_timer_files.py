@@ -162,6 +162,28 @@ def test_old_log_files_go_with_their_messages(it: Opened) -> None:
     it.files.remove_old(W + 60_000)
     assert it.files.log.begin == 2 * LOG_BYTES
     assert it.files.log.unit(52) is None
+    directory = it.root / "timerlog"
+    assert len(list(directory.iterdir())) == 3
+    it.round(W + 60_000)  # it is the thread that unlinks them
+    assert [path.name for path in directory.iterdir()] == [f"{2 * LOG_BYTES:020d}"]
+
+
+def test_what_cannot_be_removed_is_found_again(tmp_path: Path) -> None:
+    """An old file that stays ends nothing, and leaves no gap behind it."""
+    disk = TestDisk()
+    it = Opened(tmp_path, disk)
+    for n in range(UNITS_OF_A_FILE * 3):
+        it.put(W + 1_000, n * 100)
+    it.log.min_physical_offset = 1_000_000
+    it.files.remove_old(W)
+    disk.refuse = full("unlink", f"{0:020d}", errno.EBUSY)
+    it.round(W)
+    it.round(W + RETRY_MS)
+    assert (it.files.problem, len(list((tmp_path / "timerlog").iterdir()))) == ("", 3)
+    it.files.close()
+    again = Opened(tmp_path)
+    assert again.files.log.begin == 0
+    again.files.close()
 
 
 def test_a_slot_of_another_turn_of_the_wheel_counts_for_nothing(tmp_path: Path) -> None:
