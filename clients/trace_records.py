@@ -12,6 +12,7 @@ from protocol.message import Message, MessageExt, PropertyName
 
 FIELD_END: Final = "\x01"
 RECORD_END: Final = "\x02"
+NO_KEYS: Final = "null"  # as Java writes it; RocketMQ's readers cannot read a record that ends with an empty field
 MAX_BODY_CHARS: Final = 128_000
 MAX_KEYS_CHARS: Final = 8_000
 
@@ -51,7 +52,7 @@ def begun(message: MessageExt, place: Place, request_id: str, begun_ms: int) -> 
     """`SubBefore`: a handler was called."""
     keys = message.properties.get(PropertyName.KEYS, "")
     fields = ("SubBefore", begun_ms, place.region, place.group, request_id, message.msg_id)
-    return _record((*fields, message.reconsume_times, keys), message.msg_id, keys)
+    return _record((*fields, message.reconsume_times, keys or NO_KEYS), message.msg_id, keys)
 
 
 def finished(message: MessageExt, place: Place, request_id: str, *, at_ms: int, cost_ms: int, outcome: int) -> Record:

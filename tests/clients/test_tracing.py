@@ -28,6 +28,7 @@ from protocol.message import decode_properties
 from protocol.message_id import encode_host, encode_offset_id
 from tests.clients.cluster import Cluster, running_cluster
 from tests.clients.peer import refuse, until
+from tests.clients.test_handler_calls import message as received
 
 TRACE = "RMQ_SYS_TRACE_TOPIC"
 PLACE = encode_offset_id(encode_host("127.0.0.1", 10911), 7)
@@ -180,6 +181,18 @@ async def test_what_comes_too_fast_is_dropped(caplog: pytest.LogCaptureFixture) 
                 pass
         assert (tracing.statistics().waiting, tracing.statistics().dropped) == (MAX_WAITING, 2)
         assert caplog.text.count("traces dropped") == 1
+
+
+def test_a_record_does_not_end_with_nothing() -> None:
+    """RocketMQ's readers forget empty fields at the end, and stumble."""
+    place, message = Place("g", "r"), received()
+    for record in (
+        records.begun(message, place, "REQ", 1),
+        records.finished(message, place, "REQ", at_ms=5, cost_ms=4, outcome=records.SUCCEEDED),
+    ):
+        assert record.keys == ("ID",)
+        assert not record.text.endswith("\x01\x02")
+    assert records.begun(message, place, "REQ", 1).text == "SubBefore\x011\x01r\x01g\x01REQ\x01ID\x010\x01null\x02"
 
 
 def test_records_are_put_together_as_far_as_they_fit() -> None:
