@@ -50,7 +50,8 @@ def extent_of(root: Path, log_files: Log, queues: StoredQueues) -> Extent:
     """What a broker would find that starts now."""
     crashed = (root / ABORT_FILE).exists()
     if crashed:
-        loose = first_checked = _crash_start(log_files, checkpoint_of(root))
+        first_checked = _crash_start(log_files, checkpoint_of(root))
+        loose = first_checked if queues.exist else log_files.start
     elif queues.exist:
         newest = max(queues.all(), key=lambda queue: queue.records_end, default=None)
         loose = newest.records_end if newest is not None else 0
