@@ -1,8 +1,9 @@
 """The timer wheel: for each time step the chain of what comes due then, by its ends in the timer log.
 
-The wheel is kept in memory, in pages of 128 slots, and only those that hold something to come. Changed pages are handed
-out as a copy (`take_changed`) and written by the flusher behind the log units that they point to; what stands in the
-file of a time that is over, or of another turn of the wheel, is told by the slot's own time and counts for nothing.
+The wheel is kept in memory, in pages of 128 slots, and only those that hold something to come. Changed pages are lent
+out (`take_changed`) and written by the flusher behind the log units that they point to: a thousand may have changed in
+a second, so each is copied only when it changes again. What stands in the file of a time that is over, or of another
+turn of the wheel, is told by the slot's own time and counts for nothing.
 
 Source: docs/formats.md, "Timer files".
 """
@@ -32,9 +33,9 @@ EMPTY: Final = Slot()
 
 
 class WheelWrite:
-    """Copies of pages on their way to disk."""
+    """Pages on their way to disk; nobody changes them any more."""
 
-    def __init__(self, path: str, pages: Mapping[int, bytes], disk: Disk) -> None:
+    def __init__(self, path: str, pages: Mapping[int, bytearray], disk: Disk) -> None:
         self._path = path
         self.pages = pages
         self._disk = disk
@@ -65,6 +66,7 @@ class TimerWheel:
         self._slots = slots
         self._pages: dict[int, bytearray] = {}
         self._changed: set[int] = set()
+        self._lent: set[int] = set()  # pages that are being written, or were
         self._times: list[int] = []  # a heap: the numbers of slots that hold something
         self.waiting = 0
         """The counts of all slots together."""
@@ -96,6 +98,7 @@ class TimerWheel:
         """Hold nothing."""
         self._pages.clear()
         self._changed.clear()
+        self._lent.clear()
         self._times.clear()
         self.waiting = 0
 
@@ -125,6 +128,10 @@ class TimerWheel:
         page = self._pages.get(number)
         if page is None:
             page = self._pages[number] = bytearray(PAGE_BYTES)
+            self._lent.discard(number)
+        elif number in self._lent:
+            page = self._pages[number] = page.copy()
+            self._lent.discard(number)
         SLOT.pack_into(page, self._at(time), time, *slot, 0)
         self._changed.add(number)
         self.waiting += slot.messages - before.messages
@@ -164,7 +171,8 @@ class TimerWheel:
 
     def take_changed(self) -> WheelWrite:
         """What has changed since this was called last, as it is now."""
-        pages = {number: bytes(self._pages[number]) for number in sorted(self._changed)}
+        pages = {number: self._pages[number] for number in sorted(self._changed)}
+        self._lent |= self._changed
         self._changed.clear()
         return WheelWrite(self.path, pages, self._disk)
 

@@ -274,3 +274,20 @@ def test_a_failed_sync_is_told_until_a_restart(tmp_path: Path, name: str) -> Non
     assert again.files.problem == ""
     assert again.files.wheel.waiting >= 1
     again.files.close()
+
+
+def test_pages_that_are_being_written_do_not_change(tmp_path: Path) -> None:
+    """What was taken is what is written, whatever happens to the wheel meanwhile; taking it costs no copies."""
+    wheel = TimerWheel(str(tmp_path / "timerwheel"), 1_000, Disk(), WHEEL_SLOTS)
+    wheel.make_file()
+    wheel.put(W, Slot(0, 0, 1))
+    write = wheel.take_changed()
+    wheel.put(W, Slot(0, 52, 2))
+    wheel.put(W + 1_000, Slot(104, 104, 1))
+    write.sync()
+    again = TimerWheel(str(tmp_path / "timerwheel"), 1_000, Disk(), WHEEL_SLOTS)
+    again.load(W)
+    assert dict(again.slots()) == {W: Slot(0, 0, 1)}
+    wheel.take_changed().sync()
+    again.load(W)
+    assert dict(again.slots()) == {W: Slot(0, 52, 2), W + 1_000: Slot(104, 104, 1)}
