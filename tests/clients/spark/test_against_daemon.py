@@ -1,0 +1,78 @@
+"""The source without Spark, against the broker of this repository: certificates, limits of answers, cold reads."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from clients import Admin, Message, Producer
+from clients.settings import TlsSettings
+from clients.spark.options import parse
+from clients.spark.range_reader import RangeReader, Work
+from clients.spark.source import BatchReader
+from clients.spark.source_options import SOURCE_OPTIONS
+from tests.harness.certificates import Certificates
+from tests.harness.daemon import running
+
+
+def rows_of(**options: str) -> Counter[bytes]:
+    """The bodies that a batch reads."""
+    reader = BatchReader(parse(SOURCE_OPTIONS, {"subscribe": "T"} | options))
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    return Counter(body for batch in batches for body in batch.column("body").to_pylist())
+
+
+async def fill(namesrv: str, bodies: list[bytes], tls: TlsSettings | None = None) -> None:
+    async with Admin(namesrv=namesrv, tls=tls) as admin:
+        await admin.create_topic("T", 2)
+    async with Producer("p", namesrv=namesrv, tls=tls) as producer:
+        for begin in range(0, len(bodies), 100):
+            await producer.send_batch([Message("T", body) for body in bodies[begin : begin + 100]])
+
+
+def test_everything_goes_over_tls(tmp_path: Path) -> None:
+    """Look-ups and pulls, with the certificates that the options name; without them nothing is read."""
+    made = Certificates(tmp_path)
+    pair = made.issue("server")
+    settings = {"tls.server.mode": "enforcing", "tls.server.certPath": pair.cert, "tls.server.keyPath": pair.key}
+    bodies = [b"%d" % number for number in range(300)]
+    with running(directory=tmp_path, settings=settings) as daemon:
+        asyncio.run(fill(daemon.namesrv, bodies, TlsSettings(trust_cert_path=made.authority.cert)))
+        trusted = {"nameServer": daemon.namesrv, "tls.trustCertPath": str(made.authority.cert)}
+        assert rows_of(**trusted) == Counter(bodies)
+        with pytest.raises(Exception, match=r"no connection to|CERTIFICATE"):
+            rows_of(**{"nameServer": daemon.namesrv, "tls.enable": "true", "brokerTimeoutMs": "300"})
+
+
+def test_answers_may_be_as_small_as_the_broker_likes(tmp_path: Path) -> None:
+    """Limits of count and bytes cut what a pull asked for; the rest is asked for until it is there."""
+    settings = {
+        "maxTransferCountOnMessageInMemory": 5,
+        "maxTransferCountOnMessageInDisk": 3,
+        "maxTransferBytesOnMessageInMemory": 20_000,
+    }
+    bodies = [b"%d " % number * (1 + number % 500) for number in range(400)]
+    with running(directory=tmp_path, settings=settings) as daemon:
+        asyncio.run(fill(daemon.namesrv, bodies))
+        assert rows_of(nameServer=daemon.namesrv) == Counter(bodies)
+        assert rows_of(nameServer=daemon.namesrv, maxPartitions="1", pullBatchSize="7") == Counter(bodies)
+
+
+def test_a_task_outlives_a_broker_that_dies(tmp_path: Path) -> None:
+    """Its connection breaks between two batches; the broker comes back on another port, and is found by its name."""
+    bodies = [b"%d " % number + bytes(4000) for number in range(2000)]
+    more = {"mappedFileSizeCommitLog": 64 << 20}
+    with running(directory=tmp_path, settings=more) as daemon:
+        asyncio.run(fill(daemon.namesrv, bodies))
+        options = parse(SOURCE_OPTIONS, {"subscribe": "T", "nameServer": daemon.namesrv, "maxPartitions": "1"})
+        namesrv_port = daemon.namesrv_port
+        (partition,) = BatchReader(options).partitions()
+        work: Work = partition.value
+        batches = RangeReader(options, work).batches()
+        found = [next(batches)]
+        daemon.process.kill()
+        daemon.process.wait()
+    with running(directory=tmp_path, settings=more | {"embeddedNamesrvPort": namesrv_port}):
+        found += batches
+    assert Counter(body for batch in found for body in batch.column("body").to_pylist()) == Counter(bodies)
