@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from tests.harness.history_events import Offsets, Threw, Warned
+from tests.harness.history_events import Offsets, Ready, Threw, Warned
 from tests.harness.history_view import DEAD, RETRY, SECOND_NS, Call, Finding, History, Place
 
 LASTS_NS: Final = 6 * SECOND_NS
@@ -42,9 +42,13 @@ class Causes:
         for process in history.processes:
             cause = TO_A_MEMBER.get(process.state, "killed")
             self._times[cause, groups[process.name]].append(process.at)
+        for ready in history.of(Ready):
+            self._times["members", groups.get(ready.who, "")].append(ready.at)
         for warning in history.of(Warned):
             self._times["trouble", groups.get(warning.who, "")].append(warning.at)
             self._times["trouble", warning.who].append(warning.at)
+        for times in self._times.values():
+            times.sort()
 
     def between(self, since: int, until: int, *pairs: tuple[str, str]) -> str:
         """The first of the causes that was at work then; "" if none was."""

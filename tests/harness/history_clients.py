@@ -44,6 +44,7 @@ from clients import (
     TransactionProducer,
     TransactionState,
 )
+from clients.handling import FAILED
 from protocol.message import PropertyName
 from tests.harness.history_events import (
     BY_ITSELF,
@@ -137,7 +138,8 @@ class Warnings(logging.Handler):
         self._journal = journal
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._journal.tell(Warned(text=f"{record.levelname} {record.getMessage()}"))
+        if record.msg != FAILED:  # which is told already, and no trouble
+            self._journal.tell(Warned(text=f"{record.levelname} {record.getMessage()}"))
 
 
 # ---------------------------------------------------------------------------------------------------------- producers

@@ -210,6 +210,7 @@ class Journal:
 
     def __init__(self, directory: Path, name: str) -> None:
         self.name = name
+        self.directory = directory
         path = directory / f"{name}{SUFFIX}"
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL, 0o644)
 

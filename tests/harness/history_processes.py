@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.harness.daemon import LOOPBACK, MQBROKER, STOP_LIMIT_S, Daemon, varia
 from tests.harness.history_events import BY_ITSELF, SUFFIX, Broker, Journal, Process
 
 CLIENT_STOP_S: Final = 20.0
+WAIT_S: Final = 0.05
 PORTS: Final = range(10_240, 32_000)  # below those that the kernel gives to clients, who might take them meanwhile
 NAMES: Final = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
 
@@ -161,7 +163,10 @@ class Slot:
         self.wait_stopped()
 
     def ask_to_stop(self) -> None:
-        """By SIGTERM."""
+        """By SIGTERM, once it can hear it."""
+        limit_s = time.monotonic() + CLIENT_STOP_S
+        while not self.has_told("ready") and self._process.is_alive() and time.monotonic() < limit_s:
+            time.sleep(WAIT_S)
         self._is_asked = True
         self._tell("stopping")
         self._process.terminate()
@@ -185,9 +190,9 @@ class Slot:
         self._signal(signal.SIGCONT)
         self._tell("resumed")
 
-    def be_quiet(self, directory: Path) -> None:
+    def be_quiet(self) -> None:
         """Send no more; whoever is not ready yet hears of it the next time."""
-        if self._quiet != self._client and self.has_told("ready", directory):
+        if self._quiet != self._client and self.has_told("ready"):
             self._quiet = self._client
             self._signal(signal.SIGUSR1)
 
@@ -197,16 +202,16 @@ class Slot:
             self._process.kill()
             self._process.join()
 
-    def has_told(self, word: str, directory: Path) -> bool:
+    def has_told(self, word: str) -> bool:
         """Whether the client has told something with this word in it."""
-        journal = directory / f"{self._client}{SUFFIX}"
+        journal = self._journal.directory / f"{self._client}{SUFFIX}"
         return journal.exists() and f'"{word}"'.encode() in journal.read_bytes()
 
-    def look(self, directory: Path) -> None:
+    def look(self) -> None:
         """Replace a client that has ended by itself; it may, if it has said so."""
         if self._is_asked or self._process.is_alive():
             return
-        if self.has_told(BY_ITSELF, directory):
+        if self.has_told(BY_ITSELF):
             self._tell("killed")
         else:
             self._tell("ended", f"exit code {self._process.exitcode}")

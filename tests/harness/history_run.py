@@ -110,7 +110,7 @@ class Run:
         for slot in self._slots.values():
             slot.spawn()
         limit_s = time.monotonic() + READY_LIMIT_S
-        while not all(slot.has_told("ready", self._directory) for slot in self._slots.values()):
+        while not all(slot.has_told("ready") for slot in self._slots.values()):
             if time.monotonic() > limit_s:
                 raise TimeoutError(f"not all clients were ready within {READY_LIMIT_S:g} s")
             time.sleep(LOOK_S)
@@ -158,7 +158,7 @@ class Run:
         """At the committed offsets, and whether everybody is there."""
         self._broker.look()
         for slot in self._slots.values():
-            slot.look(self._directory)
+            slot.look()
         if not self._broker.is_up:
             return
         try:
@@ -198,7 +198,7 @@ class Run:
     def _be_quiet(self) -> None:
         for slot in self._slots.values():
             if slot.name.startswith(PRODUCER):
-                slot.be_quiet(self._directory)
+                slot.be_quiet()
 
     def _told_by_clients(self) -> int:
         """Bytes."""

@@ -33,7 +33,7 @@ from tests.harness.history_events import (
 )
 
 E = TypeVar("E", bound=Event)
-Change = Callable[["Story"], None]
+Change = Callable[["Story"], object]
 S = 1_000
 
 
@@ -216,7 +216,7 @@ BROKEN: dict[str, list[Change]] = {
         lambda it: it.drop(Ended),
         lambda it: setattr(it.one(Ended), "drained", False),
         lambda it: setattr(it.one(Ended), "damage", ["a queue"]),
-        lambda it: it.tell(Broker(state="ended")) and None,
+        lambda it: it.tell(Broker(state="ended")),
     ],
     "sound": [
         lambda it: it.drop(Sending, id="p-1"),
@@ -261,7 +261,7 @@ BROKEN: dict[str, list[Change]] = {
         lambda it: it.store("t-2", "Bargains", 1, it.now_ms),
         lambda it: it.drop(Decided, id="t-1", by="checker"),
         lambda it: it.drop(Decided, id="t-2", by="checker"),
-        lambda it: it.tell(Decided(id="t-1", state="ROLLBACK", by="checker")) and None,
+        lambda it: it.tell(Decided(id="t-1", state="ROLLBACK", by="checker")),
     ],
     "forward": [_goes_back, _goes_back_too_far],
     "explained": [_comes_twice, _lies_twice],
