@@ -19,6 +19,7 @@ from clients.push_consumer import PushConsumer
 from clients.send_back import LATER, Later
 from clients.sends import SendResult, SendStatus
 from clients.settings import ClientSettings, ConsumerSettings, ProducerSettings, TlsSettings
+from clients.signing import Credentials
 from clients.transactions import TransactionProducer, TransactionResult, TransactionState
 from protocol.bodies.message_queue import MessageQueue
 from protocol.message import Message, MessageExt
@@ -35,6 +36,7 @@ __all__ = [
     "ConnectionLost",
     "ConsumeFrom",
     "ConsumerSettings",
+    "Credentials",
     "InvalidMessage",
     "Later",
     "Message",

@@ -66,6 +66,15 @@ class Work(msgspec.Struct, frozen=True):
     ranges: tuple[Range, ...]
 
 
+class ReaderStatistics(msgspec.Struct, frozen=True):
+    """A task so far: what it gave to Spark, what it asked for, and how often its connection broke."""
+
+    rows: int
+    batches: int
+    pulls: int
+    breaks: int
+
+
 class Patience:
     """How long to go on without success; pauses double meanwhile."""
 
@@ -104,9 +113,14 @@ class RangeReader:
         self._most = MOST_IN_FLIGHT
         self._depth = MOST_IN_FLIGHT
         self._is_tired = False
+        self._given = self._batches = self._pulls = self._breaks = 0
 
     def __repr__(self) -> str:
         return f"<RangeReader {self._work.broker_name} {self._window!r}>"
+
+    def statistics(self) -> ReaderStatistics:
+        """The task's figures now."""
+        return ReaderStatistics(rows=self._given, batches=self._batches, pulls=self._pulls, breaks=self._breaks)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows. DataLoss, BrokerError; ConnectionBroken, ClientError or OSError when the broker stays away."""
@@ -118,6 +132,7 @@ class RangeReader:
                 connection.close()
                 yield from self._rows(connection)
                 self._window.lose_connection()
+                self._breaks += 1
                 self._depth = self._most = max(LEAST_IN_FLIGHT, self._most // 2)
                 if not self._patience.wait(error):
                     raise
@@ -127,6 +142,7 @@ class RangeReader:
             else:
                 _idle[self._key(connection.address)] = connection
         self._losses.tell()
+        log.info("task read broker=%s ranges=%d %s", self._work.broker_name, len(self._work.ranges), self.statistics())
 
     def _read(self, connection: PullConnection) -> Iterator[pa.RecordBatch]:
         """Until everything is read, or the connection breaks."""
@@ -164,6 +180,7 @@ class RangeReader:
             frames.append(self._frames_of(slot.range.queue).frame(slot.at, count, opaque))
             window.asked(opaque, slot)
         if frames:
+            self._pulls += len(frames)
             connection.send(b"".join(frames))
 
     def _frames_of(self, queue: MessageQueue) -> PullFrames:
@@ -239,6 +256,8 @@ class RangeReader:
             if self._tags is not None:
                 batch = batch.filter(pc.is_in(batch.column("tags"), value_set=self._tags))
             if batch.num_rows:
+                self._given += batch.num_rows
+                self._batches += 1
                 yield batch
         for piece in self._window.held():
             if isinstance(piece.body, tuple):

@@ -18,6 +18,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from clients.spark.bounds import Away, Queues, all_of, find_queues, settled, starts_of
 from clients.spark.limits import TriggerRule, backlog_of, shared
 from clients.spark.loss import Loss, LossRule
@@ -31,6 +33,14 @@ GONE: Final = "the queue does not exist any more"
 SHRUNK: Final = "the queue ends before that: was its topic made again?"
 
 log = logging.getLogger(__name__)
+
+
+class PlanStatistics(msgspec.Struct, frozen=True):
+    """A query so far: queues that are known, batches that were planned, offsets that waited when that was looked at."""
+
+    queues: int
+    batches: int
+    backlog: int
 
 
 class StreamPlan:
@@ -48,9 +58,14 @@ class StreamPlan:
         self._target: Positions | None = None
         self._known: Positions = {}
         self._told: Positions = {}
+        self._batches = self._backlog = 0
 
     def __repr__(self) -> str:
         return f"<StreamPlan {len(self._known)} queues target={self._target is not None}>"
+
+    def statistics(self) -> PlanStatistics:
+        """The plan's figures now."""
+        return PlanStatistics(queues=len(self._known), batches=self._batches, backlog=self._backlog)
 
     def begin(self) -> dict[str, Any]:
         """Where a new query begins. Away, OptionError."""
@@ -77,12 +92,14 @@ class StreamPlan:
         starts = stay | came
         ends = stay | {queue: end for queue, end in ends.items() if queue in starts}
         backlog = backlog_of(starts, ends)
-        if self._target is None and not is_all and not self._rule.lets(sum(backlog.values()), now_ms):
+        self._backlog = sum(backlog.values())
+        if self._target is None and not is_all and not self._rule.lets(self._backlog, now_ms):
             return dict(start)
         shares = shared(backlog, most) if most is not None else backlog
         upto = {queue: begin + shares.get(queue, 0) for queue, begin in starts.items()}
         if upto == before:
             return dict(start)
+        self._batches += 1
         is_first = self._begin is not None and before == self._begin.ends
         return Offset(upto, starts if is_first else came).to_dict()
 

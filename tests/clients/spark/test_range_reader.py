@@ -13,7 +13,7 @@ from clients.spark import range_reader
 from clients.spark.loss import DataLoss
 from clients.spark.options import parse
 from clients.spark.pull_frames import PullFrames
-from clients.spark.range_reader import ConnectionBroken, RangeReader, Work
+from clients.spark.range_reader import ConnectionBroken, RangeReader, ReaderStatistics, Work
 from clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
 from clients.spark.splitting import Range
 from protocol.bodies.cluster import ClusterInfo
@@ -225,9 +225,11 @@ async def test_connections_are_kept_for_the_next_task(cluster: Cluster, broker: 
     await read(cluster, *BOTH)
     await read(cluster, *BOTH)
     assert len(broker.connections) == 1
-    batches = RangeReader(options(cluster), Work("broker-a", broker.address, BOTH)).batches()
+    reader = RangeReader(options(cluster), Work("broker-a", broker.address, BOTH))
+    batches = reader.batches()
     await asyncio.to_thread(lambda: (next(batches), batches.close()))  # type: ignore[attr-defined]
     assert not range_reader._idle
+    assert reader.statistics() == ReaderStatistics(rows=2 * (COUNT - 8), batches=1, pulls=32, breaks=0)
 
 
 @pytest.mark.parametrize("size", [700 * 1024, 5 * 1024 * 1024])

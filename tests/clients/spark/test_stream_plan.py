@@ -10,7 +10,7 @@ from clients.spark.offsets import Offset, Positions
 from clients.spark.options import OptionError, parse
 from clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
 from clients.spark.splitting import Range
-from clients.spark.stream_plan import StreamPlan
+from clients.spark.stream_plan import PlanStatistics, StreamPlan
 from protocol.bodies.message_queue import MessageQueue
 
 A0, A1, B0 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)
@@ -79,6 +79,7 @@ def test_a_batch_begins_where_the_one_before_ended() -> None:
     assert second == Offset({A0: 5, B0: 7}).to_dict()
     assert plan.ranges(first, second) == [Range(B0, 0, 7)]
     assert plan.reported() == second
+    assert plan.statistics() == PlanStatistics(queues=2, batches=2, backlog=7)
 
 
 def test_a_first_batch_is_planned_again_as_it_was() -> None:
