@@ -1,0 +1,178 @@
+"""A broker that can go down and come back where it was, topics on it, and queries that read them.
+
+Message bodies are numbers, each sent once, so what a query wrote tells what is missing and what came twice.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from clients import Admin, Message, Producer
+from clients.client import Client
+from protocol.bodies.message_queue import MessageQueue
+from protocol.codes import RequestCode
+from tests.harness.daemon import STORE, Daemon, free_ports, running
+
+PORTS = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
+LIMIT_S = 60.0
+
+
+class Scene:
+    """One broker and its store below `directory`; `settings` are its own."""
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        self.directory = directory
+        self._settings = dict(zip(PORTS, free_ports(len(PORTS)), strict=True)) | settings
+        self._running = ExitStack()
+        self.daemon: Daemon = self._running.enter_context(self._started())
+        self._sent = 0
+
+    def _started(self) -> Any:
+        return running(directory=self.directory, settings=self._settings)
+
+    @property
+    def namesrv(self) -> str:
+        return self.daemon.namesrv
+
+    def close(self) -> None:
+        self._running.close()
+
+    def kill(self) -> None:
+        """As `kill -9` does."""
+        self.daemon.stop(signal.SIGKILL)
+        self._running.close()
+
+    def restart(self) -> None:
+        """Where it was, with what it has."""
+        self.daemon = self._running.enter_context(self._started())
+
+    def create(self, topic: str, queues: int) -> None:
+        """Make a topic, or give it more queues."""
+
+        async def create() -> None:
+            async with Admin(namesrv=self.namesrv) as admin:
+                await admin.create_topic(topic, queues)
+
+        asyncio.run(create())
+
+    def send(self, topic: str, count: int, *, size: int = 0, **message: Any) -> list[bytes]:
+        """Send so many more messages, each body a number of its own, filled up to `size`; returns the bodies."""
+        bodies = [(b"%d" % number).ljust(size) for number in range(self._sent, self._sent + count)]
+        self._sent += count
+        self.send_all([Message(topic, body, **message) for body in bodies])
+        return bodies
+
+    def send_all(self, messages: Iterable[Message]) -> None:
+        """Send, all at once."""
+
+        async def send() -> None:
+            async with Producer("tests", namesrv=self.namesrv) as producer:
+                await asyncio.gather(*(producer.send(message) for message in messages))
+
+        asyncio.run(send())
+
+    def ask(self, question: Callable[[Admin], Any]) -> Any:
+        """The answer to what an operator asks."""
+
+        async def ask() -> Any:
+            async with Admin(namesrv=self.namesrv) as admin:
+                return await question(admin)
+
+        return asyncio.run(ask())
+
+    def expire(self, topic: str) -> int:
+        """Let retention delete all segments but the last; returns the first offset that queue 0 has then."""
+        directory = self.directory / STORE / "commitlog"
+        due = sorted(directory.iterdir())[:-1]
+        for segment in due:
+            os.utime(segment, (0, 0))
+
+        async def delete() -> int:
+            client = Client(self.namesrv)
+            try:
+                route = await client.routes.find(topic)
+                (broker,) = route.brokers
+                await client.ask(route.address(broker), RequestCode.DELETE_EXPIRED_COMMITLOG)
+                while any(segment.exists() for segment in due):  # noqa: ASYNC110 - it has no event of ours
+                    await asyncio.sleep(0.02)
+                async with Admin(client=client) as admin:
+                    return (await admin.topic_offsets(topic))[MessageQueue(topic, broker, 0)].min_offset
+            finally:
+                await client.close()
+
+        return asyncio.run(delete())
+
+
+@contextmanager
+def scene(directory: Path, **settings: object) -> Iterator[Scene]:
+    made = Scene(directory, **settings)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def batch(spark: SparkSession, namesrv: str, **options: object) -> DataFrame:
+    """What a batch query reads."""
+    return spark.read.format("rocketmq").options(nameServer=namesrv, **texts(options)).load()
+
+
+def stream(spark: SparkSession, namesrv: str, **options: object) -> DataFrame:
+    """What a streaming query reads, from the earliest offset unless told otherwise."""
+    all_options = {"nameServer": namesrv, "startingOffsets": "earliest"} | texts(options)
+    return spark.readStream.format("rocketmq").options(**all_options).load()
+
+
+def texts(options: dict[str, object]) -> dict[str, str]:
+    """Options as Spark takes them; `_` stands for a dot."""
+    return {name.replace("_", "."): str(value) for name, value in options.items()}
+
+
+class Written:
+    """A query into Parquet files, which has each row once however often its batches are run again."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self._spark = spark
+        self._files = directory / "files"
+        self._checkpoint = directory / "checkpoint"
+
+    def start(self, frame: DataFrame, **trigger: Any) -> StreamingQuery:
+        """Run until it is stopped, unless the trigger says otherwise."""
+        writer = frame.select("body", "topic", "queueId", "queueOffset").writeStream.format("parquet")
+        writer = writer.option("path", str(self._files)).option("checkpointLocation", str(self._checkpoint))
+        return (writer.trigger(**trigger) if trigger else writer).start()
+
+    def drain(self, frame: DataFrame) -> StreamingQuery:
+        """Read what there is."""
+        query = self.start(frame, availableNow=True)
+        assert ended(query, LIMIT_S), "not drained in time"
+        return query
+
+    def bodies(self) -> Counter[bytes]:
+        """What has been written, and how often."""
+        if not (self._files / "_spark_metadata").exists():
+            return Counter()
+        rows = self._spark.read.schema("body BINARY").parquet(str(self._files)).collect()
+        return Counter(bytes(row.body) for row in rows)
+
+    def wait(self, count: int, query: StreamingQuery) -> None:
+        """Wait until so many rows are there."""
+        deadline = time.monotonic() + LIMIT_S
+        while sum(self.bodies().values()) < count:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < deadline, f"{sum(self.bodies().values())} of {count} rows, {query.lastProgress}"
+            ended(query, 0.2)
+
+
+def ended(query: StreamingQuery, within_s: float) -> bool:
+    """Whether a query ends within that time; what it fails with is raised."""
+    return bool(query.awaitTermination(within_s))  # type: ignore[arg-type]  # it takes fractions
