@@ -186,6 +186,7 @@ def running_broker(
         yield broker
 
 
+UNHURRIED = {"brokerFastFailureEnable": "false"}  # machines that run tests are busy
 Commands = list[tuple[list[str], dict[str, str]]]
 Maker = Callable[[Path, int, int, Mapping[str, object]], Commands]
 
@@ -196,6 +197,7 @@ def skylark_commands(home: Path, namesrv_port: int, broker_port: int, settings: 
         "embeddedNamesrvPort": namesrv_port,
         "storePathRootDir": home / "store",
         "metricsPromExporterPort": 0,
+        **UNHURRIED,
     }
     options = [option for name, value in (ours | dict(settings)).items() for option in ("--set", f"{name}={value}")]
     return [([sys.executable, "-m", "broker", *options], {})]
@@ -221,6 +223,7 @@ def apache_commands(
         "namesrvAddr": f"{LOOPBACK}:{namesrv_port}",
         "storePathRootDir": home / "store",
         "mappedFileSizeCommitLog": 64 << 20,
+        **UNHURRIED,
     } | dict(settings)
     broker["storePathCommitLog"] = f"{broker['storePathRootDir']}/commitlog"
     java = [f"-Duser.home={home}", *JAVA_17_FOR_4_9, "-cp", str(jars)]

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -35,15 +34,6 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerUnderTest]:
     with running_broker(broker_kind, tmp_path_factory.mktemp("broker"), SETTINGS) as running:
         yield running
-
-
-@pytest.fixture
-def stage(broker: BrokerUnderTest, tmp_path: Path) -> Iterator[Stage]:
-    it = Stage(tmp_path, broker.log)
-    try:
-        yield it
-    finally:
-        it.stop()
 
 
 def properties(n: str, fails: int = 0) -> dict[str, str]:
@@ -208,13 +198,23 @@ def send_some(broker: BrokerUnderTest, topic: str, sent: list[int]) -> None:
             sent[queue] += 1
 
 
+@pytest.fixture(scope="module")
+def given_up(
+    request: pytest.FixtureRequest, broker: BrokerUnderTest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scenarios[None]]:
+    clients = chosen_of(request, test_an_orderly_group_does_not_wait_for_what_it_has_given_up.__name__)
+    with beside(give_up, clients, broker, tmp_path_factory.mktemp("given-up")) as scenarios:
+        yield scenarios
+
+
 @pytest.mark.parametrize("client", ["java-4.9.8", "java-5.3.3"])  # the others do not give up
-def test_an_orderly_group_does_not_wait_for_what_it_has_given_up(
-    client: str, broker: BrokerUnderTest, stage: Stage, tmp_path: Path
-) -> None:
+def test_an_orderly_group_does_not_wait_for_what_it_has_given_up(client: str, given_up: Scenarios[None]) -> None:
     """Its client sends such a message to the retry topic: it is a dead letter at once, and the others go on."""
+    given_up.end_of(client)
+
+
+def give_up(client: str, broker: BrokerUnderTest, stage: Stage) -> None:
     command = QUICKER[client]
-    command(tmp_path)
     case = client.replace(".", "-")
     topic, group = f"GivenUp-{case}", f"given-up-{case}"
     broker.create_topic(topic, 1)
