@@ -1,0 +1,73 @@
+"""The examples of docs/sdk.md run as they stand, print what stands below them, and please mypy --strict."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.in_process import InProcessBroker, running
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = (ROOT / "docs" / "sdk.md").read_text()
+EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", flags=re.MULTILINE | re.DOTALL)
+NAMESRV = "127.0.0.1:9876"
+SETTINGS = {"recallMessageEnable": True, "traceTopicEnable": True, "messageDelayLevel": "1s 1s 1s"}
+
+
+def examples() -> list[tuple[str, str]]:
+    """Each with what it prints; "" of one that is a test."""
+    return [(found[1], found[2] or "") for found in EXAMPLE.finditer(DOCUMENT)]
+
+
+SCRIPTS = [(code, prints) for code, prints in examples() if prints]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
+    with running(tmp_path_factory.mktemp("broker"), SETTINGS) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize(("code", "prints"), SCRIPTS, ids=range(len(SCRIPTS)))
+def test_an_example_prints_what_it_says(
+    code: str, prints: str, broker: InProcessBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a script, with nothing but the address changed."""
+    assert NAMESRV in code
+    program = compile(code.replace(NAMESRV, broker.namesrv), "example.py", "exec")
+    exec(program, {"__name__": "__main__"})
+    assert sorted(capsys.readouterr().out.splitlines()) == sorted(prints.splitlines())
+
+
+async def test_the_other_examples_are_tests_and_pass(broker: InProcessBroker) -> None:
+    """With a broker as the plugin's fixture gives it (tests/test_readme.py runs one of that kind by the plugin)."""
+    (code,) = (code for code, prints in examples() if not prints)
+    names: dict[str, Any] = {}
+    exec(compile(code, "test_example.py", "exec"), names)
+    tests = [test for name, test in names.items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        await test(broker)
+
+
+def test_the_examples_are_typed(tmp_path: Path) -> None:
+    """mypy --strict finds nothing to say of any of them."""
+    files = []
+    for number, (code, _) in enumerate(examples()):
+        files.append(tmp_path / f"example_{number}.py")
+        files[-1].write_text(code)
+    # By the settings of this repository, which are stricter, so that its cache serves here too.
+    command = [sys.executable, "-m", "mypy", *map(str, files)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_document_has_an_example_of_each_class() -> None:
+    """Of all that a program begins with."""
+    everything = "\n".join(code for code, _ in examples())
+    for name in ("Producer(", "TransactionProducer(", "PushConsumer(", "PullConsumer(", "Admin(", "blocking.Producer("):
+        assert name in everything
