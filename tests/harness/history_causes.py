@@ -3,15 +3,17 @@
 A cause explains what it is followed by until `LASTS_NS` after its end: brokers take a while to forget who is gone, and
 the members of a group to agree again. The first of these that applies is counted:
 
-    failed       the handler had failed with it before: it was asked for
+    failed       the handler had failed with it before: it was asked for (a member that is not orderly keeps what it
+                 could not send back, but that needs one of the causes below)
     stored       it lies in the topic more than once (see below)
     killed       a member of the group was killed, or paused so long that it was taken for dead
     broker       the broker was killed, stopped or paused
     members      a member joined or left the group
     trouble      the SDK warned of a connection, a lock or a commit
 
-Why it lies in a topic more than once: the send was not acknowledged, or was repeated (`broker`, `trouble`); what
-delivers delays and ends transactions was killed (`broker`); the client that sent it back was not answered (`broker`).
+Why it lies in a topic more than once: until its acknowledgement something befell the broker or the connection, so that
+the SDK has sent it again (`broker`, `trouble`); while it waited for its time, or for the end of its transaction, the
+broker was killed (`crash`: a clean stop repeats nothing); who sent it back was not answered.
 """
 
 from bisect import bisect_left
@@ -24,9 +26,11 @@ from tests.harness.history_view import DEAD, RETRY, SECOND_NS, Call, Finding, Hi
 
 LASTS_NS: Final = 6 * SECOND_NS
 MARGIN_NS: Final = SECOND_NS
+WAITS_NS: Final = 60 * SECOND_NS
 FOREVER_NS: Final = 1 << 63
 BEGINNINGS: Final = frozenset({"killing", "stopping", "pausing", "ended"})
 ENDS: Final = frozenset({"ready", "resumed"})
+CRASHES: Final = frozenset({"killing", "ended"})
 TO_A_MEMBER: Final = {"spawned": "members", "stopping": "members", "stopped": "members"}
 
 
@@ -38,6 +42,8 @@ class Causes:
         for blow in history.blows:
             if blow.state in BEGINNINGS | ENDS:
                 self._times["broker", ""].append(blow.at)
+            if blow.state in CRASHES:
+                self._times["crash", ""].append(blow.at)
         groups = {process.name: process.group for process in history.processes}
         for process in history.processes:
             cause = TO_A_MEMBER.get(process.state, "killed")
@@ -51,10 +57,10 @@ class Causes:
             times.sort()
 
     def between(self, since: int, until: int, *pairs: tuple[str, str]) -> str:
-        """The first of the causes that was at work then; "" if none was."""
+        """The first of the causes that began to work then; "" if none did."""
         for cause, whom in pairs:
             times = self._times[cause, whom]
-            at = bisect_left(times, since - LASTS_NS)
+            at = bisect_left(times, since)
             if at < len(times) and times[at] <= until:
                 return cause
         return ""
@@ -62,7 +68,7 @@ class Causes:
     def of_group(self, since: int, until: int, group: str) -> str:
         """What explains that a group saw something again."""
         pairs = ("killed", group), ("broker", ""), ("members", group), ("trouble", group)
-        return self.between(since, until, *pairs)
+        return self.between(since - LASTS_NS, until, *pairs)
 
 
 class Duplicate(NamedTuple):
@@ -89,7 +95,9 @@ def _deliveries(history: History, causes: Causes, group: str, calls: Iterable[Ca
         got = call.got
         before = last.get(call.place)
         if before is not None:
-            cause = "failed" if before.threw else causes.of_group(before.got.at, got.at, group)
+            cause = causes.of_group(before.got.at, got.at, group)
+            if before.threw and (cause or history.groups[group].orderly):
+                cause = "failed"
             yield Duplicate(group, cause, f"{call}, again after {got.at - before.got.at} ns", got.at)
         elif got.id in first:
             cause = "failed" if got.retried else "stored"
@@ -142,11 +150,11 @@ def _why_stored_twice(history: History, causes: Causes, message_id: str) -> str:
     if sending is None:
         return ""
     sent = history.sent.get(message_id)
-    if sending.transaction or sending.not_before_ms:
-        until = sending.at + 60 * SECOND_NS  # until its end, or its time, it may have gone through several lives
-    else:
-        until = sent.at if sent is not None else sending.at + LASTS_NS
-    return causes.between(sending.at, until, ("broker", ""), ("trouble", sending.who), ("killed", ""))
+    until = sent.at if sent is not None else sending.at + LASTS_NS
+    cause = causes.between(sending.at, until, ("broker", ""), ("trouble", sending.who))
+    if not cause and (sending.transaction or sending.not_before_ms):
+        cause = causes.between(sending.at, sending.at + WAITS_NS, ("crash", ""))
+    return cause
 
 
 def explained(history: History) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ from tests.harness.sound import assert_sound
 LOOK_S: Final = 0.25
 READY_LIMIT_S: Final = 60.0
 DRAIN_LIMIT_S: Final = 40.0
-QUIET_S: Final = 2.0
+QUIET_S: Final = 1.5
 HALF_GROUP: Final = "CID_RMQ_SYS_TRANS"
 EPOCH: Final = datetime.fromtimestamp(0, UTC)
 NEVER: Final = datetime(2100, 1, 1, tzinfo=UTC)

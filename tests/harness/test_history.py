@@ -210,6 +210,22 @@ def _lies_twice(it: Story) -> None:
     it.store("p-9", "Plain", 4, it.now_ms)
 
 
+def _comes_twice_over_a_clean_stop(it: Story) -> None:
+    it.pass_ms(100 * S)
+    it.send("p-9", "Plain", not_before_ms=it.now_ms + S)
+    it.tell(Broker(state="stopping"))
+    it.tell(Broker(state="ready"))
+    it.pass_ms(S)
+    for offset in (3, 4):
+        it.handle("workers", "p-9", "Plain", offset, Done(call=DONE))
+        it.store("p-9", "Plain", offset, it.now_ms)
+
+
+def _is_kept_though_it_was_sent_back(it: Story) -> None:
+    it.again(it.one(Got, id="p-2", times=0), 30, call=77, times=1)
+    it.at(it.one(Got, call=77).ms + 1, Done(call=77), "workers-0.0")
+
+
 BROKEN: dict[str, list[Change]] = {
     "ended": [
         _ends_by_itself,
@@ -264,7 +280,7 @@ BROKEN: dict[str, list[Change]] = {
         lambda it: it.tell(Decided(id="t-1", state="ROLLBACK", by="checker")),
     ],
     "forward": [_goes_back, _goes_back_too_far],
-    "explained": [_comes_twice, _lies_twice],
+    "explained": [_comes_twice, _lies_twice, _comes_twice_over_a_clean_stop, _is_kept_though_it_was_sent_back],
 }
 
 
@@ -300,6 +316,16 @@ def test_a_repeated_delivery_is_put_down_to_what_befell_its_group(number: int) -
     report = report_of(story)
     assert report.findings == []
     assert report.duplicates["workers", cause] == 1
+
+
+def test_a_crash_may_repeat_what_waited() -> None:
+    """Delays and transactions are told of their ends twice then; a clean stop is no such thing."""
+    story = good()
+    _comes_twice_over_a_clean_stop(story)
+    story.one(Broker, state="stopping").state = "killing"
+    report = report_of(story)
+    assert report.findings == []
+    assert report.duplicates["Plain", "crash"] == report.duplicates["workers", "stored"] == 1
 
 
 def test_a_crash_may_take_back_the_last_commits() -> None:
