@@ -41,6 +41,13 @@ of them, and what came of it. This page is written by the tests themselves:
 """
 
 
+TOOLS: Final = """
+## Commands of mqadmin
+
+– is not tried, for the reason below; where nothing stands the version has no such command.
+"""
+
+
 class Run:
     """What tests have said so far."""
 
@@ -86,7 +93,7 @@ def document(verdicts: Verdicts) -> str:
         *clients.lines(),
         "\nWhat the words stand for:\n",
         *(f"- {heading}: {MEANINGS[feature]}" for feature, heading in FEATURES.items()),
-        "\n## Commands of mqadmin\n",
+        TOOLS,
         _table(["Command", *VERSIONS], tried),
         *commands.lines(),
     )
