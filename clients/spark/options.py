@@ -20,8 +20,8 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-SPARKS_OWN: Final = frozenset({"checkpointlocation", "path"})
-"""What Spark adds: a streaming sink's checkpoint, and the argument of `load` and `save`."""
+SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname"})
+"""What Spark adds: a streaming sink's checkpoint and name, and the argument of `load` and `save`."""
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
