@@ -183,6 +183,8 @@ class Cluster:
                     raise
                 await self._calls.read(queue, offset, 1)  # a pull makes the group, where brokers may do that
                 await self._calls.commit(queue, offset)
+        except AWAY:
+            raise  # the others of that broker need not try
         except ClientError as error:
             log.warning("progress not told queue=%s offset=%d error=%s", queue, offset, error)
             return False
