@@ -48,21 +48,17 @@ class ConsumeRates:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._totals: defaultdict[str, Totals] = defaultdict(Totals)
+        self.totals: defaultdict[str, Totals] = defaultdict(Totals)  # by topic, to be added to
         self._minute = deque([Sample(clock(), {})], maxlen=SAMPLES)
         self._hour = deque([Sample(clock(), {})], maxlen=SAMPLES)
         self._count = 0
 
     def __repr__(self) -> str:
-        return f"<ConsumeRates {len(self._totals)} topics>"
-
-    def of(self, topic: str) -> Totals:
-        """The running totals of a topic, to be added to."""
-        return self._totals[topic]
+        return f"<ConsumeRates {len(self.totals)} topics>"
 
     async def sample(self) -> None:
         """Keep the totals of now; to be called every SAMPLE_S."""
-        copies = {topic: msgspec.structs.replace(totals) for topic, totals in self._totals.items()}
+        copies = {topic: msgspec.structs.replace(totals) for topic, totals in self.totals.items()}
         sample = Sample(self._clock(), copies)
         self._minute.append(sample)
         self._count += 1
@@ -73,7 +69,7 @@ class ConsumeRates:
         """Times in ms and rates per second over the last minute; if nobody worked in it, times of the last hour.
         `consume_failed_msgs`: of the last hour.
         """
-        now = self._totals.get(topic, Totals())
+        now = self.totals.get(topic, Totals())
         first, of_hour = self._minute[0], now.since(self._hour[0].totals.get(topic, Totals()))
         of_minute = now.since(first.totals.get(topic, Totals()))
         spent_s = max(self._clock() - first.at_s, 1.0)

@@ -59,7 +59,7 @@ class HandlerCalls:
         self.limit_s = limit_s
         self.timed_out = 0
         self._handler = handler
-        self._rates = rates
+        self._totals = rates.totals
         self._clock = clock
         self._running: dict[asyncio.Task[Any], Call] = {}
 
@@ -70,8 +70,8 @@ class HandlerCalls:
         """What the handler returns. HandlerTimeout, or what it raises."""
         task = asyncio.current_task()
         assert task is not None
-        progress.consumed_s = time.time()
-        call = self._running[task] = Call(task, message, progress, self._clock())
+        progress.begun_s = begun_s = self._clock()
+        call = self._running[task] = Call(task, message, progress, begun_s)
         succeeded = False
         try:
             result = await self._handler(message)
@@ -85,7 +85,13 @@ class HandlerCalls:
             del self._running[task]
             if call.expired:
                 task.uncancel()
-            self._count(progress.queue.topic, self._clock() - call.begun_s, succeeded=succeeded)
+            totals = self._totals[progress.queue.topic]
+            totals.calls += 1
+            totals.call_s += self._clock() - begun_s
+            if succeeded:
+                totals.succeeded += 1
+            else:
+                totals.failed += 1
 
     async def enforce(self) -> float | None:
         """Cancel what has run too long; returns how many seconds until the next may have."""
@@ -116,12 +122,3 @@ class HandlerCalls:
         self.timed_out += 1
         call.expired, call.cancelling = True, call.task.cancelling()
         call.task.cancel()
-
-    def _count(self, topic: str, spent_s: float, *, succeeded: bool) -> None:
-        totals = self._rates.of(topic)
-        totals.calls += 1
-        totals.call_s += spent_s
-        if succeeded:
-            totals.succeeded += 1
-        else:
-            totals.failed += 1

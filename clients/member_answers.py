@@ -116,7 +116,7 @@ class MemberAnswers:
             last_pull_timestamp=int(reader.pulled_s * 1000),
             locked=locks is not None and locks.holds(reader.queue),
             last_lock_timestamp=0 if locks is None else locks.granted_ms(reader.queue),
-            last_consume_timestamp=0 if progress is None else int(progress.consumed_s * 1000),
+            last_consume_timestamp=_unix_ms(progress.begun_s) if progress is not None and progress.begun_s else 0,
         )
         if progress is not None and progress.unfinished:
             info.cached_msg_min_offset = progress.commit_offset()
@@ -124,6 +124,10 @@ class MemberAnswers:
             info.cached_msg_count = progress.unfinished
             info.cached_msg_size_in_mi_b = progress.unfinished_bytes // _MIB
         return info
+
+
+def _unix_ms(monotonic_s: float) -> int:
+    return int((time.time() - (time.monotonic() - monotonic_s)) * 1000)
 
 
 def _now_ms() -> int:

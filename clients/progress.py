@@ -21,9 +21,9 @@ NO_QUEUE: Final = MessageQueue()
 
 class Progress:
     """The offsets of one queue. `position` is the next to ask the broker for; `on_finished` hears of each finish;
-    `consumed_s` is when work on a message last began, 0: never."""
+    `begun_s` is when work on a message last began (time.monotonic), 0: never."""
 
-    __slots__ = ("_on_finished", "_unfinished", "consumed_s", "dropped", "position", "queue", "unfinished_bytes")
+    __slots__ = ("_on_finished", "_unfinished", "begun_s", "dropped", "position", "queue", "unfinished_bytes")
 
     def __init__(
         self, position: int, on_finished: Callable[[], None] = lambda: None, queue: MessageQueue = NO_QUEUE
@@ -32,7 +32,7 @@ class Progress:
         self.position = position
         self.dropped = False
         self.unfinished_bytes = 0
-        self.consumed_s = 0.0
+        self.begun_s = 0.0
         self._unfinished: dict[int, int] = {}
         self._on_finished = on_finished
 

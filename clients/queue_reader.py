@@ -96,7 +96,7 @@ class QueueReader:
         )
         self._filter = TagFilter.of(subscription) if is_tag_type(subscription.expression_type) else _ANYTHING
         self._shared = shared
-        self._totals = shared.rates.of(queue.topic)
+        self._totals = shared.rates.totals[queue.topic]
         self._start_at = start_at
         self._broker_id = MASTER
         self._moves = 0

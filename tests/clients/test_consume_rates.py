@@ -11,7 +11,7 @@ class Clock:
 
 
 def handled(rates: ConsumeRates, *, succeeded: int, failed: int, call_s: float = 0.5) -> None:
-    totals = rates.of("T")
+    totals = rates.totals["T"]
     totals.calls += succeeded + failed
     totals.call_s += call_s * (succeeded + failed)
     totals.succeeded += succeeded
@@ -42,7 +42,7 @@ async def test_a_member_that_has_just_started_has_rates() -> None:
     clock = Clock()
     rates = ConsumeRates(clock)
     assert rates.status("T").consume_rt == rates.status("T").pull_rt == 0
-    totals = rates.of("T")
+    totals = rates.totals["T"]
     totals.pulls, totals.pull_s, totals.pulled = 2, 0.1, 64
     clock.now_s += 4
     assert (rates.status("T").pull_tps, rates.status("T").pull_rt) == (16, 50)

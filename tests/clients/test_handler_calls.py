@@ -74,7 +74,7 @@ async def test_a_call_that_takes_too_long_is_cancelled() -> None:
         await task
     assert calls.calls.timed_out == 1
     assert task.cancelling() == 0
-    assert (calls.rates.of("T").calls, calls.rates.of("T").failed) == (1, 1)
+    assert (calls.rates.totals["T"].calls, calls.rates.totals["T"].failed) == (1, 1)
 
 
 async def test_what_a_handler_returns_behind_its_time_counts() -> None:
@@ -93,7 +93,7 @@ async def test_what_a_handler_returns_behind_its_time_counts() -> None:
     await calls.calls.enforce()
     await calls.calls.enforce()  # once is enough
     assert await task == "done"
-    assert (task.cancelling(), calls.rates.of("T").succeeded) == (0, 1)
+    assert (task.cancelling(), calls.rates.totals["T"].succeeded) == (0, 1)
 
 
 async def test_a_cancellation_by_others_stays_one() -> None:
@@ -158,6 +158,6 @@ async def test_results_are_counted_by_what_they_mean() -> None:
     assert await (await calls.begin()) is LATER
     with pytest.raises(ValueError, match="bad"):
         await (await calls.begin())
-    totals = calls.rates.of("T")
+    totals = calls.rates.totals["T"]
     assert (totals.calls, totals.succeeded, totals.failed) == (3, 1, 2)
-    assert calls.progress.consumed_s > 0
+    assert calls.progress.begun_s == calls.clock.now_s
