@@ -1,0 +1,51 @@
+"""kill -9 right behind the answer to an operator who has moved offsets: they stay where he was told they are."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from protocol.codes import RequestCode
+from tests.harness.daemon import LOOPBACK, Daemon, running
+from tests.harness.raw import RawClient
+
+pytestmark = pytest.mark.crash
+
+GROUP: Final = "moved"
+TOPIC: Final = "Moved"
+MESSAGES: Final = 5
+SEND: Final = {"a": "PG", "b": TOPIC, "c": "TBW102", "d": 1, "e": 0, "f": 0, "g": 1, "h": 0, "m": False, "i": ""}
+
+
+def committed(client: RawClient) -> int:
+    """0 for a group that has committed nothing."""
+    ext = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0}
+    return int(client.call(RequestCode.QUERY_CONSUMER_OFFSET, ext).ext["offset"])
+
+
+def ask_and_kill(daemon: Daemon, code: int, ext: dict[str, object], messages: int = 0) -> None:
+    """Send messages, ask for what the operator wants, and kill the daemon once it has answered."""
+    with RawClient(LOOPBACK, daemon.broker_port) as client:
+        body = json.dumps({"groupName": GROUP}).encode()
+        assert client.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body).code == 0
+        for _ in range(messages):
+            assert client.call(RequestCode.SEND_MESSAGE_V2, SEND, b"x").code == 0
+        assert client.call(code, ext).code == 0
+        daemon.stop(signal.SIGKILL)
+
+
+def test_offsets_that_an_operator_has_moved_survive(tmp_path: Path) -> None:
+    """A reset to the end does, and so does a deletion of all that the group had committed."""
+    # A table that is saved in its own time only is not saved at all here.
+    settings = {"flushConsumerOffsetInterval": 3_600_000, "flushDiskType": "SYNC_FLUSH"}
+    reset = {"group": GROUP, "topic": TOPIC, "timestamp": -1, "isForce": True}
+    with running(directory=tmp_path, settings=settings) as daemon:
+        ask_and_kill(daemon, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset, MESSAGES)
+    with running(directory=tmp_path, settings=settings) as daemon:
+        with RawClient(LOOPBACK, daemon.broker_port) as client:
+            assert committed(client) == MESSAGES
+        ask_and_kill(daemon, RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": GROUP, "cleanOffset": True})
+    with running(directory=tmp_path, settings=settings) as daemon, RawClient(LOOPBACK, daemon.broker_port) as client:
+        assert committed(client) == 0
