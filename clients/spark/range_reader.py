@@ -115,7 +115,8 @@ class RangeReader:
         self._patience = Patience(options.broker_timeout_ms / 1000)
         self._most = MOST_IN_FLIGHT
         self._depth = MOST_IN_FLIGHT
-        self._is_tired = False
+        self._busy: str | None = None
+        self._is_doubtful = False
         self._given = self._batches = self._pulls = self._breaks = 0
 
     def __repr__(self) -> str:
@@ -170,9 +171,7 @@ class RangeReader:
 
     def _ask(self, connection: PullConnection) -> None:
         """Have as many pulls in flight as there should be; not for every single one that was answered."""
-        if self._is_tired:
-            self._is_tired = False
-            time.sleep(self._options.lookup_interval_ms / 1000)
+        self._rest()
         window = self._window
         if window.in_flight > self._depth // 2:
             return
@@ -185,6 +184,14 @@ class RangeReader:
         if frames:
             self._pulls += len(frames)
             connection.send(b"".join(frames))
+
+    def _rest(self) -> None:
+        """Pause, once for all answers that were a reason to."""
+        if self._is_doubtful:
+            time.sleep(self._options.lookup_interval_ms / 1000)
+        if self._busy is not None and not self._patience.wait(self._busy):
+            raise TimeoutError(f"it stays busy: {self._busy}")
+        self._is_doubtful, self._busy = False, None
 
     def _frames_of(self, queue: MessageQueue) -> PullFrames:
         frames = self._frames.get(queue)
@@ -217,7 +224,7 @@ class RangeReader:
                 self._doubted(slot, found.upto, found.why)
             case Kind.BUSY:
                 self._window.again(slot)
-                self._tire(answer.command.remark)
+                self._busy = answer.command.remark or "busy"
             case Kind.REFUSED:
                 queue, command = slot.range.queue, answer.command
                 raise BrokerError.of(
@@ -235,13 +242,9 @@ class RangeReader:
         """A loss, if the broker says so several times."""
         if slot.tries < self._options.lookup_retries:
             self._window.again(slot)
-            self._is_tired = True
+            self._is_doubtful = True
         else:
             self._lost(slot, upto, why)
-
-    def _tire(self, remark: str | None) -> None:
-        if not self._patience.wait(remark):
-            raise TimeoutError(f"broker {self._work.broker_name} stays busy: {remark}")
 
     def _weigh(self, size: int) -> None:
         """Large answers: fewer at a time; likewise for a while where a connection broke, perhaps over too many."""

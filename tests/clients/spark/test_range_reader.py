@@ -153,6 +153,22 @@ async def test_a_broker_that_stays_silent_fails_the_task(cluster: Cluster, broke
         await read(cluster, *BOTH, brokerTimeoutMs="500", pullTimeoutMs="200")
 
 
+async def test_a_busy_broker_is_asked_again(cluster: Cluster, broker: Broker) -> None:
+    """After one pause for all answers that said so; it fails when that does not end."""
+    left = 100
+
+    def busy(connection: PeerConnection, request: RemotingCommand) -> RemotingCommand:
+        nonlocal left
+        left -= 1
+        return found(broker, request) if left < 0 else RemotingCommand.response(ResponseCode.SYSTEM_BUSY, "too much")
+
+    broker.on(RequestCode.PULL_MESSAGE, busy)
+    assert await read(cluster, *BOTH) == everything(*BOTH)
+    left = 1 << 60
+    with pytest.raises(ConnectionBroken, match="it stays busy: too much"):
+        await read(cluster, *BOTH, brokerTimeoutMs="200")
+
+
 async def test_a_refusal_is_told_with_its_remark(cluster: Cluster, broker: Broker) -> None:
     """At once."""
     broker.on(RequestCode.PULL_MESSAGE, refuse(ResponseCode.NO_PERMISSION, "not you"))
