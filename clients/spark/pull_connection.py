@@ -8,7 +8,7 @@ given out to the front. One task at a time has a connection, so there is nothing
 call takes whatever the kernel has, and a wrong turn shows as an exception there.
 
 Why not the asyncio SDK, which reads as well: each read of its protocol makes a bytes object, and bodies that lie in
-many objects have to be joined before Arrow can take them (docs/decisions/0008-spark-reads-by-blocking-sockets.md).
+many objects have to be joined before Arrow can take them (docs/decisions/0009-spark-reads-by-blocking-sockets.md).
 """
 
 import socket
