@@ -42,6 +42,10 @@ class PullConsumer(Participant):
 
     Reading begins with the first subscription or assignment. `stop` commits what is finished, unless that is left to
     `commit`; loops over messages end.
+
+    `consume_from` counts for queues of which the group has no committed offset; a time means what was stored since.
+    `allocation` is the rule by which subscribers share queues, the same for all of them (clients/allocation.py). Topics
+    and group are in `namespace`, if there is one. `hooks` hear what is handed over (clients/hooks.py).
     """
 
     def __init__(
@@ -119,7 +123,11 @@ class PullConsumer(Participant):
         return tuple(map(self._namespace.strip_queue, queues))
 
     async def assign(self, queues: Sequence[MessageQueue]) -> None:
-        """Read exactly these queues, from the group's offsets; queues assigned before and not named are given up."""
+        """Read exactly these queues, from the group's offsets; queues assigned before and not named are given up.
+
+        Does not go with `subscribe`, whose rebalancing would take queues of the same topics away again. A queue that
+        does not exist, or whose broker is not there, is tried again and again, with warnings in the log.
+        """
         owned, wanted = self._member.owned, [self._namespace.wrap_queue(queue) for queue in queues]
         await owned.release(queue for queue in owned.queues() if queue not in wanted)
         for queue in wanted:
@@ -132,41 +140,54 @@ class PullConsumer(Participant):
         return tuple(map(self._namespace.strip_queue, self._member.owned.queues()))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at `offset` in a queue that is read now, and forget what was received of it; else ClientClosed."""
+        """Go on at `offset` in a queue that is read now, and forget what was received of it.
+
+        ClientClosed if it is not read here. A paused queue stays so. An offset that the queue does not have (any more)
+        leads to the nearest that it has.
+        """
         queue = self._reader(queue).queue
         self._polled = [delivery for delivery in self._polled if delivery.progress.queue != queue]
         self._member.owned.adopt(queue, self._member.subscription(queue.topic), offset)
 
     async def seek_to_time(self, queue: MessageQueue, when: datetime) -> int:
-        """Go on at the first message stored at or after `when`; returns its offset, or that of the next to come."""
+        """Go on at the first message stored at or after `when`; returns its offset, or that of the next to come.
+
+        ClientClosed, NoRoute, BrokerError, or an error of the transport.
+        """
         offset = await self._member.calls.offset_at(self._namespace.wrap_queue(queue), int(when.timestamp() * 1000))
         self.seek(queue, offset)
         return offset
 
     async def seek_to_begin(self, queue: MessageQueue) -> int:
-        """Go on at the first message that the queue still has; returns its offset."""
+        """Go on at the first message that the queue still has; returns its offset. Errors as of `seek_to_time`."""
         offset = await self._member.calls.min_offset(self._namespace.wrap_queue(queue))
         self.seek(queue, offset)
         return offset
 
     async def seek_to_end(self, queue: MessageQueue) -> int:
-        """Go on at the next message to come; returns its offset."""
+        """Go on at the next message to come; returns its offset. Errors as of `seek_to_time`."""
         offset = await self._member.calls.max_offset(self._namespace.wrap_queue(queue))
         self.seek(queue, offset)
         return offset
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Pull no more from these queues; what was received of them, and a pull under way, still arrive."""
+        """Pull no more from these queues; what was received of them, and a pull under way, still arrive.
+
+        ClientClosed if one is not read here.
+        """
         for queue in queues:
             self._reader(queue).pause(paused=True)
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Go on with queues that were paused."""
+        """Go on with queues that were paused. ClientClosed if one is not read here."""
         for queue in queues:
             self._reader(queue).pause(paused=False)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's offset in a queue; None if there is none."""
+        """The group's offset in a queue, as its broker has it; None if there is none.
+
+        NoRoute, BrokerError, or an error of the transport.
+        """
         return await self._member.calls.committed_offset(self._namespace.wrap_queue(queue))
 
     def _reader(self, queue: MessageQueue) -> QueueReader:
@@ -176,14 +197,20 @@ class PullConsumer(Participant):
         return reader
 
     async def commit(self) -> None:
-        """Finish what `poll` returned, and write the offsets of all queues to the brokers."""
+        """Finish what `poll` returned, and write the offsets of all queues to the brokers.
+
+        What a broker does not take is logged, and written by the next commit: `committed` tells what it has.
+        """
         self._finish_polled()
         await self._member.owned.commit()
 
     # ------------------------------------------------------------------------------------------------------ messages
 
     async def poll(self, max_messages: int = 32, timeout_s: float = 1.0) -> list[MessageExt]:
-        """Up to `max_messages`, as soon as there is one; none if nothing came within `timeout_s`."""
+        """Up to `max_messages`, as soon as there is one; none if nothing came within `timeout_s` (seconds, 0: at once).
+
+        What the last call returned is finished by this one. Failures of pulls are logged and tried again, not raised.
+        """
         self._finish_polled()
         begun_s = time.time()
         try:
