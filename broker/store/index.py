@@ -30,8 +30,10 @@ from typing import Final
 import msgspec
 
 from broker.store.disk import Disk
+from broker.store.helper import Helper
+from broker.store.index_ahead import IndexAhead
 from broker.store.index_entries import Indexed, IndexEntries
-from broker.store.index_file import IndexFile
+from broker.store.index_file import RESERVED_ITEMS, IndexFile
 from broker.store.index_search import Read, Steps, Wanted, search
 from broker.store.running_flags import RunningFlag, RunningFlags
 from protocol.disk import INDEX_DIRECTORY, IndexLayout, parse_index_file_name
@@ -41,6 +43,7 @@ log = logging.getLogger(__name__)
 BATCH_KEYS: Final = 2_048
 GATHER_S: Final = 0.005
 _PUT_AT_ONCE: Final = 8_192
+_MOST_AWAITING: Final = 1 << 16  # keys, while their file is being made
 _RETRY_MS: Final = 1_000
 _FAILURES_TO_REFUSE: Final = 3
 _ALL: Final = 1 << 30
@@ -69,6 +72,8 @@ class Index:
         self._flags = flags
         self.files: list[IndexFile] = []
         self._full: list[IndexFile] = []  # that no flusher has taken yet
+        self._ahead: IndexAhead | None = None
+        self._is_file_awaited = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._entries = IndexEntries()
@@ -155,11 +160,25 @@ class Index:
         """Put keys after 5 ms at the latest; without a loop at every `step`."""
         self._loop = loop
 
+    def make_ahead(self, helper: Helper) -> None:
+        """Have `helper` make the next file before it is needed, from now on."""
+        self._ahead = IndexAhead(os.path.dirname(self._directory), self._layout, RESERVED_ITEMS, self._disk, helper)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Have the next file made once the last one is half full."""
+        items = self.files[-1].header.next_item if self.files else self._layout.items
+        if self._ahead is not None and items > self._layout.items // 2:
+            self._ahead.prepare()
+
     def close(self) -> None:
         """Close every file; keys that were not put are lost to the files, not to the log."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop = None
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
         for file in self.files:
             file.close()
         self.files.clear()
@@ -178,20 +197,24 @@ class Index:
             self._newest, self._newest_keys = messages[-1].physical_offset, _ALL
         waiting = len(self._entries)
         if waiting >= BATCH_KEYS:
-            self.put_waiting()
+            self.put_waiting(at_once=False)
         elif self._timer is None and self._loop is not None and waiting:
             self._timer = self._loop.call_later(GATHER_S, self._put_when_due, self._put)
 
     def _put_when_due(self, put_before: int) -> None:
         self._timer = None
         if self._put == put_before:
-            self.put_waiting()
+            self.put_waiting(at_once=False)
         elif len(self._entries) and self._loop is not None:  # a full batch left meanwhile: these are younger than 5 ms
             self._timer = self._loop.call_later(GATHER_S, self._put_when_due, self._put)
 
-    def put_waiting(self) -> None:
-        """Put what has gathered into the files, or find out that this is impossible at present."""
+    def put_waiting(self, *, at_once: bool = True) -> None:
+        """Put what has gathered into the files, or find out that this is impossible at present. Not `at_once`: unless
+        the file that they go to is just being made."""
         if self._failures and self._now_ms() < self._next_attempt_ms:
+            return
+        self._is_file_awaited = not at_once and self._awaits_file()
+        if self._is_file_awaited:
             return
         try:
             if self._failures:
@@ -208,6 +231,10 @@ class Index:
             self._failures = 0
             self._flags.clear(RunningFlag.INDEX_ERROR)
 
+    def _awaits_file(self) -> bool:
+        is_making = self._ahead is not None and self._ahead.is_making
+        return is_making and (not self.files or self.files[-1].is_full) and len(self._entries) < _MOST_AWAITING
+
     def _put_some(self) -> None:
         file = self._file_with_room()
         count = file.put(self._entries.first(_PUT_AT_ONCE))
@@ -216,6 +243,7 @@ class Index:
         if file.is_full:
             file.stop_writing()
             self._full.append(file)
+        self._prepare()
 
     def _file_with_room(self) -> IndexFile:
         last = self.files[-1] if self.files else None
@@ -223,7 +251,12 @@ class Index:
             return last
         self._disk.make_directory_unsynced(self._directory)
         before = last.header if last is not None else None
-        file = IndexFile.create(f"{self._directory}/{self._next_name()}", self._layout, before, self._disk)
+        path = f"{self._directory}/{self._next_name()}"
+        ahead = self._ahead.take(path) if self._ahead is not None else None
+        if ahead is None:
+            file = IndexFile.create(path, self._layout, before, self._disk)
+        else:
+            file = IndexFile.of_ahead(path, self._layout, before, ahead, self._disk)
         self.files.append(file)
         log.info("index file made path=%s", file.path)
         return file
@@ -237,9 +270,9 @@ class Index:
         return max(name, f"{int(os.path.basename(self.files[-1].path)) + 1:017d}")
 
     def step(self) -> None:
-        """Put what waits: after a failure, and where no loop does it in time."""
-        if self._failures or self._loop is None:
-            self.put_waiting()
+        """Put what waits: after a failure, for a file, and where no loop does it in time."""
+        if self._failures or self._is_file_awaited or self._loop is None:
+            self.put_waiting(at_once=not self._is_file_awaited)
 
     # durability
 

@@ -91,6 +91,8 @@ class IndexFeed:
         """Messages come."""
         self._loop = loop
         self.index.start(loop)
+        if loop is not None:
+            self.index.make_ahead(self._helper)
 
     def _agrees(self) -> bool:
         record = self._record_at(self.index.newest)

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.store.disk import Disk
+from broker.store.index_ahead import Ahead
 from broker.store.index_entries import Entries
 from broker.store.index_hash import Numbers
 from protocol import compiled
@@ -35,7 +36,7 @@ _put_items: Any = None if _leaf is None else _leaf.put_items
 
 FEW_KEYS: Final = 24 if _leaf is None else 2  # below that NumPy's calls cost more than they save
 MAX_SECONDS: Final = 2**31 - 1
-_RESERVED_ITEMS: Final = 1 << 19  # items whose blocks are reserved at a time: 10 MiB
+RESERVED_ITEMS: Final = 1 << 19  # items whose blocks are reserved at a time: 10 MiB
 _SLOT: Final = Struct(">i")
 _ITEM_DTYPE: Final = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 
@@ -76,11 +77,20 @@ class IndexFile:
     @classmethod
     def create(cls, path: str, layout: IndexLayout, before: IndexHeader | None, disk: Disk) -> Self:
         """A new file behind the one with header `before`. OSError: there is none."""
-        seed = IndexHeader()
-        if before is not None:
-            seed.begin_timestamp = seed.end_timestamp = before.end_timestamp
-            seed.begin_offset = seed.end_offset = before.end_offset
-        file = cls(path, layout, disk.create_sparse(path, layout.size), seed, disk)
+        file = cls(path, layout, disk.create_sparse(path, layout.size), _seed(before), disk)
+        try:
+            file.make_room()
+        except OSError:
+            file.close()
+            disk.unlink(path)
+            raise
+        return file
+
+    @classmethod
+    def of_ahead(cls, path: str, layout: IndexLayout, before: IndexHeader | None, ahead: Ahead, disk: Disk) -> Self:
+        """The same over a file that was made ahead of need."""
+        file = cls(path, layout, ahead.fd, _seed(before), disk)
+        file._reserved = ahead.items
         try:
             file.make_room()
         except OSError:
@@ -128,7 +138,7 @@ class IndexFile:
             self._writing = _Writing(self._disk.map(self.fd, self.layout.size), self.layout)
 
     def _reserve(self, items: int) -> None:
-        wanted = min(items - items % _RESERVED_ITEMS + _RESERVED_ITEMS, self.layout.items)
+        wanted = min(items - items % RESERVED_ITEMS + RESERVED_ITEMS, self.layout.items)
         self._disk.reserve(self.fd, self.layout.item_at(wanted))
         self._reserved = wanted
 
@@ -249,6 +259,15 @@ class IndexFile:
 
     def __repr__(self) -> str:
         return f"<IndexFile {self.path} items={self.header.next_item - 1}/{self.layout.items - 1}>"
+
+
+def _seed(before: IndexHeader | None) -> IndexHeader:
+    """What the header of a file says that has no keys yet."""
+    seed = IndexHeader()
+    if before is not None:
+        seed.begin_timestamp = seed.end_timestamp = before.end_timestamp
+        seed.begin_offset = seed.end_offset = before.end_offset
+    return seed
 
 
 def _chain_within(slots: Numbers, numbers: NDArray[np.int32], previous: NDArray[np.int32]) -> None:
