@@ -20,6 +20,7 @@ Any callable of the same shape is a rule too. Source: docs/formats.md, "Queue al
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 from hashlib import md5
 from typing import Final, TypeVar
 
@@ -112,9 +113,13 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES, hash_of: Callable[[str],
         raise ValueError(f"virtual_nodes={virtual_nodes}: a member needs a place on the ring to get queues")
     place_of = hash_of or _md5_place
 
-    def allocate(queues: Sequence[MessageQueue], members: Sequence[str], own_id: str) -> Sequence[MessageQueue]:
+    @lru_cache(maxsize=1)  # a group has the same members in all its topics
+    def ring_of(members: tuple[str, ...]) -> tuple[list[int], dict[int, str]]:
         owners = {place_of(f"{member}-{n}"): member for member in members for n in range(virtual_nodes)}
-        ring = sorted(owners)
+        return sorted(owners), owners
+
+    def allocate(queues: Sequence[MessageQueue], members: Sequence[str], own_id: str) -> Sequence[MessageQueue]:
+        ring, owners = ring_of(tuple(members))
 
         def owner(queue: MessageQueue) -> str:
             name = f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"

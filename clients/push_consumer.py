@@ -137,9 +137,14 @@ class PushConsumer(Participant):
     async def _join(self) -> None:
         if self._offsets is not None:
             self._offsets.open()
+        try:
+            await self._member.start()
+        except BaseException:
+            if self._offsets is not None:
+                await self._offsets.close()
+            raise
         if self._tracing is not None:
             self._tracing.start()
-        await self._member.start()
         self.client.callbacks.consumers[self._member.group] = self._answers
         if self._hooks is not None:
             self._hooks.consuming(self._member.group, self.client.client_id, self._member.owned.cached)

@@ -171,3 +171,17 @@ async def test_a_start_that_fails_leaves_nothing_running(tmp_path: Path) -> None
                 await PushConsumer("g", client=client, broadcast=True, offsets_path=path).start()
             async with Producer("p", client=client) as producer:
                 await producer.send(Message("T", b"x"))
+
+
+async def test_a_second_member_on_one_client_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    """No task, and its offsets file is free for another; the first one goes on."""
+    path = tmp_path / "offsets.json"
+    async with nothing_left() as cluster, Client(cluster.namesrv) as client:
+        async with PushConsumer("g", client=client, handler=handle, settings=FAST) as first:
+            second = PushConsumer("g", client=client, broadcast=True, offsets_path=path, trace=True)
+            with pytest.raises(ValueError, match="give each member its own client"):
+                await second.start()
+            await second.stop()
+            await use(first)
+        async with PushConsumer("g", client=client, broadcast=True, offsets_path=path):
+            pass
