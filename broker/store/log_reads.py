@@ -20,7 +20,8 @@ from broker.store.mapped_file import Holder, MappedFile
 from broker.store.residency import Residency, ResidencyStatistics
 from broker.store.verified import VerifiedRanges
 from protocol.disk import UNIT
-from protocol.record import LONGEST_HEAD, SMALLEST_RECORD, claimed_size
+from protocol.record import LONGEST_HEAD, SMALLEST_RECORD
+from protocol.record_fields import claimed_size
 from protocol.unit_runs import gather
 
 HOT_TAIL_BYTES: Final = 64 << 20

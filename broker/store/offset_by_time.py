@@ -15,7 +15,7 @@ from broker.store.commit_log import CommitLog
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.log_reads import LogReads
 from protocol.disk import FILLER_RECORD_SIZE
-from protocol.record import store_timestamp_at
+from protocol.record_fields import store_timestamp_at
 
 _UP_TO_TIMESTAMP = 76  # bytes of a record, with the longest born host
 _LONG_AGO = -1

@@ -15,7 +15,7 @@ from broker.store.cold_reads import ColdRead, ColdReads
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.log_reads import LogReads
 from protocol.disk import UNIT, UNIT_SIZE
-from protocol.record import properties_of
+from protocol.record_fields import properties_of
 
 WORK_NS: Final = 800_000
 AT_ONCE: Final = 64

@@ -30,8 +30,9 @@ from broker.store.consume_queue import ConsumeQueue
 from broker.store.log_reads import Copy, LogReads
 from broker.store.queue_table import LIGHT_QUEUE_PREFIX
 from broker.store.verified import VerifiedRanges, VerifiedStatistics
-from protocol.record import SMALLEST_RECORD, Damaged, Record, parse, queue_offset_at
+from protocol.record import SMALLEST_RECORD, Damaged, Record, parse
 from protocol.record_checksum import is_broken
+from protocol.record_fields import queue_offset_at
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from broker.store.message_store import MessageStore
 from protocol.bodies.cluster import KVTable
 from protocol.codes import VERSION, VERSION_NAME, RequestCode
 from protocol.command import RemotingCommand
-from protocol.record import store_timestamp_at
+from protocol.record_fields import store_timestamp_at
 
 NO_TIME: Final = -1
 NO_TRANSIENT_POOL: Final = 2**31 - 1
