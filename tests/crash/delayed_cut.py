@@ -31,7 +31,7 @@ from broker.store.state_file import StateFile
 from protocol.bodies.offsets import DelayOffsets
 from protocol.codes import SystemTopic
 from tests.crash.account import log_of
-from tests.crash.lives import Lives
+from tests.crash.lives import LivesWithOffsets
 from tests.crash.trial import Trial
 from tests.harness.delayed import delayed
 from tests.harness.stepped_helpers import SteppedHelpers
@@ -48,7 +48,7 @@ class Sent(msgspec.Struct):
     is_owed: bool = False
 
 
-class DelayedRun(Lives):
+class DelayedRun(LivesWithOffsets):
     """Everything that one seed decides. `tell` gets a line per step."""
 
     def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, tell: Callable[[str], None]) -> None:

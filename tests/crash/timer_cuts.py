@@ -13,18 +13,18 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
-from typing import Final
+from typing import Any, Final
 
 from broker.delivery.timer.timers import Timers
 from broker.store.append import Append
 from broker.store.message_store import MessageStore
 from protocol.record import Record
+from tests.crash.lives import Lives
 from tests.crash.trial import Trial
-from tests.harness.simulated_disk import PowerCut, SimulatedDisk
+from tests.harness.simulated_disk import PowerCut
 from tests.harness.stepped_helpers import SteppedHelpers
-from tests.harness.stores import Clock, Opened, config_of, records_of
-from tests.harness.timed import deletion, timed, timers_of
+from tests.harness.stores import records_of
+from tests.harness.timed import deletion, timed, timers_on
 
 PRECISION_MS: Final = 1_000
 FARTHEST_MS: Final = 40_000
@@ -42,66 +42,57 @@ class Waiting:
         self.is_deleted = False  # on disk so, before it was due
 
 
-class TimerRun:
+class TimerRun(Lives):
     """Everything that one seed decides. `tell` gets a line per step."""
 
+    timers: Timers
+
     def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, tell: Callable[[str], None]) -> None:
-        self.rng = rng = Random(seed)
-        self.helpers = helpers
-        self.tell = tell
-        self.clock = Clock()
-        self.disk = SimulatedDisk(scratch)
-        self.root = scratch / "store"
-        self.config = config_of(
-            self.root,
-            sync=rng.random() < 0.7,
-            mapped_file_size_commit_log=rng.choice((8_192, 65_536)),
-            mapped_file_size_consume_queue=rng.choice((200, 2_000)),
+        super().__init__(
+            seed,
+            scratch,
+            helpers,
+            tell,
             message_index_enable=False,
             enabled_append_prop_crc=True,  # a torn message may not pass for another
             force_verify_prop_crc=True,
-            queue_units_in_memory=rng.choice((0, 1 << 19)),
         )
-        self.window_slots = rng.choice((6, 100))
+        self.window_slots = self.rng.choice((6, 100))
         self.sent: dict[bytes, Waiting] = {}
-        self.was_forced = False
-        self.store: MessageStore
-        self.timers: Timers
-        self._actions: dict[Callable[[], None], int] = {
+        self.actions |= {
             self._send: 10,
             self._take_back: 3,
             self._deliver: 12,
-            self._flush: 14,
+            self.flush: 14,
             self._pass_time: 8,
         }
 
-    def run(self) -> None:
-        """AssertionError, or whatever the store raises, if something does not hold."""
-        for _ in range(self.rng.randint(1, 4)):
-            self._open(may_be_cut=True)
-            try:
-                self._live()
-            except PowerCut:
-                self._end()
-            self.clock.now_ms += self.rng.choice((0, 0, 500, 20_000))
-        self._open()
-        self._let_come_due()
-        self._check()
-        self.helpers.forget(self.store)
-        self.timers.delivery.close()
+    def sizes(self) -> dict[str, Any]:
+        return {
+            "mapped_file_size_commit_log": self.rng.choice((8_192, 65_536)),
+            "mapped_file_size_consume_queue": self.rng.choice((200, 2_000)),
+            "queue_units_in_memory": self.rng.choice((0, 1 << 19)),
+        }
 
     # opening and ending
 
-    def _open(self, *, may_be_cut: bool = False) -> None:
-        if may_be_cut and self.rng.random() < 0.3:
+    def open(self) -> None:
+        """The power may go while it recovers."""
+        if self.rng.random() < 0.3:
             self.disk.cut_at = self.disk.calls + self.rng.randint(1, 40)
+        self.open_at_last()
+
+    def open_at_last(self) -> None:
         try:
             self._load()
         except PowerCut:
-            self._end()
+            self.end()
             self._load()
         if self.rng.random() < 0.3:
             self._load_timers_again()
+
+    def between_lives(self) -> None:
+        self.clock.now_ms += self.rng.choice((0, 0, 500, 20_000))
 
     def _load(self) -> None:
         self.store = MessageStore(self.config, self.clock, disk=self.disk)
@@ -113,9 +104,8 @@ class TimerRun:
         self.tell(f"opened at {self.clock.now_ms} {self.timers.delivery.check()} {self.timers!r}")
 
     def _new_timers(self) -> Timers:
-        it = Opened.__new__(Opened)  # what the maker of timers looks at
-        it.root, it.store, it.clock = self.root, self.store, self.clock
-        return timers_of(it, self.disk, window_slots=self.window_slots, flush_interval_ms=300)
+        fields = {"window_slots": self.window_slots, "flush_interval_ms": 300}
+        return timers_on(self.root, self.store, self.clock, self.disk, **fields)
 
     def _load_timers_again(self) -> None:
         """A second time nothing is found that the first has left."""
@@ -127,47 +117,34 @@ class TimerRun:
         assert {at: slot.last for at, slot in again.items()} == {at: slot.last for at, slot in first.items()}
         assert self.timers.delivery.check() == check
 
-    def _end(self) -> None:
-        """The process is gone; mostly the power too."""
-        self.was_forced = True
+    def forget(self) -> None:
         for one in self.sent.values():  # of what was not on disk nothing is known any more
             for append in (one.append, one.deletion):
                 if append is not None:
                     append.physical_offset = -1
-        self.helpers.forget(self.store)
+        super().forget()
         self.timers.delivery.close()
-        if self.rng.random() < 0.8:
-            self.tell("cut")
-            self.disk.cut(self.rng)
-        else:
-            self.tell("killed")
-            self.disk.revive()
+
+    def close(self) -> None:
+        self.forget()
 
     # living
 
-    def _live(self) -> None:
-        rng = self.rng
-        steps = rng.randint(5, 60)
-        self.disk.cut_at = self.disk.calls + rng.randint(1, 12 * steps)
-        for _ in range(steps):
-            (action,) = rng.choices(list(self._actions), list(self._actions.values()))
-            action()
-        if rng.random() < 0.4:
-            self._stop()
-        else:
-            raise PowerCut
+    def begin(self) -> int:
+        steps = self.rng.randint(5, 60)
+        self.disk.cut_at = self.disk.calls + self.rng.randint(1, 12 * steps)
+        return steps
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         asyncio.run(self._stopped())
         self.store.close()
-        self.tell("stopped")
 
     async def _stopped(self) -> None:
         task = asyncio.ensure_future(self.timers.delivery.stop())
         while not task.done():
             for flusher in self.helpers.flushers:
                 self.helpers.sync(flusher)
-            self._step()
+            self.settle()
             await asyncio.sleep(0)
         await task
 
@@ -199,23 +176,18 @@ class TimerRun:
                 break
         self.tell(f"delivered {self.timers.statistics().slots}")
 
-    def _flush(self) -> None:
-        self.helpers.sync(self.rng.choice(self.helpers.flushers))
-        self._step()
-
-    def _step(self) -> None:
+    def settle(self) -> None:
         self.store.step(self.clock.now_ms)
-        self._note()
+        self.note_owed(self.store.flushed_offset)
         self.timers.step(self.clock.now_ms)
 
     def _pass_time(self) -> None:
         self.clock.now_ms += self.rng.choice((1, 200, 700, 1_000, 4_000))
         self.helpers.make_segments()
-        self._step()
+        self.settle()
 
-    def _note(self) -> None:
+    def note_owed(self, flushed: int) -> None:
         """What is on disk by now counts."""
-        flushed = self.store.flushed_offset
         for one in self.sent.values():
             one.is_durable |= (
                 one.append.physical_offset >= 0 and one.append.physical_offset + one.append.size <= flushed
@@ -226,7 +198,7 @@ class TimerRun:
 
     # afterwards
 
-    def _let_come_due(self) -> None:
+    def bring_to_an_end(self) -> None:
         for _ in range(4):
             self.clock.now_ms += FARTHEST_MS
             while (next_ms := self.timers.delivery.step(self.clock.now_ms)) is not None:
@@ -238,7 +210,7 @@ class TimerRun:
                 self.helpers.sync(flusher)
             self.store.step(self.clock.now_ms)
 
-    def _check(self) -> None:
+    def check(self) -> None:
         came: Counter[bytes] = Counter()
         for record in self._records():
             body = bytes(record.body).rstrip()
@@ -249,7 +221,7 @@ class TimerRun:
         for body, one in self.sent.items():
             assert came[body] or not one.is_durable or one.deletion is not None, f"lost: {body!r}"
             assert not came[body] or not one.is_deleted, f"taken back, and came: {body!r}"
-            assert came[body] <= 1 or self.was_forced, f"came {came[body]} times: {body!r}"
+            assert came[body] <= 1 or self.may_repeat, f"came {came[body]} times: {body!r}"
 
     def _records(self) -> list[Record]:
         found: list[Record] = []
@@ -258,10 +230,6 @@ class TimerRun:
             found += records_of(result)
             offset = result.next_begin_offset
         return found
-
-
-def _is_before(append: Append, end: int) -> bool:
-    return append.physical_offset >= 0 and append.physical_offset + append.size <= end
 
 
 TRIAL: Final = Trial("timer_cuts", TimerRun, 3_000, __doc__)

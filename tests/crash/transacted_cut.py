@@ -41,7 +41,7 @@ from protocol.command import RemotingCommand
 from protocol.message import encode_properties
 from protocol.record import Buffer, Record, parse
 from tests.crash.account import log_of
-from tests.crash.lives import Lives
+from tests.crash.lives import LivesWithOffsets
 from tests.crash.trial import Trial
 from tests.harness.stepped_helpers import SteppedHelpers
 from tests.harness.stores import BORN_HOST, message
@@ -73,7 +73,7 @@ class Listener:
         self.push = self.questions.append
 
 
-class TransactedRun(Lives):
+class TransactedRun(LivesWithOffsets):
     """Everything that one seed decides. `tell` gets a line per step."""
 
     def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, tell: Callable[[str], None]) -> None:

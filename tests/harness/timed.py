@@ -1,15 +1,17 @@
 """Timer messages for tests: how they lie in the store, and the timers of a small store with a small wheel."""
 
 import asyncio
+from pathlib import Path
 from typing import Any, Final
 
 from broker.delivery.timer.entry import TimerConfig
 from broker.delivery.timer.timers import Timers, TimersConfig
 from broker.store.append import Append
+from broker.store.message_store import MessageStore
 from protocol.codes import SystemTopic
 from protocol.message import encode_properties, tags_code
 from protocol.timers import DELETES, OUT_MS
-from tests.harness.stores import Opened, message
+from tests.harness.stores import Clock, Opened, message
 
 WHEEL_SLOTS: Final = 1_024
 LOG_BYTES: Final = 1_056  # of a timer log file: 20 units and a blank
@@ -43,12 +45,17 @@ def stop(it: Opened, timers: Timers) -> None:
 
 
 def timers_of(it: Opened, disk: Any = None, **fields: Any) -> Timers:
-    """The timers of a store, by its clock; nothing is loaded."""
+    """The timers of an opened store, by its clock; nothing is loaded."""
+    return timers_on(it.root, it.store, it.clock, disk or it.disk, **fields)
+
+
+def timers_on(root: Path, store: MessageStore, clock: Clock, disk: Any, **fields: Any) -> Timers:
+    """The timers of a store; nothing is loaded."""
     config = TimersConfig(
-        root=it.root,
+        root=root,
         entry=fields.pop("entry", TimerConfig()),
         slots=WHEEL_SLOTS,
         log_file_size=fields.pop("log_file_size", LOG_BYTES),
         **fields,
     )
-    return Timers(config, it.store, it.clock, disk or it.disk)
+    return Timers(config, store, clock, disk)
