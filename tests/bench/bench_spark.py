@@ -6,7 +6,8 @@
 
 The constant source gives one prepared Arrow batch again and again: what Spark takes to move rows from Python workers
 into its noop sink. The store is written before by a process of its own, and is in memory. Each figure is rows per
-second of a whole query; what counts is the ratio to the constant source within a round.
+second of a whole query; what counts is the ratio to the constant source within a round. The CPU is that of Spark, its
+Python workers and the broker, all together: on a machine that others use, too, it says more than the time.
 
 The online source reads the same store from a broker on the same cores. Its streams run with AvailableNow, and their
 time is that of their batches (Spark's addBatch), without the seconds in which a query starts.
@@ -26,85 +27,17 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from broker.store.config import StoreConfig
 from clients import Admin
 from clients.spark import register
-from clients.spark.columns import record_batch, walk
-from clients.spark.schema import arrow_schema, ddl
-from protocol.record import encode
-from tests.bench.filled_store import BORN_HOST, TOPIC, write_store
+from tests.bench.filled_store import TOPIC, write_store
+from tests.bench.peers.constant_source import ConstantSource
 from tests.harness.daemon import running
 
-PROPERTIES: Final = b"KEYS\x01k%d\x02UNIQ_KEY\x017F000001%024X\x02TAGS\x01TagA\x02CLUSTER\x01Default\x02"
-BATCH_ROWS: Final = 8_000
-TASKS: Final = 8
 BUDGETS: Final = {"store": 0.55, "broker": 0.35, "broker, stream": 0.35}
 RECORD_BYTES: Final = 1234  # about; the store is made a little too large, and has as many rows as it has
-
-
-def batch_of(rows: int, include_properties: bool) -> pa.RecordBatch:
-    """One batch of messages like the store's."""
-    body = os.urandom(1024)
-    records = b"".join(
-        encode(
-            topic=TOPIC,
-            body=body,
-            properties=b"KEYS\x01k%d\x02UNIQ_KEY\x017F000001%024X\x02TAGS\x01TagA\x02CLUSTER\x01Default\x02"
-            % (row, row),
-            queue_id=row % 8,
-            queue_offset=row // 8,
-            physical_offset=row * RECORD_BYTES,
-            born_timestamp=1_700_000_000_000,
-            born_host=BORN_HOST,
-            store_timestamp=1_700_000_000_000,
-            store_host=BORN_HOST,
-        )
-        for row in range(rows)
-    )
-    return record_batch(records, walk(records), "b", arrow_schema(include_properties))
-
-
-class ConstantSource(DataSource):
-    """`rows` rows, the same batch again and again."""
-
-    @classmethod
-    def name(cls) -> str:
-        """The format."""
-        return "constant"
-
-    def schema(self) -> str:
-        """As ours."""
-        return ddl(self.options.get("includeProperties") == "true")
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Eight tasks."""
-        return ConstantReader(int(self.options["rows"]), self.options.get("includeProperties") == "true")
-
-
-class ConstantReader(DataSourceReader):
-    """Each task makes its batch once."""
-
-    def __init__(self, rows: int, include_properties: bool) -> None:
-        self.rows = rows
-        self.include_properties = include_properties
-
-    def partitions(self) -> list[InputPartition]:
-        """Equal shares."""
-        return [InputPartition(self.rows // TASKS) for _ in range(TASKS)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The share."""
-        batch = batch_of(BATCH_ROWS, self.include_properties)
-        left = partition.value
-        while left > 0:
-            yield batch if left >= len(batch) else batch.slice(0, left)
-            left -= len(batch)
 
 
 def session(directory: str) -> SparkSession:
@@ -113,7 +46,12 @@ def session(directory: str) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     builder = SparkSession.builder.master("local[2]").appName("bench").config("spark.ui.enabled", "false")
-    settings = {"spark.driver.memory": "1g", "spark.driver.host": "127.0.0.1", "spark.log.level": "ERROR"}
+    settings = {
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.log.level": "ERROR",
+        "spark.ui.showConsoleProgress": "false",
+    }
     for name, value in (settings | {"spark.local.dir": directory}).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -156,6 +94,29 @@ def broker_of(root: Path) -> Iterator[str]:
 
         asyncio.run(create())
         yield daemon.namesrv
+
+
+def cpu_s() -> float:
+    """User and system time so far of all processes below this one: Spark, its workers, the broker."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended meanwhile
+            continue
+        parents[int(path.parent.name)] = int(fields[1])
+        ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))
+    return sum(spent for pid, spent in ticks.items() if is_below(pid, parents)) / os.sysconf("SC_CLK_TCK")
+
+
+def is_below(pid: int, parents: dict[int, int]) -> bool:
+    """Whether a process was started by this one, or by one that was."""
+    while pid > 1:
+        pid = parents.get(pid, 0)
+        if pid == os.getpid():
+            return True
+    return False
 
 
 def main() -> None:
@@ -218,16 +179,31 @@ def measure(frame: DataFrame, broker: Callable[[], DataFrame], directory: Path) 
 def run(measured: dict[str, Measured], rounds: int) -> None:
     """Everything once in each round; then the table."""
     rates: dict[str, list[float]] = {name: [] for name in measured}
+    costs: dict[str, list[float]] = {name: [] for name in measured}
     for _ in range(rounds):
         for name, one in measured.items():
+            before = cpu_s()
             rates[name].append(one.rows / one.seconds())
-    print(f"{'rows/s: min / median / max':>54}   of the constant source")
+            costs[name].append((cpu_s() - before) / one.rows * 1e6)
+    print("| source | rows/s (min / median / max) | of the constant source | CPU a row, µs | of the constant source |")
+    print("|---|---|---|---|---|")
     for name, taken in rates.items():
-        base = rates["constant, properties" if "properties" in name else "constant"]
-        ratios = np.array(taken) / np.array(base)
-        budget = f"   budget {BUDGETS[name]}" if name in BUDGETS else ""
-        cells = " / ".join(f"{value:,.0f}" for value in (min(taken), median(taken), max(taken)))
-        print(f"{name:22} {cells:>31}   {ratios.min():.2f} / {np.median(ratios):.2f} / {ratios.max():.2f}{budget}")
+        base = "constant, properties" if "properties" in name else "constant"
+        budget = f" (budget {BUDGETS[name]})" if name in BUDGETS else ""
+        shares = [one / other for one, other in zip(taken, rates[base], strict=True)]
+        spent = [one / other for one, other in zip(costs[name], costs[base], strict=True)]
+        cells = (
+            spread(taken, ",.0f"),
+            spread(shares, ".2f") + budget,
+            spread(costs[name], ".2f"),
+            spread(spent, ".2f"),
+        )
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def spread(values: list[float], form: str) -> str:
+    """Least, median and most."""
+    return " / ".join(format(value, form) for value in (min(values), median(values), max(values)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,81 @@
+"""A Spark source that has nothing to do: one Arrow batch of messages, made once in each worker, again and again."""
+
+import os
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from clients.spark.columns import record_batch, walk
+from clients.spark.schema import arrow_schema, ddl
+from protocol.record import encode
+from tests.bench.filled_store import BORN_HOST, TOPIC
+
+BATCH_ROWS: Final = 8_000
+TASKS: Final = 8
+PROPERTIES: Final = b"KEYS\x01k%d\x02UNIQ_KEY\x017F000001%024X\x02TAGS\x01TagA\x02CLUSTER\x01Default\x02"
+
+
+@cache
+def batch_of(include_properties: bool) -> pa.RecordBatch:
+    """Messages of 1 KiB like those of filled_store."""
+    body = os.urandom(1024)
+    records = b"".join(
+        encode(
+            topic=TOPIC,
+            body=body,
+            properties=PROPERTIES % (row, row),
+            queue_id=row % 8,
+            queue_offset=row // 8,
+            physical_offset=0,
+            born_timestamp=1_700_000_000_000,
+            born_host=BORN_HOST,
+            store_timestamp=1_700_000_000_000,
+            store_host=BORN_HOST,
+        )
+        for row in range(BATCH_ROWS)
+    )
+    return record_batch(records, walk(records), "b", arrow_schema(include_properties))
+
+
+class ConstantSource(DataSource):
+    """`rows` rows in eight tasks; `includeProperties` as with ours."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format."""
+        return "constant"
+
+    def schema(self) -> str:
+        """The columns of ours."""
+        return ddl(self._has_properties())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """One for as many rows as the option says."""
+        return ConstantReader(int(self.options["rows"]), self._has_properties())
+
+    def _has_properties(self) -> bool:
+        return self.options.get("includeProperties") == "true"
+
+
+class ConstantReader(DataSourceReader):
+    """Gives the same batch until there were enough."""
+
+    def __init__(self, rows: int, include_properties: bool) -> None:
+        self._rows = rows
+        self._include_properties = include_properties
+
+    def partitions(self) -> list[InputPartition]:
+        """Equal shares."""
+        return [InputPartition(self._rows // TASKS)] * TASKS
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """A share."""
+        batch = batch_of(self._include_properties)
+        left = partition.value
+        while left > 0:
+            yield batch if left >= len(batch) else batch.slice(0, left)
+            left -= len(batch)
