@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from clients import TransactionState
+from clients import ClientSettings, TransactionState
 from tests.harness.history_events import Wish
 
 PLAIN: Final = "Plain"
@@ -20,6 +20,8 @@ BARGAINS: Final = "Bargains"
 TOPICS: Final = {PLAIN: 4, KEYED: 4, BARGAINS: 2}
 TAGS: Final = ("red", "green", "blue", "")
 PRICES: Final = 10
+PRICE: Final = "price"
+"""The property by which one group chooses."""
 LEVELS: Final = "1s 2s 1s 1s 1s 1s 1s 1s 1s"
 LEVELS_MS: Final = (1000, 2000)
 FIRST_RETRY_MS: Final = 1000
@@ -28,6 +30,7 @@ MAX_TIMES: Final = 3
 ENDLESSLY: Final = 1 << 30
 BROKER: Final = "broker"
 PRODUCER: Final = "producer"
+CLIENT: Final = ClientSettings(heartbeat_s=5.0, route_refresh_s=5.0, backoff_max_s=1.0)
 
 
 class Mode(StrEnum):

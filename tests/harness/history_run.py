@@ -20,9 +20,21 @@ from protocol.bodies.offsets import ConsumerOffsets
 from protocol.codes import RequestCode, SystemTopic
 from protocol.message import PropertyName
 from tests.harness.daemon import LOOPBACK, STORE
-from tests.harness.history_clients import PRICE, consume, group_of, produce
+from tests.harness.history_clients import consume, produce
 from tests.harness.history_events import SUFFIX, Began, Ended, Group, Journal, Offsets, Stored, crc_of, id_of
-from tests.harness.history_plan import BROKER, FARTHEST_MS, PRODUCER, TOPICS, Blow, Consuming, Mode, Plan, slot_name
+from tests.harness.history_members import group_of
+from tests.harness.history_plan import (
+    BROKER,
+    FARTHEST_MS,
+    PRICE,
+    PRODUCER,
+    TOPICS,
+    Blow,
+    Consuming,
+    Mode,
+    Plan,
+    slot_name,
+)
 from tests.harness.history_processes import Slot, TheBroker
 from tests.harness.history_view import DEAD, RETRY
 from tests.harness.raw import RawClient
