@@ -39,7 +39,7 @@ NOT_STARTED: Final = 2
 POLL_S: Final = 1.0
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set for programs that spark-submit runs
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_THEIR_ERROR: Final = re.compile(r"^(?:[\w.]*\.)?(\w+(?:Error|Failed|Lost|Exception)): (.+)$", re.MULTILINE)
+_THEIR_ERROR: Final = re.compile(r"^(?:clients\.[\w.]+|\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 HELP: Final = """
 Write messages of topics to Parquet files, in directories by topic and hour (UTC), each message once.
@@ -282,7 +282,7 @@ def tell_progress(queries: Sequence[StreamingQuery], seen: dict[str, int], tell:
 def told(error: str) -> str:
     """The one line of a long error that says what happened: the last of a Python error in it, if there is one."""
     found = _THEIR_ERROR.findall(error)
-    return found[-1][1] if found else next(iter(error.strip().splitlines()), "")
+    return found[-1] if found else next(iter(error.strip().splitlines()), "")
 
 
 def main() -> None:

@@ -1,0 +1,62 @@
+"""docs/spark.md is true: its tables of options are the code's, and what it names exists."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clients.spark.options import Table, markdown
+from clients.spark.schema import COLUMNS as SOURCE_COLUMNS
+from clients.spark.sink_options import OPTIONS as SINK_OPTIONS
+from clients.spark.sink_rows import COLUMNS as SINK_COLUMNS
+from clients.spark.source_options import SOURCE_OPTIONS
+from clients.spark.store_options import STORE_OPTIONS
+
+PATH = Path(__file__).resolve().parent.parent / "docs" / "spark.md"
+TEXT = PATH.read_text()
+TABLES: dict[str, Table[Any]] = {"source": SOURCE_OPTIONS, "sink": SINK_OPTIONS, "store": STORE_OPTIONS}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_options_are_those_of_the_code(name: str) -> None:
+    """`python -m tests.test_spark_document` writes the tables anew."""
+    _, _, rest = TEXT.partition(f"<!-- options: {name} -->\n\n")
+    assert rest.startswith(markdown(TABLES[name]) + "\n")
+
+
+def test_the_columns_are_those_of_the_code() -> None:
+    """Every column of source and sink stands in a table of the section, and no other."""
+    section = TEXT.split("## Columns")[1].split("## Options")[0]
+    source, sink = section.split("What the sink takes")
+    assert named(source) == [*SOURCE_COLUMNS, "properties"]
+    assert named(sink) == list(SINK_COLUMNS)
+
+
+def named(section: str) -> list[str]:
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+
+
+def test_every_option_that_is_named_exists() -> None:
+    """Words in code that look like options are options."""
+    known = {name for table in TABLES.values() for row in table.rows for name in row.names}
+    said = set(re.findall(r"`([a-z]+(?:[A-Z]\w+|\.[a-z]\w+)+)(?:=\w+)?`", TEXT))
+    columns = {*SOURCE_COLUMNS, *SINK_COLUMNS}
+    brokers = {"fileReservedTime", "maxMessageSize", "brokerIP1", "flushDiskType"}
+    sparks = {"readStream", "writeStream", "processingTime", "spark.sql.python.filterPushdown.enabled"}
+    assert said - known - columns - brokers - sparks - {"pipeline.py"} == set()
+
+
+def rewritten(text: str) -> str:
+    """The document with the tables as they have to be."""
+    for name, table in TABLES.items():
+        mark = f"<!-- options: {name} -->\n"
+        before, _, after = text.partition(mark)
+        _, heading, rest = after.partition("\n## ")
+        text = f"{before}{mark}\n{markdown(table)}{heading}{rest}"
+    return text
+
+
+if __name__ == "__main__":
+    PATH.write_text(rewritten(TEXT))
