@@ -13,32 +13,19 @@ Budget: none early; at most 100 ms late at 5,000 a second.
 """
 
 import argparse
-import json
-import os
-import socket
 import tempfile
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from protocol.codes import RequestCode, SystemTopic
-from protocol.command import RemotingCommand
-from protocol.headers.send import SendMessageV2Header
 from protocol.message import MessageExt
 from protocol.record import decode
-from protocol.serialize import encode_command
 from tests.bench.bench_send import BrokerProcess, call, create_topic
+from tests.bench.paced import PULL, TOPIC, Stream, arguments, show, spread
 from tests.harness.raw import RawClient
 
-TICK_S = 0.01
 DELAYS_MS = parse_delay_levels(DEFAULT_DELAY_LEVELS)
-TOPIC = "BenchDelay"
-PULL = {
-    "consumerGroup": "bench-delay", "queueId": 0, "maxMsgNums": 32, "commitOffset": 0, "sysFlag": 6, "subVersion": 1,
-    "subscription": "*", "suspendTimeoutMillis": 1_000,
-}  # fmt: skip
 
 
 def main() -> None:
@@ -58,93 +45,14 @@ def main() -> None:
     figures["cpu_us_extra_per_delayed_message"] = round(
         float(str(figures["cpu_us_per_delayed_message"])) - float(str(figures["cpu_us_per_plain_message"])), 2
     )
-    print(json.dumps(figures) if options.json else "\n".join(f"{name:36} {value}" for name, value in figures.items()))
+    show(figures, options)
 
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=int, default=5_000, help="messages a second")
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--body", type=int, default=1024, help="bytes")
+    parser = arguments(__doc__)
     parser.add_argument("--levels", type=lambda text: tuple(map(int, text.split(","))), default=(1,), help="in turns")
-    parser.add_argument("--sync", action="store_true", help="SYNC_FLUSH")
-    parser.add_argument("--directory", help="where the temporary store is made")
-    parser.add_argument("--json", action="store_true", help="figures as one JSON object")
     return parser.parse_args()
-
-
-class Stream:
-    """A stream of messages at a fixed rate, and who receives it. Without `levels` none of them is delayed."""
-
-    def __init__(self, broker: BrokerProcess, options: argparse.Namespace, levels: Sequence[int]) -> None:
-        self._broker = broker
-        self._options = options
-        self._levels = levels
-        self.sent = int(options.rate * options.seconds)
-        self.received: list[tuple[MessageExt, float]] = []
-
-    def run(self, offset: int) -> dict[str, object]:
-        """Send all, and wait until all are received; the topic's queue has `offset` messages by then."""
-        consumer = threading.Thread(target=self._receive, args=(offset,))
-        cpu_s = self._broker.cpu_s()
-        consumer.start()
-        began = time.monotonic()
-        late_s = self._send()
-        took_s = time.monotonic() - began
-        consumer.join()
-        cpu_s = self._broker.cpu_s() - cpu_s
-        kind = "delayed" if self._levels else "plain"
-        return {
-            f"{kind}_messages": self.sent,
-            f"{kind}_messages_per_second": round(self.sent / took_s),
-            f"{kind}_sender_late_ms": round(late_s * 1000, 1),
-            f"cpu_us_per_{kind}_message": round(cpu_s / self.sent * 1e6, 2),
-        }
-
-    def _send(self) -> float:
-        """Send at the rate; by how much it was ever behind, seconds."""
-        per_tick = max(1, round(self._options.rate * TICK_S))
-        frames = list(self._frames())
-        with socket.create_connection(("127.0.0.1", self._broker.port)) as connection:
-            reader = threading.Thread(target=drain, args=(connection, self.sent))
-            reader.start()
-            began, late_s = time.monotonic(), 0.0
-            for tick, at in enumerate(range(0, len(frames), per_tick)):
-                wait_s = began + tick * TICK_S - time.monotonic()
-                late_s = max(late_s, -wait_s)
-                if wait_s > 0:
-                    time.sleep(wait_s)
-                connection.sendall(b"".join(frames[at : at + per_tick]))
-            reader.join()
-        return late_s
-
-    def _frames(self) -> Iterator[bytes]:
-        filler = os.urandom(self._options.body // 2).hex().encode()
-        for n in range(self.sent):
-            level = f"DELAY\x01{self._levels[n % len(self._levels)]}\x02" if self._levels else ""
-            properties = f"KEYS\x01k{n}\x02UNIQ_KEY\x01{n:032X}\x02WAIT\x01true\x02TAGS\x01t\x02{level}"
-            header = SendMessageV2Header("bench", TOPIC, "TBW102", 1, 0, 0, 1_700_000_000_000, 0, properties)
-            command = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header, b"%08d" % n + filler[8:])
-            command.opaque = n + 1
-            yield encode_command(command)
-
-    def _receive(self, offset: int) -> None:
-        with RawClient("127.0.0.1", self._broker.port, timeout=30) as client:
-            while len(self.received) < self.sent:
-                answer = client.call(RequestCode.PULL_MESSAGE, PULL | {"topic": TOPIC, "queueOffset": offset})
-                now_ms = time.time() * 1000
-                self.received += [(message, now_ms) for message in decode(answer.body, check_body=False)]
-                offset = int(answer.ext["nextBeginOffset"])
-
-
-def drain(connection: socket.socket, answers: int) -> None:
-    """Read so many answers; SystemExit if one is no success."""
-    stream = connection.makefile("rb")
-    for _ in range(answers):
-        payload = stream.read(int.from_bytes(stream.read(4), "big"))
-        if b'"code":0' not in payload:
-            raise SystemExit(f"a send was refused: {payload!r}")
 
 
 def lateness(port: int, received: Sequence[tuple[MessageExt, float]], levels: Sequence[int]) -> dict[str, object]:
@@ -158,12 +66,6 @@ def lateness(port: int, received: Sequence[tuple[MessageExt, float]], levels: Se
         **{f"stored_late_ms_{name}": round(value, 1) for name, value in spread(stored)},
         **{f"received_late_ms_{name}": round(value, 1) for name, value in spread(arrived)},
     }
-
-
-def spread(values: Sequence[float]) -> Iterator[tuple[str, float]]:
-    """Of sorted values."""
-    for name, part in (("min", 0.0), ("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)):
-        yield name, values[min(int(len(values) * part), len(values) - 1)]
 
 
 def dues_of(port: int, level: int) -> Iterator[tuple[bytes, float]]:

@@ -4,15 +4,15 @@
     python -m tests.bench.bench_timers --rate 20000 --seconds 5 --delay-ms 20000
     python -m tests.bench.bench_timers --sync                           # SYNC_FLUSH
 
-As tests/bench/bench_delay.py. Each message asks for a time of its own (TIMER_DELIVER_MS), counted from when the load is
-prepared. Lateness counts from that time to the store time in its topic, where up to one step of the wheel (1 s) belongs
-to the promise; beside it stands how long after the end of its slot a message was stored, the broker's own part.
+As tests/bench/bench_delay.py, by tests/bench/paced.py. Each message asks for a time of its own (TIMER_DELIVER_MS),
+counted from when the load is prepared. Lateness counts from that time to the store time in its topic, where up to one
+step of the wheel (1 s) belongs to the promise; beside it stands how long after the end of its slot a message was
+stored, the broker's own part.
 
 Budget: none early, none later than a step and 100 ms at 5,000 a second.
 """
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -24,8 +24,8 @@ from protocol.headers.send import SendMessageV2Header
 from protocol.message import MessageExt
 from protocol.serialize import encode_command
 from protocol.timers import DEQUEUE_MS, OUT_MS
-from tests.bench.bench_delay import TOPIC, Stream, spread
 from tests.bench.bench_send import BrokerProcess, call, create_topic
+from tests.bench.paced import TOPIC, Stream, arguments, show, spread
 
 PRECISION_MS = 1_000
 
@@ -63,19 +63,13 @@ def main() -> None:
     figures = {name.replace("delayed", "timer"): value for name, value in figures.items()}
     extra = float(str(figures["cpu_us_per_timer_message"])) - float(str(figures["cpu_us_per_plain_message"]))
     figures["cpu_us_extra_per_timer_message"] = round(extra, 2)
-    print(json.dumps(figures) if options.json else "\n".join(f"{name:36} {value}" for name, value in figures.items()))
+    show(figures, options)
 
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=int, default=5_000, help="messages a second")
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--body", type=int, default=1024, help="bytes")
+    parser = arguments(__doc__)
     parser.add_argument("--delay-ms", type=int, default=8_000)
-    parser.add_argument("--sync", action="store_true", help="SYNC_FLUSH")
-    parser.add_argument("--directory", help="where the temporary store is made")
-    parser.add_argument("--json", action="store_true", help="figures as one JSON object")
     return parser.parse_args()
 
 
