@@ -1,0 +1,203 @@
+"""The streaming source in a real Spark, against a real broker: every message once, whatever happens meanwhile."""
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from clients import Admin
+from tests.spark.scene import LIMIT_S, Scene, Written, ended, is_slow_start, scene, stream
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+ROUNDS = 10
+KILLED_IN = frozenset({3, 6, 8})
+SEED = 20240501
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with scene(tmp_path_factory.mktemp("broker"), enablePropertyFilter="true") as running:
+        yield running
+
+
+@pytest.fixture
+def written(spark: SparkSession, tmp_path: Path) -> Written:
+    return Written(spark, tmp_path)
+
+
+def test_every_message_comes_once_though_the_query_and_the_broker_stop(
+    spark: SparkSession, tmp_path: Path, written: Written
+) -> None:
+    """Ten starts and stops at random moments, the broker killed three times while the query runs."""
+    moment = random.Random(SEED)
+    with scene(tmp_path) as broker:
+        broker.create("T", 3)
+        sent = broker.send("T", 300)
+        for round_number in range(ROUNDS):
+            frame = stream(spark, broker.namesrv, subscribe="T", maxOffsetsPerTrigger=moment.choice([150, 100_000]))
+            query = written.start(frame)
+            runs_for(query, moment.uniform(0.0, 2.0))
+            if round_number in KILLED_IN:
+                broker.kill()
+                broker.restart()
+            sent += broker.send("T", 150)
+            runs_for(query, moment.uniform(0.5, 3.0))
+            query.stop()
+        written.drain(stream(spark, broker.namesrv, subscribe="T"))
+    assert written.bodies() == Counter(sent)
+
+
+def runs_for(query: StreamingQuery, seconds: float) -> None:
+    """Let a query run; it may end only because the machine could not start it in time, which is a stop like others."""
+    try:
+        assert not ended(query, seconds)
+    except StreamingQueryException as error:
+        if not is_slow_start(error):
+            raise
+
+
+def test_messages_that_come_while_it_runs_come_once(spark: SparkSession, broker: Scene, written: Written) -> None:
+    """A sender beside the query; nothing is read twice, and nothing is left."""
+    broker.create("Live", 2)
+    query = written.start(stream(spark, broker.namesrv, subscribe="Live"))
+    sent: list[bytes] = []
+    sender = threading.Thread(target=lambda: sent.extend(body for _ in range(5) for body in broker.send("Live", 100)))
+    sender.start()
+    sender.join()
+    written.wait(500, query)
+    query.stop()
+    assert written.bodies() == Counter(sent)
+
+
+def test_a_minimum_is_waited_for(spark: SparkSession, broker: Scene, written: Written) -> None:
+    """No batch begins with less; then there is one with everything."""
+    broker.create("Least", 2)
+    sent = broker.send("Least", 60)
+    frame = stream(spark, broker.namesrv, subscribe="Least", minOffsetsPerTrigger=100, maxTriggerDelay="1h")
+    query = written.start(frame)
+    assert not ended(query, 1.0)
+    sent += broker.send("Least", 60)
+    written.wait(120, query)
+    query.stop()
+    sizes = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+    assert sizes[0] >= 100
+    assert written.bodies() == Counter(sent)
+
+
+def test_new_queues_and_topics_are_found(spark: SparkSession, broker: Scene, written: Written) -> None:
+    """A topic grows, and another one comes that the pattern means; both are read from their first message."""
+    broker.create("Grows-1", 1)
+    sent = broker.send("Grows-1", 50)
+    query = written.start(stream(spark, broker.namesrv, subscribePattern="Grows-.*", startingOffsets="earliest"))
+    written.wait(50, query)
+    broker.create("Grows-1", 4)
+    sent += broker.send("Grows-1", 80)
+    broker.create("Grows-2", 2)
+    sent += broker.send("Grows-2", 40)
+    written.wait(170, query)
+    query.stop()
+    assert written.bodies() == Counter(sent)
+
+
+def test_a_start_at_latest_is_kept_by_the_first_batch(spark: SparkSession, broker: Scene, written: Written) -> None:
+    """What was there before is not read; what comes is, also when the first batch was planned and never finished."""
+    broker.create("Late", 2)
+    broker.send("Late", 20)
+    query = written.start(stream(spark, broker.namesrv, subscribe="Late", startingOffsets="latest"))
+    while not query.recentProgress:
+        assert not ended(query, 0.1), query.exception()
+    sent = broker.send("Late", 30)
+    written.wait(30, query)
+    query.stop()
+    sent += broker.send("Late", 10)
+    written.drain(stream(spark, broker.namesrv, subscribe="Late", startingOffsets="latest"))
+    assert written.bodies() == Counter(sent)
+
+
+def test_available_now_reads_in_limited_batches_and_tells_the_group(
+    spark: SparkSession, broker: Scene, written: Written
+) -> None:
+    """No batch is larger than the limit, and at the end the group has no lag, as an operator sees it."""
+    broker.create("Now", 3)
+    sent = broker.send("Now", 500)
+    options = {"subscribe": "Now", "maxOffsetsPerTrigger": 120, "groupId": "spark-now"}
+    query = written.drain(stream(spark, broker.namesrv, **options))
+    sizes = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+    assert sum(sizes) == 500
+    assert max(sizes) <= 120
+    assert broker.ask(lambda admin: admin.lag("spark-now", "Now")) == 0
+    sent += broker.send("Now", 100)
+    assert broker.ask(lambda admin: admin.lag("spark-now", "Now")) == 100
+    again = written.drain(stream(spark, broker.namesrv, **options, minOffsetsPerTrigger=110))
+    assert written.bodies() == Counter(sent)
+    assert broker.ask(lambda admin: admin.lag("spark-now", "Now")) == 0
+    assert again.lastProgress is not None
+    assert '"Now"' in str(again.lastProgress.sources[0].latestOffset)
+
+
+def test_a_thousand_queues(spark: SparkSession, broker: Scene, written: Written) -> None:
+    """Each is read, most of them empty, by as few tasks as were asked for."""
+    broker.create("Wide", 1000)
+    sent = broker.send("Wide", 700)
+    written.drain(stream(spark, broker.namesrv, subscribe="Wide", maxPartitions=4))
+    assert written.bodies() == Counter(sent)
+
+
+def test_empty_topics_give_nothing_and_end(spark: SparkSession, broker: Scene, written: Written) -> None:
+    """A query over a topic that never had a message ends with AvailableNow, and reads what comes later."""
+    broker.create("Empty", 2)
+    written.drain(stream(spark, broker.namesrv, subscribe="Empty"))
+    assert not written.bodies()
+    sent = broker.send("Empty", 5)
+    written.drain(stream(spark, broker.namesrv, subscribe="Empty"))
+    assert written.bodies() == Counter(sent)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_retention_deleted_is_told(spark: SparkSession, tmp_path: Path, fails: bool) -> None:
+    """A query that comes back after its messages are gone fails with the range, or goes on behind it."""
+    with scene(tmp_path, cleanResourceInterval=100, deleteCommitLogFilesInterval=1) as broker:
+        written = Written(spark, tmp_path / "query")
+        broker.create("T", 1)
+        sent = broker.send("T", 10)
+        written.drain(stream(spark, broker.namesrv, subscribe="T"))
+        later = broker.send("T", 3000, size=1024)
+        first = broker.expire("T")
+        assert first > 10
+        query = written.start(
+            stream(spark, broker.namesrv, subscribe="T", failOnDataLoss=str(fails).lower()), availableNow=True
+        )
+        if fails:
+            with pytest.raises(StreamingQueryException, match=rf"T@.*:0 from offset 10 to {first} \(excluded\)"):
+                ended(query, LIMIT_S)
+            assert written.bodies() == Counter(sent)
+        else:
+            assert ended(query, LIMIT_S)
+            assert written.bodies() == Counter(sent + later[first - 10 :])
+
+
+def test_a_topic_that_is_made_again_is_a_loss(spark: SparkSession, tmp_path: Path) -> None:
+    """Its queues end before where they were read to: that is said; without failOnDataLoss they begin anew."""
+    with scene(tmp_path) as broker:
+        written = Written(spark, tmp_path / "query")
+        broker.create("T", 1)
+        sent = broker.send("T", 30)
+        written.drain(stream(spark, broker.namesrv, subscribe="T"))
+
+        async def delete(admin: Admin) -> None:
+            await admin.delete_topic("T")
+
+        broker.ask(delete)
+        broker.create("T", 1)
+        sent += broker.send("T", 20)
+        with pytest.raises(StreamingQueryException, match=r"T@.*:0 from offset 30 on"):
+            written.drain(stream(spark, broker.namesrv, subscribe="T"))
+        written.drain(stream(spark, broker.namesrv, subscribe="T", failOnDataLoss="false"))
+    assert written.bodies() == Counter(sent)
