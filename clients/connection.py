@@ -1,7 +1,7 @@
 """One connection to one address: many requests in flight, answers in any order.
 
     invoke / ask -> _outgoing    -> one write per loop turn         (or at once when FLUSH_BYTES have gathered)
-    data_received   -> FrameDecoder -> every frame of the read -> future of its opaque, or handler of its code
+    data_received   -> CommandDecoder -> every frame of the read -> future of its opaque, or handler of its code
 
 A request is in `_pending` under its opaque, as who waits for its answer, mostly a future, together with the time at
 which it is given up. No timer exists per request: one periodic check looks over the table while there is anything in
@@ -33,8 +33,8 @@ from clients.signing import Credentials
 from protocol.codes import Flag, RequestCode, ResponseCode
 from protocol.command import JSON, RemotingCommand
 from protocol.errors import ProtocolError
-from protocol.frame import FrameDecoder
-from protocol.serialize import decode_command, encode_command
+from protocol.serialize import encode_command
+from protocol.stream import CommandDecoder
 
 CHECK_INTERVAL_S: Final = 0.1
 FLUSH_BYTES: Final = 64 * 1024
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         self._credentials = credentials
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._decoder = FrameDecoder()
+        self._decoder = CommandDecoder()
         self._pending: dict[int, tuple[Reply, float]] = {}
         self._opaque = 0
         self._outgoing: list[bytes] = []
@@ -268,10 +268,8 @@ class Connection(asyncio.Protocol):
         self.heard_s = self._loop.time()
         decoder = self._decoder
         try:
-            for frame in decoder.feed(memoryview(data)):
-                command = decode_command(frame)
-                if command is not None:
-                    self._received(command)
+            for command in decoder.feed_commands(memoryview(data)):
+                self._received(command)
             if decoder.failure is not None:
                 raise decoder.failure
         except ProtocolError as error:

@@ -291,10 +291,11 @@ def test_random_headers_in_messagepack_are_read_as_by_the_general_reader(fuzz_ro
         header = inputs.packed_header()
         if inputs.choice.random() < 0.15:
             header = inputs.damaged(header)
-        expected, got = both(encode_frame(MSGPACK, header, b"body"))
+        frame = encode_frame(MSGPACK, header)
+        expected, got = both(frame)
         assert got == expected, header
         assert expected[1] == generally(header), header
-        by_place += sends_in(encode_frame(MSGPACK, header, b"body"))
+        by_place += sends_in(frame)
     assert fuzz_rounds * 0.05 < by_place < fuzz_rounds * 0.9
 
 
@@ -304,7 +305,7 @@ def generally(header: bytes) -> list[Any]:
         command = msgpack_header.decode_general(memoryview(header))
     except ProtocolError:
         return []
-    command.dialect, command.body = MSGPACK, b"body"
+    command.dialect = MSGPACK
     return [seen(command)]
 
 
