@@ -26,7 +26,7 @@ from clients.spark.record_places import Ints, Places, ends_of, queue_offsets, wa
 from clients.spark.schema import PROPERTIES
 from clients.spark.slices import slices, with_nulls
 from protocol.codes import SysFlag
-from protocol.message import PayloadError, PropertyName, inflate
+from protocol.message import MAX_PAYLOAD_BYTES, PayloadError, PropertyName, inflate
 from protocol.record import Buffer
 
 __all__ = ["Places", "batch_of", "ends_of", "queue_offsets", "record_batch", "walk"]
@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 _FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01, and behind the last ms of 9999: what Spark and Python both have
 _LAST_MS: Final = 253_402_300_800_000
 _EPOCH_MS: Final = 0
+_ARROWS: Final = {SysFlag.COMPRESSION_LZ4: "lz4", SysFlag.COMPRESSION_ZSTD: "zstd"}  # codecs that need no other module
 _HEX: Final = np.array([f"{byte:02X}" for byte in range(256)], "S2").view(np.uint16)
 
 
@@ -142,9 +143,19 @@ def _bodies(data: pa.Buffer, places: Places) -> pa.Array:
 
 
 def _inflated(body: pa.Buffer, row: int, places: Places) -> bytes | None:
+    sys_flag = int(places.sys_flags[row])
+    codec = _ARROWS.get(sys_flag & SysFlag.COMPRESSION_TYPE_MASK)
     try:
-        return inflate(memoryview(body), int(places.sys_flags[row]))
-    except PayloadError as problem:
+        return inflate(memoryview(body), sys_flag) if codec is None else _inflated_by_arrow(body, codec)
+    except (PayloadError, OSError, pa.ArrowInvalid) as problem:
         place = int(places.queue_ids[row]), int(places.queue_offsets[row])
         log.warning("body left out, it cannot be inflated queue_id=%d queue_offset=%d error=%s", *place, problem)
         return None
+
+
+def _inflated_by_arrow(body: pa.Buffer, codec: str) -> bytes:
+    with pa.input_stream(body, compression=codec) as stream:
+        payload: bytes = stream.read(MAX_PAYLOAD_BYTES + 1)
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise PayloadError(f"the {codec} body is larger than {MAX_PAYLOAD_BYTES} bytes when inflated")
+    return payload

@@ -3,6 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+
+from protocol.codes import SysFlag
 from protocol.message import MessageExt, PayloadError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -31,9 +34,14 @@ def row_of(message: MessageExt, broker_name: str | None, *, include_properties: 
 
 def payload_of(message: MessageExt) -> bytes | None:
     """None for what cannot be inflated."""
+    codec = {SysFlag.COMPRESSION_LZ4: "lz4", SysFlag.COMPRESSION_ZSTD: "zstd"}
+    kind = message.sys_flag & SysFlag.COMPRESSION_TYPE_MASK
     try:
+        if message.sys_flag & SysFlag.COMPRESSED and kind in codec:  # whatever modules are installed
+            payload: bytes = pa.input_stream(pa.py_buffer(message.body), compression=codec[kind]).read()
+            return payload
         return message.payload()
-    except PayloadError:
+    except (PayloadError, OSError, pa.ArrowInvalid):
         return None
 
 
