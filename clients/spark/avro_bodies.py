@@ -12,12 +12,14 @@ pipeline starts. Spark's own Avro decoder is a jar that has to be fetched; this 
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
@@ -59,6 +61,9 @@ _LOGICAL: Final[Mapping[str, DataType]] = {
     "local-timestamp-millis": TimestampNTZType(),
     "local-timestamp-micros": TimestampNTZType(),
 }
+
+_BOTH: Final = "__decoded__"
+_BEYOND: Final = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 
 MALFORMED: Final = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, ArithmeticError)
 """What fastavro raises at bytes that are no datum of the schema."""
@@ -115,43 +120,51 @@ def decoded(messages: DataFrame, schema_text: str, value: str, reason: str) -> D
     if not isinstance(kind, StructType):
         raise ValueError(f"an Avro schema of bodies must be a record, not {kind.simpleString()}")
     fastavro.parse_schema(schema)
-    columns = StructType([*messages.schema.fields, StructField(value, kind), StructField(reason, StringType())])
-    return messages.mapInArrow(Decoder(schema_text, to_arrow_type(kind, timezone="UTC"), value, reason), columns)
+    pair = StructType([StructField(value, kind), StructField(reason, StringType())])
+    decoder = Decoder(schema_text, to_arrow_type(kind, timezone="UTC"), (value, reason))
+
+    def decode(bodies: pa.Array) -> pa.Array:
+        return decoder.decode(bodies)
+
+    # "Nondeterministic" keeps the optimizer from decoding once for the filter and once more for the columns.
+    both = arrow_udf(decode, pair, ArrowUDFType.SCALAR).asNondeterministic()("body")
+    rows = messages.withColumn(_BOTH, both)
+    return rows.withColumn(value, f.col(_BOTH)[value]).withColumn(reason, f.col(_BOTH)[reason]).drop(_BOTH)
 
 
 class Decoder:
-    """Adds the two columns to record batches; made on the driver, used on executors."""
+    """Bodies into structs of two fields, `names`: the value and the reason; made on the driver, used on executors."""
 
-    def __init__(self, schema_text: str, kind: pa.DataType, value: str, reason: str) -> None:
+    def __init__(self, schema_text: str, kind: pa.DataType, names: tuple[str, str]) -> None:
         self._schema_text = schema_text
         self._kind = kind
-        self._names = (value, reason)
+        self._names = names
+        self._schema: Any = None
 
     def __repr__(self) -> str:
         return f"<Decoder {self._kind}>"
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches with the columns behind their own."""
-        schema = fastavro.parse_schema(json.loads(self._schema_text))
-        for batch in batches:
-            read = [_read(schema, body) for body in batch.column("body").to_pylist()]
-            values, reasons = self._columns([value for value, _ in read], [reason for _, reason in read])
-            names = [*batch.schema.names, *self._names]
-            yield pa.RecordBatch.from_arrays([*batch.columns, values, reasons], names)
+    def decode(self, bodies: pa.Array) -> pa.StructArray:
+        """One struct for each body; of its fields one is null."""
+        if self._schema is None:
+            self._schema = fastavro.parse_schema(json.loads(self._schema_text))
+        read = [_read(self._schema, body) for body in bodies.to_pylist()]
+        values, reasons = self._columns([value for value, _ in read], [reason for _, reason in read])
+        return pa.StructArray.from_arrays([values, reasons], list(self._names))
 
     def _columns(self, values: list[Any], reasons: list[str | None]) -> tuple[pa.Array, pa.Array]:
         try:
             column = pa.array(values, self._kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        except _BEYOND:
             column = self._one_by_one(values, reasons)
         return column, pa.array(reasons, pa.string())
 
     def _one_by_one(self, values: list[Any], reasons: list[str | None]) -> pa.Array:
-        """A value that Avro has and Arrow has not (a date beyond all calendars) is bad by itself."""
+        """A value that Avro has and Arrow has not (a decimal of too many digits) is bad by itself."""
         for at, value in enumerate(values):
             try:
                 pa.array([value], self._kind)
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            except _BEYOND as error:
                 values[at], reasons[at] = None, f"the Avro datum has no counterpart in Spark: {error}"
         return pa.array(values, self._kind)
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final
 import typer
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from clients.admin import Admin
 from clients.blocking import run
@@ -39,7 +39,10 @@ NOT_STARTED: Final = 2
 POLL_S: Final = 1.0
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set for programs that spark-submit runs
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_THEIR_ERROR: Final = re.compile(r"^(?:clients\.[\w.]+|\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_THEIR_ERROR: Final = re.compile(
+    r"^(?:clients\.[\w.]+|\w+(?:Error|Exception)|: [\w.$]+): (.+)$",  # ours, Python's, Java's as py4j tells it
+    re.MULTILINE,
+)
 
 HELP: Final = """
 Write messages of topics to Parquet files, in directories by topic and hour (UTC), each message once.
@@ -225,13 +228,13 @@ def session(job: Job, conf: dict[str, str], master: str | None) -> SparkSession:
 
 
 def started(spark: SparkSession, job: Job) -> list[StreamingQuery]:
-    """The queries. NotStarted for what Spark or Avro refuses."""
+    """The queries. NotStarted for whatever Spark or Avro refuses."""
     try:
         return start(spark, job)
-    except (PySparkException, ValueError) as error:
-        raise NotStarted(told(str(error))) from error
     except ImportError as error:
         raise NotStarted(f"{error}: Avro needs pip install 'skylarkmq[avro]'") from error
+    except Exception as error:
+        raise NotStarted(told(str(error))) from error
 
 
 def watch(

@@ -14,7 +14,8 @@ from typing import Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from clients.spark.cluster_options import CLUSTER_ROWS
 from clients.spark.pipeline_rows import Decoding, dead_letters, good

@@ -100,7 +100,10 @@ def _origin() -> Column:
 def decoded(messages: DataFrame, decoding: Decoding) -> DataFrame:
     """With the columns value and deadLetterReason, of which one is null. ValueError for a schema that is none."""
     if decoding.json is not None:
-        return _of_json(messages, StructType.fromDDL(decoding.json))
+        schema = StructType.fromDDL(decoding.json)
+        if not isinstance(schema, StructType):
+            raise ValueError(f"bodies are objects with fields, such as 'id BIGINT', not {schema.simpleString()}")
+        return _of_json(messages, schema)
     avro = import_module("clients.spark.avro_bodies")
     rows: DataFrame = avro.decoded(messages, decoding.avro, VALUE, REASON)
     return rows

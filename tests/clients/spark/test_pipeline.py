@@ -146,11 +146,10 @@ def encoded(schema: Any, datum: Any) -> bytes:
 
 
 def decode(schema: Any, bodies: list[bytes | None]) -> tuple[list[Any], list[str | None]]:
-    decoder = Decoder(json.dumps(schema), to_arrow_type(spark_type(schema), timezone="UTC"), "value", "reason")
-    batch = pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
-    (result,) = decoder(iter([batch]))
-    assert result.schema.names == ["body", "value", "reason"]
-    return result.column("value").to_pylist(), result.column("reason").to_pylist()
+    kind = to_arrow_type(spark_type(schema), timezone="UTC")
+    decoder = Decoder(json.dumps(schema), kind, ("value", "reason"))
+    rows = decoder.decode(pa.array(bodies, pa.binary())).to_pylist()
+    return [row["value"] for row in rows], [row["reason"] for row in rows]
 
 
 def test_every_type_of_avro_has_a_column() -> None:

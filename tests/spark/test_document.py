@@ -1,0 +1,40 @@
+"""The quick start of docs/spark.md runs as it stands."""
+
+import io
+import re
+import shlex
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from clients.spark.pipeline import pipeline
+from tests.harness.daemon import running
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text()
+QUICK_START = TEXT.split("## Quick start")[1].split("\n## ")[0]
+SERVER = "127.0.0.1:9876"
+
+
+def test_the_quick_start_does_what_it_says(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against a broker elsewhere: a thousand rows out, in, counted in a stream, and in Parquet."""
+    (program,) = re.findall(r"^```python\n(.*?)^```", QUICK_START, flags=re.MULTILINE | re.DOTALL)
+    (command,) = re.findall(r"^mqspark-pipeline (.*)$", QUICK_START, flags=re.MULTILINE)
+    assert SERVER in program
+    monkeypatch.chdir(tmp_path)
+    with running(directory=tmp_path) as daemon:
+        said = io.StringIO()
+        with redirect_stdout(said):
+            exec(compile(program.replace(SERVER, daemon.namesrv), "docs/spark.md", "exec"), {})
+        assert "read 1000\n" in said.getvalue()
+        assert re.search(r"\|paid\|\s*1000\|", said.getvalue())
+        done = CliRunner().invoke(pipeline, shlex.split(command.replace(SERVER, daemon.namesrv)))
+        assert done.exit_code == 0, done.output
+        assert "lag Orders=0" in done.stderr
+    assert spark.read.parquet(str(tmp_path / "lake")).count() == 1000
