@@ -24,7 +24,7 @@ _PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 class Namespace:
-    """One namespace; of the empty one, which is false, all names are as they are. RequestError for a bad name."""
+    """One namespace; of the empty one, whose `name` is "", all names are as they are. RequestError for a bad name."""
 
     def __init__(self, name: str = "") -> None:
         if name:
@@ -34,9 +34,6 @@ class Namespace:
 
     def __repr__(self) -> str:
         return f"<Namespace {self.name or 'none'}>"
-
-    def __bool__(self) -> bool:
-        return bool(self.name)
 
     def wrap(self, name: str) -> str:
         """The name as brokers know it; one that is so already stays."""

@@ -242,7 +242,7 @@ class Producer(Participant):
         timeout_s: float | None,
         sys_flag: int,
     ) -> "asyncio.Future[SendResult]":
-        if self._namespace:
+        if self._namespace.name:
             (message,), queue = self._addressed((message,)), self._target(queue)
         outgoing = prepare(message, self._ids, now_ms(), self._settings)
         if sys_flag:
@@ -251,7 +251,7 @@ class Producer(Participant):
 
     def _addressed(self, messages: Sequence[Message]) -> Sequence[Message]:
         """The messages, to the topics as brokers know them."""
-        if not self._namespace:
+        if not self._namespace.name:
             return messages
         return [msgspec.structs.replace(each, topic=self._namespace.wrap(each.topic)) for each in messages]
 

@@ -246,6 +246,6 @@ def as_received(message: MessageExt, namespace: Namespace = NO_NAMESPACE) -> Mes
             log.warning("body handed over as stored offset_msg_id=%s error=%s", message.offset_msg_id, error)
     if message.topic.startswith(RETRY_PREFIX):
         message.topic = message.properties.get(PropertyName.RETRY_TOPIC, message.topic)
-    if namespace:
+    if namespace.name:
         message.topic = namespace.strip(message.topic)
     return message

@@ -298,7 +298,7 @@ class Sends:
         self._under_way.discard(sending)
         if self.heard is not None:
             self.heard(answer)
-        if self._namespace:
+        if self._namespace.name:
             queue = self._namespace.strip_queue(queue)
         if not sending.result.done():
             sending.result.set_result(
