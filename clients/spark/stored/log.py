@@ -22,7 +22,7 @@ from protocol.record import Blank, Damaged, Parsed, Record, parse
 
 log = logging.getLogger(__name__)
 
-WINDOW_BYTES: Final = 8 << 20
+WINDOW_BYTES: Final = 4 << 20
 
 
 class Segment(NamedTuple):

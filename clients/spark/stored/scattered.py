@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from clients.spark.record_places import Ints
 from clients.spark.stored.log import Log
 
-NEAR_BYTES: Final = 32 << 10
+NEAR_BYTES: Final = 16 << 10
 
 
 class Gathered(NamedTuple):
