@@ -75,9 +75,8 @@ class QueueLocks:
 
     async def renew(self) -> list[MessageQueue]:
         """Renew what is held; returns what was lost. A broker that does not answer takes nothing, yet."""
-        before = set(self._locks)
-        await self._each_broker(before, self._lock)
-        return sorted(before - set(self._locks))
+        lost = await self._each_broker(self._locks, self._renew)
+        return sorted(queue for queues in lost for queue in queues)
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
         """Give locks back; a broker that cannot be told forgets them after a while."""
@@ -93,20 +92,40 @@ class QueueLocks:
         return await asyncio.gather(*(call(name, of_broker) for name, of_broker in by_broker.items()))
 
     async def _lock(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
-        now_s = self._clock()
+        """Returns those that were granted."""
+        locked, lock = await self._ask_to_lock(broker_name, queues, lambda _: True)
+        granted = [queue for queue in queues if queue in locked]
+        if lock is not None:
+            self._locks |= dict.fromkeys(granted, lock)
+        return granted
+
+    async def _renew(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
+        """Returns those that were lost. One that is released meanwhile must neither be locked again nor be kept: nobody
+        here would ever give it back."""
+        locked, lock = await self._ask_to_lock(broker_name, queues, self._locks.__contains__)
+        if lock is None:
+            return []
+        held = [queue for queue in queues if queue in self._locks]
+        self._locks |= {queue: lock for queue in held if queue in locked}
+        lost = [queue for queue in held if queue not in locked]
+        for queue in lost:
+            del self._locks[queue]
+        return lost
+
+    async def _ask_to_lock(
+        self, broker_name: str, queues: list[MessageQueue], is_wanted: Callable[[MessageQueue], bool]
+    ) -> tuple[set[MessageQueue], Lock | None]:
+        """What the broker has locked of the queues that are wanted when it is asked; None: it did not answer."""
         try:
             connection = await self._client.brokers.get(await self._address(queues))
-            answer = await self._ask(RequestCode.LOCK_BATCH_MQ, queues)
+            now_s = self._clock()
+            if not (wanted := [queue for queue in queues if is_wanted(queue)]):
+                return set(), None
+            answer = await self._ask(RequestCode.LOCK_BATCH_MQ, wanted)
         except ClientError as error:
             log.warning("queues not locked, trying again broker=%s queues=%d error=%s", broker_name, len(queues), error)
-            return []
-        locked = set(LockedQueues.decode(answer.body).lock_ok_mq_set)
-        for queue in queues:
-            if queue in locked:
-                self._locks[queue] = Lock(now_s, connection)
-            else:
-                self._locks.pop(queue, None)
-        return [queue for queue in queues if queue in locked]
+            return set(), None
+        return set(LockedQueues.decode(answer.body).lock_ok_mq_set), Lock(now_s, connection)
 
     async def _unlock(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         try:

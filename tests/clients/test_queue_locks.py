@@ -1,11 +1,15 @@
 """Locks of queues."""
 
+import asyncio
+from collections.abc import Callable
+
 from clients.client import Client
 from clients.queue_locks import LOCK_LIFE_S, QueueLocks
 from protocol.bodies.message_queue import MessageQueue
 from protocol.codes import RequestCode, ResponseCode
+from protocol.command import RemotingCommand
 from tests.clients.cluster import running_cluster
-from tests.clients.peer import refuse, until
+from tests.clients.peer import PeerConnection, refuse, until
 
 QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]
 
@@ -64,3 +68,26 @@ async def test_a_lock_ends_with_its_connection() -> None:
         cluster.broker.locks[QUEUES[0]] = "who came back first"
         assert await locks.renew() == QUEUES[:1]
         assert [locks.holds(queue) for queue in QUEUES] == [False, True]
+
+
+async def test_what_is_released_while_it_is_renewed_is_not_kept() -> None:
+    """Nobody would give it back any more, and no other member could ever have the queue."""
+    async with running_cluster() as cluster, Client(cluster.namesrv) as client:
+        locks = QueueLocks(client, "g")
+        await locks.acquire(QUEUES)
+        answers: list[Callable[[], None]] = []
+        lock = cluster.broker.handlers[RequestCode.LOCK_BATCH_MQ]
+
+        def later(connection: PeerConnection, request: RemotingCommand) -> None:
+            answer = lock(connection, request)
+            assert isinstance(answer, RemotingCommand)
+            answers.append(lambda: connection.send(answer.answer_to(request)))
+
+        cluster.broker.on(RequestCode.LOCK_BATCH_MQ, later)
+        renewal = asyncio.create_task(locks.renew())
+        await cluster.broker.wait_asked(RequestCode.LOCK_BATCH_MQ, 2)
+        await locks.release(QUEUES[:1])
+        answers.pop()()
+        assert await renewal == []
+        assert locks.held == QUEUES[1:]
+        assert list(cluster.broker.locks) == QUEUES[1:]
