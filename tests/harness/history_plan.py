@@ -171,6 +171,11 @@ def _settings(rng: Random) -> dict[str, object]:
         "messageIndexSafe": rng.choice(("true", "false")),
         "enabledAppendPropCRC": rng.choice(("true", "false")),
         "queueUnitsInMemory": rng.choice((0, 10, 1 << 19)),
+        "longPollingEnable": rng.choice(("true", "true", "true", "false")),
+        "timerPrecisionMs": rng.choice((100, 1000)),
+        "timerRollWindowSlot": rng.choice((2, 172_800)),
+        "timerFlushIntervalMs": rng.choice((100, 1000)),
+        "mappedFileSizeTimerLog": rng.choice((5_200, 1 << 20)),
     }
 
 
