@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from clients import Admin
-from tests.spark.scene import LIMIT_S, Scene, Written, ended, is_slow_start, scene, stream
+from tests.spark.scene import Scene, Written, ended, is_slow_start, scene, stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -171,15 +171,13 @@ def test_what_retention_deleted_is_told(spark: SparkSession, tmp_path: Path, fai
         later = broker.send("T", 3000, size=1024)
         first = broker.expire("T")
         assert first > 10
-        query = written.start(
-            stream(spark, broker.namesrv, subscribe="T", failOnDataLoss=str(fails).lower()), availableNow=True
-        )
+        frame = stream(spark, broker.namesrv, subscribe="T", failOnDataLoss=str(fails).lower())
         if fails:
             with pytest.raises(StreamingQueryException, match=rf"T@.*:0 from offset 10 to {first} \(excluded\)"):
-                ended(query, LIMIT_S)
+                written.drain(frame)
             assert written.bodies() == Counter(sent)
         else:
-            assert ended(query, LIMIT_S)
+            written.drain(frame)
             assert written.bodies() == Counter(sent + later[first - 10 :])
 
 
