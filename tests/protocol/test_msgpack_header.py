@@ -10,15 +10,23 @@ from hypothesis import strategies as st
 
 from protocol.codes import LanguageCode, RequestCode, ResponseCode
 from protocol.command import MSGPACK, RemotingCommand
-from protocol.errors import ProtocolError
+from protocol.errors import ProtocolError, RequestError
 from protocol.frame import FrameDecoder, encode_frame
-from protocol.headers.pull import PullMessageHeader
-from protocol.headers.send import SendMessageV2Header
+from protocol.headers.fields import Header
+from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from protocol.headers.send import SendMessageResponseHeader, SendMessageV2Header
+from protocol.msgpack_header import LAYOUTS, decode_general, encode_placed
 from protocol.serialize import decode_command, encode_command
 from protocol.stream import CommandDecoder
 
 PULL = PullMessageHeader("g", "T", 3, 7, 32, 2, -1, 15_000, 1_700_000_000_000_000_000)
 SEND = SendMessageV2Header("g", "T", "TBW102", 4, 0, 0, 1, 0, "KEYS\x01ü\x02UNIQ_KEY\x0100AA\x02", batch="false")
+SAMPLES: dict[int, Header] = {
+    1: SEND,
+    2: PULL,
+    3: SendMessageResponseHeader("0A", 3, 2**62, "K1", None, "R", "true"),
+    4: PullMessageResponseHeader(0, 2**62, 0, 2**63 - 1, 0, 0),
+}
 GOOD: list[Any] = [11, 0, 3, 5, None, 479, {"topic": "T"}]
 
 
@@ -61,6 +69,36 @@ def test_typed_headers(code: RequestCode, header: PullMessageHeader | SendMessag
     assert command.header(type(header)) == header
     assert (command.sent == header) is (code is RequestCode.SEND_MESSAGE_V2)
     assert command.detached().header(type(header)) == header
+
+
+@pytest.mark.parametrize("number", LAYOUTS)
+def test_fields_by_place_are_those_by_name(number: int) -> None:
+    """Typed, as text, as another header, detached: whoever asks is told the same by both."""
+    header = SAMPLES[number]
+    command = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header)
+    placed = decoded(encode_placed(command, header))
+    named = decoded(encode_command(packed_as(command))[8:])
+    assert placed.header(type(header)).to_ext() == named.header(type(header)).to_ext() == header.to_ext()
+    assert placed.ext_fields() == named.ext_fields() == decode_general(memoryview(encode_placed(command, header))).ext
+    assert placed.ext_bytes == named.ext_bytes > 0
+    for other in map(type, SAMPLES.values()):
+        assert tried(placed, other) == tried(named, other)
+    kept = decoded(encode_placed(command, header)).detached()
+    assert kept.header(type(header)).to_ext() == header.to_ext()
+    kept.let_go()
+    assert (kept.ext_fields(), kept.sent, kept.opaque) == ({}, None, command.opaque)
+
+
+def packed_as(command: RemotingCommand) -> RemotingCommand:
+    command.dialect = MSGPACK
+    return command
+
+
+def tried(command: RemotingCommand, header_type: type[Header]) -> object:
+    try:
+        return command.header(header_type).to_ext()
+    except RequestError as error:
+        return str(error)
 
 
 def test_more_members() -> None:
