@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from clients.spark.record_places import Places as RecordPlaces
+from clients.spark.record_places import Places
 from clients.spark.store_options import QUEUE, StoreOptions
 from clients.spark.stored.errors import StoreUnreadable
 from clients.spark.stored.extent import Extent, extent_of
@@ -28,7 +28,7 @@ from clients.spark.stored.keys import find_key
 from clients.spark.stored.log import WINDOW_BYTES, Log
 from clients.spark.stored.queues import StoredQueue, StoredQueues
 from clients.spark.stored.selection import Rows, Selection
-from clients.spark.stored.tasks import LogRange, Places, Task, UnitRange, UnitRanges
+from clients.spark.stored.tasks import LogRange, Singles, Task, UnitRange, UnitRanges
 from protocol.record import Record
 
 log = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ class Plan:
         buffer = bytearray(WINDOW_BYTES)
         for low, high in self._cuts(begin, end):
             for window in self._log.windows(low, high, buffer):
-                places = RecordPlaces(window.view, window.starts)
+                places = Places(window.view, window.starts)
                 offsets = window.base + window.starts
                 for row in rows.wanted(places, offsets, has_units=False).nonzero()[0].tolist():
                     topic = bytes(window.view[int(places.topic_begins[row]) : int(places.topic_ends[row])]).decode()
@@ -175,7 +175,7 @@ class Plan:
         found = find_key(self._root, self._options.index_layout, wanted, self._selection.key, self.extent)
         offsets = [offset for offset in found.offsets if begin <= offset < end]
         for first in range(0, len(offsets), _FOUND_AT_ONCE):
-            yield Places(tuple(offsets[first : first + _FOUND_AT_ONCE]))
+            yield Singles(tuple(offsets[first : first + _FOUND_AT_ONCE]))
         for low, high in found.unknown:
             yield from self._pieces(max(low, begin), min(high, end))
 

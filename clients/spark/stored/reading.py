@@ -2,7 +2,7 @@
 
     LogRange      records one behind the other; whether they count is asked of their queues (selection)
     UnitRanges    records that queue units lead to, in the order of the log
-    Places        records that may have the wanted key
+    Singles       records that may have the wanted key
 
 What is damaged ends the task, or, with failOnDataLoss=false, is passed over and told: a single record where its length
 is sound or a unit leads to the next, else everything up to the next record that a unit of any queue leads to.
@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from clients.spark import record_places
 from clients.spark.columns import batch_of
-from clients.spark.record_places import Ints
+from clients.spark.record_places import Ints, Places, ends_of
 from clients.spark.schema import arrow_schema
 from clients.spark.store_options import StoreOptions
 from clients.spark.stored.errors import StoreUnreadable
@@ -31,7 +30,7 @@ from clients.spark.stored.queues import StoredQueues, Units
 from clients.spark.stored.scattered import gather
 from clients.spark.stored.selection import Rows, Selection, rows_with_key
 from clients.spark.stored.soundness import are_sound
-from clients.spark.stored.tasks import LogRange, Places, Task, UnitRanges
+from clients.spark.stored.tasks import LogRange, Singles, Task, UnitRanges
 from protocol.errors import ProtocolError
 from protocol.record import Record, parse
 
@@ -63,7 +62,7 @@ class StoreRows:
             elif isinstance(task, UnitRanges):
                 yield from self._read_units(task)
             else:
-                yield from self._read_places(task)
+                yield from self._read_singles(task)
         finally:
             self._log.close()
 
@@ -73,7 +72,7 @@ class StoreRows:
             self._lose(f"byte {begin} of the log is gone since the query was planned: a broker deleted its segment")
         while at is not None and at < end:
             for window in self._log.windows(at, end, self._buffer):
-                ends = record_places.ends_of(window.view, window.starts[-1:])
+                ends = ends_of(window.view, window.starts[-1:])
                 at = window.base + int(ends[-1])
                 offsets = window.base + window.starts
                 yield from self._batches(window.view, window.starts, offsets, has_units=False)
@@ -91,7 +90,7 @@ class StoreRows:
         for offsets, sizes in self._places_of(task):
             kept = (offsets >= self._extent.begin) & (offsets < self._extent.loose)
             yield from self._read_scattered(offsets[kept], sizes[kept], has_units=True, must_exist=True)
-        yield from self._read_places(Places(task.places), must_exist=True)
+        yield from self._read_singles(Singles(task.places), must_exist=True)
 
     def _places_of(self, task: UnitRanges) -> Iterator[tuple[Ints, Ints]]:
         """Of one queue many units at a time; of several all at once, for the order of the log."""
@@ -111,7 +110,7 @@ class StoreRows:
             if queue is not None:
                 yield from queue.units(piece.begin, piece.end)
 
-    def _read_places(self, task: Places, must_exist: bool = False) -> Iterator[pa.RecordBatch]:
+    def _read_singles(self, task: Singles, must_exist: bool = False) -> Iterator[pa.RecordBatch]:
         """Records of which only is known where they begin: their sizes are read first."""
         offsets = np.array(task.offsets, np.int64)
         offsets = offsets[(offsets >= self._extent.begin) & (offsets < self._extent.end)]
@@ -151,26 +150,26 @@ class StoreRows:
             return self._make_batch(view, starts[is_record], offsets[is_record], has_units)
 
     def _make_batch(self, view: memoryview, starts: Ints, offsets: Ints, has_units: bool) -> pa.RecordBatch:
-        places = record_places.Places(view, starts)
+        places = Places(view, starts)
         is_wanted = self._rows.wanted(places, offsets, has_units) & self._in_place(places, offsets)
         if self._options.check_crc:
             is_wanted &= self._sound(places, offsets)
         if not is_wanted.all():
-            places = record_places.Places(view, starts[is_wanted])
+            places = Places(view, starts[is_wanted])
         if self._selection.key is not None:
             window = view.obj
             assert isinstance(window, bytearray)
-            places = record_places.Places(view, places.starts[rows_with_key(window, places, self._selection.key)])
+            places = Places(view, places.starts[rows_with_key(window, places, self._selection.key)])
         return batch_of(places, self._options.broker_name, self._schema)
 
-    def _in_place(self, places: record_places.Places, offsets: Ints) -> NDArray[np.bool_]:
+    def _in_place(self, places: Places, offsets: Ints) -> NDArray[np.bool_]:
         """Whether each record stands where it says it stands."""
         is_in_place: NDArray[np.bool_] = places.physical_offsets == offsets
         for row in np.flatnonzero(~is_in_place).tolist():
             self._lose(f"byte {offsets[row]} of the log holds a record of byte {places.physical_offsets[row]}")
         return is_in_place
 
-    def _sound(self, places: record_places.Places, offsets: Ints) -> NDArray[np.bool_]:
+    def _sound(self, places: Places, offsets: Ints) -> NDArray[np.bool_]:
         is_sound = are_sound(places)
         for offset in offsets[~is_sound].tolist():
             self._lose(f"the record at byte {offset} of the log has another checksum than it says")

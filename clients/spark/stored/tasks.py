@@ -28,10 +28,10 @@ class UnitRanges(msgspec.Struct, frozen=True):
     places: tuple[int, ...] = ()
 
 
-class Places(msgspec.Struct, frozen=True):
+class Singles(msgspec.Struct, frozen=True):
     """Where records may begin that are wanted; what is none there was none."""
 
     offsets: tuple[int, ...]
 
 
-Task: TypeAlias = LogRange | UnitRanges | Places
+Task: TypeAlias = LogRange | UnitRanges | Singles
