@@ -157,7 +157,7 @@ class GroupMember:
         if commit:
             await self.owned.commit()
         if self.locks is not None:
-            await self.locks.release(self.locks.held)
+            await self.locks.release_all()
         await self._client.leave_as_consumer(self)
 
     # ------------------------------------------------------------------------------------------------- subscriptions

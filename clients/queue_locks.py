@@ -47,6 +47,7 @@ class QueueLocks:
         self._clock = clock
         self._life_s = life_s
         self._locks: dict[MessageQueue, Lock] = {}
+        self._unanswered: set[MessageQueue] = set()  # asked for, and perhaps locked
         self.on_stale: Callable[[], None] = lambda: None
         """Called when somebody waits for a lock to be renewed."""
 
@@ -82,6 +83,13 @@ class QueueLocks:
         """Give locks back; a broker that cannot be told forgets them after a while."""
         mine = [queue for queue in queues if self._locks.pop(queue, None) is not None]
         await self._each_broker(mine, self._unlock)
+
+    async def release_all(self) -> None:
+        """Give everything back, also what a broker may have locked without an answer that was heard."""
+        queues = self._unanswered.union(self._locks)
+        self._locks.clear()
+        self._unanswered.clear()
+        await self._each_broker(sorted(queues), self._unlock)
 
     async def _each_broker(
         self, queues: Iterable[MessageQueue], call: Callable[[str, list[MessageQueue]], Awaitable[list[MessageQueue]]]
@@ -121,7 +129,9 @@ class QueueLocks:
             now_s = self._clock()
             if not (wanted := [queue for queue in queues if is_wanted(queue)]):
                 return set(), None
+            self._unanswered.update(wanted)
             answer = await self._ask(RequestCode.LOCK_BATCH_MQ, wanted)
+            self._unanswered.difference_update(wanted)
         except ClientError as error:
             log.warning("queues not locked, trying again broker=%s queues=%d error=%s", broker_name, len(queues), error)
             return set(), None

@@ -91,3 +91,18 @@ async def test_what_is_released_while_it_is_renewed_is_not_kept() -> None:
         assert await renewal == []
         assert locks.held == QUEUES[1:]
         assert list(cluster.broker.locks) == QUEUES[1:]
+
+
+async def test_a_leave_gives_back_what_was_being_asked_for() -> None:
+    """The broker may have locked it, and its answer came too late for the one who asked."""
+    async with running_cluster() as cluster, Client(cluster.namesrv) as client:
+        locks = QueueLocks(client, "g")
+        await locks.acquire(QUEUES[:1])
+        lock = cluster.broker.handlers[RequestCode.LOCK_BATCH_MQ]
+        cluster.broker.on(RequestCode.LOCK_BATCH_MQ, lambda *asked: lock(*asked) and None)
+        asking = asyncio.create_task(locks.acquire(QUEUES[1:]))
+        await cluster.broker.wait_asked(RequestCode.LOCK_BATCH_MQ, 2)
+        asking.cancel()
+        assert set(cluster.broker.locks) == set(QUEUES)
+        await locks.release_all()
+        assert (cluster.broker.locks, locks.held) == ({}, [])
