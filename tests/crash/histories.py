@@ -11,6 +11,7 @@ Exit code 1 if anything does not hold. What is checked: tests/harness/history.py
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,13 +37,20 @@ def main() -> int:
         return tell_of(options.judge)
     keep = options.keep or Path(tempfile.mkdtemp(prefix="histories-"))
     if options.runs == 1:
-        return one_run(options.seed, options.seconds, keep / str(options.seed))
-    return sweep(range(options.seed, options.seed + options.runs), options.seconds, options.jobs, keep)
+        failed = one_run(options.seed, options.seconds, keep / str(options.seed))
+    else:
+        failed = sweep(range(options.seed, options.seed + options.runs), options.seconds, options.jobs, keep)
+    if not failed and options.keep is None:
+        shutil.rmtree(keep)
+    return failed
 
 
 def one_run(seed: int, seconds: float, directory: Path) -> int:
-    """Run it here, and judge it; 1 if something does not hold."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Run it here, and judge it; 1 if something does not hold, 2 if there is no room for it."""
+    if directory.exists():
+        print(f"{directory} holds a history already: remove it, or keep this one elsewhere")
+        return 2
+    directory.mkdir(parents=True)
     Run(plan_of(seed, seconds), directory, lambda line: print(f"seed {seed}: {line}", flush=True)).run()
     failed = tell_of(directory)
     if not failed:
