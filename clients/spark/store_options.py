@@ -12,6 +12,16 @@ SEGMENT: Final = "segment"
 QUEUE: Final = "queue"
 
 
+def directory(value: str) -> str:
+    """A path of the file system, also as `file:` URL."""
+    path = text(value)
+    if path.startswith("file:"):
+        return "/" + path.removeprefix("file:").lstrip("/")
+    if "://" in path:
+        raise ValueError("a directory that every executor has mounted")
+    return path
+
+
 class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a reader of a store directory was told. Times are milliseconds."""
 
@@ -42,7 +52,7 @@ STORE_OPTIONS: Final = Table(
     "rocketmq-store",
     StoreOptions,
     (
-        Option("path", "path", "the store: what the broker calls storePathRootDir; the argument of `load`", text),
+        Option("path", "path", "the store: what the broker calls storePathRootDir; the argument of `load`", directory),
         Option(
             "subscribe", "topics", "topics, with commas between them; system topics only if they are named", topics,
             aliases=("topic",), shown="all but system topics",

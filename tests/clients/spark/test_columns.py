@@ -19,6 +19,7 @@ from protocol.disk import COMMIT_LOG_DIRECTORY
 from protocol.errors import ProtocolError
 from protocol.message_id import encode_host
 from protocol.record import Damaged, Record, decode, encode, iterate, to_message
+from tests.harness.golden import bodies
 from tests.harness.golden_stores import GOLDEN_STORES
 from tests.harness.spark_rows import row_of, rows_of
 from tests.harness.stores import unpack_golden
@@ -104,6 +105,16 @@ def test_what_rocketmq_wrote_becomes_the_rows_that_protocol_decodes(golden: tupl
         batch = record_batch(data, starts, "b", arrow_schema(include_properties=True))
         assert rows_of(batch) == [row_of(message, "b", include_properties=True) for message in messages]
         assert ends_of(data, starts)[-1:].tolist() == [int(start) + messages[-1].size for start in starts[-1:]]
+
+
+@pytest.mark.parametrize("request_name", ["PULL_MESSAGE", "QUERY_MESSAGE", "VIEW_MESSAGE_BY_ID"])
+def test_what_rocketmq_answered_becomes_the_rows_that_protocol_decodes(request_name: str) -> None:
+    """The bodies of its answers are records one behind the other, all of them whole."""
+    answered = bodies(request_name, "response")
+    assert len(answered) > 2
+    for body in answered:
+        assert walk(body).tolist()
+        assert columns_of(body) == expected(body)
 
 
 def test_without_properties_the_other_columns_are_the_same() -> None:

@@ -23,7 +23,7 @@ from clients.spark.options import OptionError, parse
 from clients.spark.store_filters import push
 from clients.spark.store_options import STORE_OPTIONS, StoreOptions
 from clients.spark.store_source import FilteredStoreReader, StoreReader
-from clients.spark.stored import log as log_module
+from clients.spark.stored import extent, reading
 from clients.spark.stored.errors import StoreUnreadable
 from clients.spark.stored.selection import Selection
 from protocol.codes import SysFlag
@@ -165,7 +165,7 @@ def test_records_longer_than_a_window_are_read(tmp_path: Path, monkeypatch: pyte
     with opened(tmp_path) as store:
         for size in (10, 20_000, 5, 30_000, 0):
             store.put(message(bytes(size)))
-    for module in (log_module, __import__("clients.spark.stored.reading", fromlist=["reading"])):
+    for module in (extent, reading):
         monkeypatch.setattr(module, "WINDOW_BYTES", 4_096)
     for options in ({}, {"partition_by": "queue"}, {"topics": ("T",)}):
         assert [len(row["body"]) for row in read(tmp_path, **options)] == [10, 20_000, 5, 30_000, 0]
@@ -313,6 +313,9 @@ def test_options_are_read_by_their_names() -> None:
         "queue",
         10,
     )
+    assert parse(STORE_OPTIONS, {"path": "file:///data/store"}).path == "/data/store"
+    with pytest.raises(OptionError, match="path must be a directory that every executor has mounted"):
+        parse(STORE_OPTIONS, {"path": "hdfs://host/store"})
     with pytest.raises(OptionError, match="path is required"):
         parse(STORE_OPTIONS, {})
     with pytest.raises(OptionError, match="partitionBy must be one of segment, queue"):
