@@ -19,7 +19,7 @@ import fastavro
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
@@ -127,7 +127,8 @@ def decoded(messages: DataFrame, schema_text: str, value: str, reason: str) -> D
         return decoder.decode(bodies)
 
     # "Nondeterministic" keeps the optimizer from decoding once for the filter and once more for the columns.
-    both = arrow_udf(decode, pair, ArrowUDFType.SCALAR).asNondeterministic()("body")
+    # Its kind is told by the annotations above; PySpark warns if it is given, and its stubs want it given.
+    both = arrow_udf(decode, pair).asNondeterministic()("body")  # type: ignore[call-overload]
     rows = messages.withColumn(_BOTH, both)
     return rows.withColumn(value, f.col(_BOTH)[value]).withColumn(reason, f.col(_BOTH)[reason]).drop(_BOTH)
 

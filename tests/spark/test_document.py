@@ -34,7 +34,8 @@ def test_the_quick_start_does_what_it_says(
             exec(compile(program.replace(SERVER, daemon.namesrv), "docs/spark.md", "exec"), {})
         assert "read 1000\n" in said.getvalue()
         assert re.search(r"\|paid\|\s*1000\|", said.getvalue())
-        done = CliRunner().invoke(pipeline, shlex.split(command.replace(SERVER, daemon.namesrv)))
+        command = command.replace(SERVER, daemon.namesrv).replace("-o lake", f"-o {tmp_path / 'lake'}")
+        done = CliRunner().invoke(pipeline, shlex.split(command))
         assert done.exit_code == 0, done.output
         assert "lag Orders=0" in done.stderr
     assert spark.read.parquet(str(tmp_path / "lake")).count() == 1000

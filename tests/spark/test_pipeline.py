@@ -1,0 +1,222 @@
+"""The pipeline against a broker: every good message once in Parquet, every bad one among the dead letters."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from clients import Admin, Message, MessageExt
+from clients.blocking import Producer, run
+from clients.spark.pipeline import NotStarted, started, watch
+from clients.spark.pipeline_job import Job
+from clients.spark.pipeline_rows import (
+    CUT,
+    DEAD_LETTER_REASON,
+    HOUR,
+    MOST_PROPERTIES,
+    ORIGIN_OFFSET,
+    ORIGIN_TOPIC,
+    Decoding,
+)
+from clients.spark.sink_rows import MARK
+from tests.harness.daemon import Daemon, running
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+ROOT = Path(__file__).resolve().parents[2]
+SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+BEGINNING, END = datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(4e9, UTC)
+JSON = "id BIGINT NOT NULL, item STRING"
+COUNT = 300
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "tags", "type": {"type": "array", "items": ["null", "string"]}},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with running(directory=tmp_path_factory.mktemp("broker")) as daemon:
+        yield daemon
+
+
+def bad_body(n: int) -> bytes:
+    """In turn: no JSON, not UTF-8, a wrong type, a missing field, nothing, no object."""
+    return [b"{", b'{"id": 1, "item": "\xff"}', b'{"id": "x"}', b'{"item": "y"}', b" ", b"[7]"][n % 6]
+
+
+def send(broker: Daemon, topic: str, numbers: range) -> None:
+    """Every tenth message is a bad one, with its number among its properties."""
+    with Producer("shop", namesrv=broker.namesrv) as producer:
+        for n in numbers:
+            body = json.dumps({"id": n, "item": "größer"}).encode() if n % 10 else bad_body(n // 10)
+            message = Message(topic, body, tags="t", keys=f"k{n}", properties={"n": str(n)})
+            producer.send(message)
+
+
+def stored(broker: Daemon, topic: str) -> list[MessageExt]:
+    async def read() -> list[MessageExt]:
+        async with Admin(namesrv=broker.namesrv) as admin:
+            return [message async for message in admin.messages_between(topic, BEGINNING, END)]
+
+    return run(read())
+
+
+def job(broker: Daemon, directory: Path, topics: str, **more: Any) -> Job:
+    """To be run until there is nothing left; options of the source are known by their names."""
+    source = {"nameServer": broker.namesrv, "subscribe": topics, "startingOffsets": "earliest"}
+    source |= {name: more.pop(name) for name in ("subExpression", "expressionType") if name in more}
+    return Job(
+        source=source | {"maxOffsetsPerTrigger": "100"},
+        output=str(directory / "lake"),
+        checkpoint=str(directory / "checkpoint"),
+        **more,
+    )
+
+
+def finish(spark: SparkSession, what: Job) -> list[str]:
+    """Run it to its end; what it told."""
+    told: list[str] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        assert watch(started(spark.newSession(), what), told.append) == 0, told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return told
+
+
+def kill_behind(line: str, command: list[str | Path], directory: Path) -> None:
+    """Run a command until it says something, and let the power fail."""
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    with subprocess.Popen(
+        command,
+        cwd=directory,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        told: list[str] = []
+        try:
+            for text in map(bytes.decode, process.stdout):
+                told.append(text)
+                if text.startswith(line):
+                    break
+            else:
+                pytest.fail("".join(told))
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.timeout(300)  # two starts of Spark, on a machine that may be busy
+def test_a_pipeline_that_is_killed_goes_on_where_it_was(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
+    """spark-submit, killed between batches with bad rows among them; then the rest: each row once in Parquet."""
+    send(broker, "Orders", range(COUNT))
+    arguments = ["-n", broker.namesrv, "-t", "Orders,Payments", "-o", "lake", "--checkpoint", "checkpoint"]
+    arguments += ["--json-schema", JSON, "--dead-letter-topic", "Dead", "--max-rows", "100", "--interval", "0 seconds"]
+    submit: list[str | Path] = [SUBMIT, "--master", "local[2]", "--driver-memory", "1g"]
+    submit += ["--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=ERROR"]
+    send(broker, "Payments", range(COUNT, COUNT + 50))
+    kill_behind("parquet batch=1 ", [*submit, ROOT / "deploy/spark/pipeline.py", *arguments], tmp_path)
+    send(broker, "Payments", range(COUNT + 50, COUNT + 100))
+    what = job(broker, tmp_path, "Orders,Payments", decoding=Decoding(json=JSON), dead_letter_topic="Dead")
+    told = finish(spark, what)
+    assert any(line.startswith("parquet batch=") and line.endswith("lag Orders=0 Payments=0") for line in told), told
+
+    rows = spark.read.parquet(what.output)
+    assert "body" not in rows.columns
+    wrong_hours = rows.where(f"hour != date_format(storeTimestamp, '{HOUR}')").count()
+    ids = Counter((row.topic, row.id, row.item) for row in rows.select("topic", "value.id", "value.item").collect())
+    expected = {("Orders" if n < COUNT else "Payments", n, "größer") for n in range(COUNT + 100) if n % 10}
+    assert (set(ids), set(ids.values()), wrong_hours) == (expected, {1}, 0)
+    check_dead_letters(stored(broker, "Dead"))
+
+
+def check_dead_letters(letters: list[MessageExt]) -> None:
+    """All bad messages, whole, with the reason; what came twice has the same mark."""
+    by_mark = {message.properties[MARK]: message for message in letters}
+    numbers = Counter(int(message.properties["n"]) for message in by_mark.values())
+    assert numbers == Counter(range(0, COUNT + 100, 10))
+    for message in by_mark.values():
+        n = int(message.properties["n"])
+        assert (message.payload(), message.tags, message.keys) == (bad_body(n // 10), "t", [f"k{n}"])
+        assert message.properties[ORIGIN_TOPIC] == ("Orders" if n < COUNT else "Payments")
+        assert message.properties[ORIGIN_OFFSET].isdigit()
+        reasons = ["no JSON object", "not UTF-8", "no JSON object", "field id is missing", "no JSON object"]
+        assert [*reasons, "no JSON object"][n // 10 % 6] in message.properties[DEAD_LETTER_REASON]
+
+
+def avro_body(n: int) -> bytes:
+    stream = io.BytesIO()
+    datum = {"id": n, "at": datetime.fromtimestamp(n, UTC), "tags": ["a", None]}
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(AVRO), datum)
+    return stream.getvalue()
+
+
+def test_avro_bodies_become_columns(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
+    """Data of the schema are decoded, all others are dead letters; properties too long to be told about are cut."""
+    with Producer("shop", namesrv=broker.namesrv) as producer:
+        for n in range(20):
+            producer.send(Message("Avro", avro_body(n) if n % 5 else b"\xff" * n, properties={"n": str(n)}))
+        producer.send(Message("Avro", avro_body(1) + b"rest", properties={"long": "x" * (MOST_PROPERTIES + 1)}))
+    decoding = Decoding(avro=json.dumps(AVRO))
+    what = job(broker, tmp_path, "Avro", decoding=decoding, dead_letter_topic="AvroDead", keep_body=True)
+    finish(spark, what)
+    rows = spark.read.parquet(what.output).select("value.*", "body").collect()
+    assert sorted((row.id, int(row["at"].timestamp()), row.tags) for row in rows) == [
+        (n, n, ["a", None]) for n in range(20) if n % 5
+    ]
+    assert {bytes(row.body) for row in rows} == {avro_body(n) for n in range(20) if n % 5}
+    letters = stored(broker, "AvroDead")
+    assert len(letters) == 5
+    (long,) = [message for message in letters if CUT in message.properties]
+    assert long.payload() == avro_body(1) + b"rest"
+    assert "4 bytes are left over" in long.properties[DEAD_LETTER_REASON]
+
+
+def test_without_a_schema_everything_is_good(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
+    """Bodies are kept as they are, in one file for each topic, hour and batch."""
+    send(broker, "Plain", range(60))
+    what = job(broker, tmp_path, "Plain", file_bytes=1 << 20)
+    finish(spark, what)
+    rows = spark.read.parquet(what.output)
+    assert sorted(row.keys for row in rows.select("keys").collect()) == sorted(f"k{n}" for n in range(60))
+    hours = {path.parent.name for path in Path(what.output).rglob("*.parquet")}
+    assert len(list(Path(what.output).rglob("*.parquet"))) == len(hours)  # four queues were read, by two tasks
+
+
+def test_a_query_that_fails_is_told_in_one_line(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
+    """What went wrong, not where in Spark; the exit code is 1. This broker has no SQL92."""
+    send(broker, "Failing", range(3))
+    what = job(broker, tmp_path, "Failing", subExpression="a = 1", expressionType="SQL92")
+    told: list[str] = []
+    assert watch(started(spark.newSession(), what), told.append) == 1
+    assert told[-1].startswith("mqspark-pipeline: parquet failed: ")
+    assert "filter" in told[-1].lower()
+    assert "\n" not in told[-1]
+
+
+def test_an_output_that_cannot_be_is_told_at_the_start(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
+    """A file where the directory should be."""
+    (tmp_path / "lake").write_text("")
+    with pytest.raises(NotStarted, match="not a directory"):
+        started(spark.newSession(), job(broker, tmp_path, "Orders"))
