@@ -166,7 +166,7 @@ def write_partition(options: SinkOptions, task: Task, batches: Iterable[pa.Recor
     try:
         if first is None:
             counts: dict[str, Any] = {}
-        elif options.skip_committed and _last_batch(options, task.query) >= task.batch:
+        elif options.skip_committed and last_batch(options, task.query) >= task.batch:
             counts = {"skipped": first.num_rows + sum(batch.num_rows for batch in filled)}
         else:
             counts = _sent(options, task, first, filled)
@@ -221,7 +221,8 @@ def _link(options: SinkOptions) -> Link:
     return run(start())
 
 
-def _last_batch(options: SinkOptions, query: str) -> int:
+def last_batch(options: SinkOptions, query: str) -> int:
+    """The last batch that the ledger has of a query, -1 without one. WriteFailed."""
     ledger = _link(options).ledger
     return _of_the_ledger(options, "read", lambda: ledger.last_batch(query))
 
