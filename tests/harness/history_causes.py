@@ -218,10 +218,11 @@ def _is_handover(history: History, causes: Causes, group: str, since: int, until
 
 
 def lateness_ms(history: History) -> list[int]:
-    """How late what was to come later was stored, sorted."""
-    late = [
-        record.store_ms - history.sending[record.id].not_before_ms
-        for record in history.stored.values()
-        if record.id in history.sending and history.sending[record.id].not_before_ms and not record.first_topic
-    ]
-    return sorted(late)
+    """How late what was to come later was stored, each message when it came first; sorted."""
+    late: dict[str, int] = {}
+    for record in history.stored.values():
+        sending = history.sending.get(record.id)
+        if sending is not None and sending.not_before_ms and not record.first_topic:
+            late_ms = record.store_ms - sending.not_before_ms
+            late[record.id] = min(late.get(record.id, late_ms), late_ms)
+    return sorted(late.values())
