@@ -37,6 +37,7 @@ _FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01, and behind the last ms of 
 _LAST_MS: Final = 253_402_300_800_000
 _EPOCH_MS: Final = 0
 _ARROWS: Final = {SysFlag.COMPRESSION_LZ4: "lz4", SysFlag.COMPRESSION_ZSTD: "zstd"}  # codecs that need no other module
+_STEP_BYTES: Final = 64 * 1024
 _HEX: Final = np.array([f"{byte:02X}" for byte in range(256)], "S2").view(np.uint16)
 
 
@@ -154,8 +155,12 @@ def _inflated(body: pa.Buffer, row: int, places: Places) -> bytes | None:
 
 
 def _inflated_by_arrow(body: pa.Buffer, codec: str) -> bytes:
+    """Step by step: `read` makes room for all that it may return, and never gives that back if it fails."""
+    payload = bytearray()
+    step = memoryview(bytearray(_STEP_BYTES))
     with pa.input_stream(body, compression=codec) as stream:
-        payload: bytes = stream.read(MAX_PAYLOAD_BYTES + 1)
-    if len(payload) > MAX_PAYLOAD_BYTES:
-        raise PayloadError(f"the {codec} body is larger than {MAX_PAYLOAD_BYTES} bytes when inflated")
-    return payload
+        while count := stream.readinto(step):
+            payload += step[:count]
+            if len(payload) > MAX_PAYLOAD_BYTES:
+                raise PayloadError(f"the {codec} body is larger than {MAX_PAYLOAD_BYTES} bytes when inflated")
+    return bytes(payload)

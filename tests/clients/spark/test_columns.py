@@ -2,6 +2,7 @@
 
 import random
 import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,21 @@ def test_a_body_that_cannot_be_inflated_is_null_and_told(caplog: pytest.LogCaptu
     batch = record_batch(good + bad, walk(good + bad), "b", arrow_schema(include_properties=False))
     assert batch["body"].to_pylist() == [b"payload", None]
     assert "queue_offset=7" in caplog.text
+
+
+@pytest.mark.parametrize("compression", [SysFlag.COMPRESSION_LZ4, SysFlag.COMPRESSION_ZSTD])
+def test_a_body_that_cannot_be_inflated_takes_no_memory(compression: int) -> None:
+    """Not for as long as a worker lives, as large as bodies may be."""
+    bad = encode_one(body=b"neither of them", sys_flag=SysFlag.COMPRESSED | compression) * 10
+    schema = arrow_schema(include_properties=False)
+    record_batch(bad, walk(bad), "b", schema)
+    tracemalloc.start()
+    try:
+        record_batch(bad, walk(bad), "b", schema)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1 << 20
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
