@@ -12,7 +12,7 @@ whatever comes. Properties are read from the log, and only if somebody waits who
 
     _watchers      topic -> who of the broker's own parts hears of all that arrives there
 
-A queue on which nobody waits costs an arrival two lookups. Waits end at multiples of a power of two, up to a 64th of a
+A queue on which nobody waits costs an arrival two lookups. Waits end at multiples of a power of two, up to a 256th of a
 wait late: so thousands of idle pulls end some hundred at a time and not one by one, each for a turn of the loop. Pulls
 that were woken keep their place there until it is time, or until they are more than half of all. Many that go on
 together do so SLICE_PULLS in a turn. A parked pull holds a place in its pool, and memory.
@@ -38,7 +38,7 @@ SWEEP_THRESHOLD: Final = 256
 SLICE_PULLS: Final = 32
 """Pulls that go on in one turn: about a millisecond."""
 
-_WAIT_PARTS: Final = 64
+_WAIT_PARTS: Final = 256
 
 K = TypeVar("K")
 
@@ -246,7 +246,7 @@ class Arrivals:
 
 
 def end_of_wait(now_ms: float, wait_ms: int) -> int:
-    """When a wait that begins now is over, ms: no earlier, and no more than a 64th of it and 1 ms later."""
+    """When a wait that begins now is over, ms: no earlier, and no more than a 256th of it and 1 ms later."""
     step = 1 << max((wait_ms // _WAIT_PARTS).bit_length() - 1, 0)
     return -(-ceil(now_ms + wait_ms) // step) * step
 

@@ -91,13 +91,13 @@ def test_every_pull_is_resumed_at_its_own_deadline_by_one_timer(waiting: Waiting
     assert (waiting.timers.pending(), waiting.arrivals.statistics().expired) == (0, 4)
 
 
-@pytest.mark.parametrize("wait_ms", [1, 63, 64, 100, 1_000, 15_000, 20_000, 24 * 3600 * 1000])
+@pytest.mark.parametrize("wait_ms", [1, 255, 256, 300, 1_000, 15_000, 20_000, 24 * 3600 * 1000])
 def test_waits_end_in_time_and_many_of_them_together(wait_ms: int) -> None:
-    """Never early, never more than a 64th of the wait and 1 ms late; those that end together are told by one time."""
+    """Never early, never more than a 256th of the wait and 1 ms late; those that end together are told by one time."""
     begins = [1_000_000 + at * wait_ms / 1_000 for at in range(1_000)]
     ends = [end_of_wait(begin, wait_ms) for begin in begins]
-    assert all(0 <= end - begin - wait_ms <= wait_ms / 64 + 1 for begin, end in zip(begins, ends, strict=True))
-    assert len(set(ends)) <= max(wait_ms, 1) + 1 if wait_ms < 1_000 else len(set(ends)) <= 130
+    assert all(0 <= end - begin - wait_ms <= wait_ms / 256 + 1 for begin, end in zip(begins, ends, strict=True))
+    assert len(set(ends)) <= max(wait_ms, 1) + 1 if wait_ms < 1_000 else len(set(ends)) <= 520
 
 
 def test_many_go_on_a_slice_in_each_turn(waiting: Waiting) -> None:
