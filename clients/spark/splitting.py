@@ -58,9 +58,10 @@ def tasks_of(ranges: Sequence[Range], most: int | None) -> list[tuple[Range, ...
         by_broker.setdefault(piece.queue.broker_name, []).append(piece)
     tasks: list[tuple[Range, ...]] = []
     total = sum(map(len, ranges))
+    beyond_one_each = max(most - len(by_broker), 0)
     for pieces in by_broker.values():
-        share = most * sum(map(len, pieces)) // total
-        tasks += dealt(pieces, max(1, min(share, len(pieces))))
+        share = beyond_one_each * sum(map(len, pieces)) // total
+        tasks += dealt(pieces, min(1 + share, len(pieces)))
     return tasks
 
 

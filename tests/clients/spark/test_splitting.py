@@ -42,6 +42,13 @@ def test_tasks_have_everything_of_one_broker_each(found: list[Range], most: int 
         assert len(tasks) <= max(most, len({piece.queue.broker_name for piece in found}))
 
 
+def test_brokers_with_little_take_no_task_too_many() -> None:
+    """Each broker has a task; what is over goes where the messages are."""
+    found = [Range(QUEUES[0], 0, 3), *(Range(MessageQueue("T", f"other-{n}", 0), 0, 1) for n in range(2))]
+    found.append(Range(MessageQueue("T", QUEUES[0].broker_name, 9), 0, 1))
+    assert [len(tasks_of(found, most)) for most in (1, 3, 4)] == [3, 3, 4]
+
+
 def test_splitting_is_in_proportion() -> None:
     """The long queue gets the tasks, the short one stays whole."""
     long, short = Range(QUEUES[0], 0, 900), Range(QUEUES[1], 0, 100)
