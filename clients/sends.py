@@ -7,7 +7,7 @@
 
 A send that meets nothing unusual has neither a task nor a timer: its connection holds the `Sending` itself, where
 other requests have a future. While a send waits for its first attempt, those that follow it to the same topic wait
-behind it, so requests leave in the order in which their sends began.
+behind it; requests of one message group, or to one given queue, leave in the order in which their sends began.
 
 What may be repeated is repeated: answers with a code of RETRY_CODES and errors of the transport go to another queue, if
 possible on another broker, within the send's time. After a lost connection or a timeout the first attempt may have been
@@ -127,6 +127,7 @@ class Sends:
         self._templates: dict[tuple[str, str], SendTemplate] = {}
         self._under_way: set[Sending] = set()
         self._waiting: Counter[str] = Counter()  # sends before their first attempt, by topic
+        self._lines: dict[tuple[str, str | MessageQueue], asyncio.Lock] = {}  # of those that must keep their order
         self._background = Background(group)
         self._loop: asyncio.AbstractEventLoop
 
@@ -193,13 +194,19 @@ class Sends:
         return True
 
     async def _first_attempt(self, sending: Sending) -> None:
-        topic = sending.outgoing.topic
+        topic, line = sending.outgoing.topic, sending.message_group or sending.queue
         try:
-            await self._attempt(sending)
+            if line is None:
+                await self._attempt(sending)
+            else:
+                async with self._lines.setdefault((topic, line), asyncio.Lock()):
+                    await self._attempt(sending)
         finally:
             self._waiting[topic] -= 1
             if not self._waiting[topic]:
                 del self._waiting[topic]
+            if not self._waiting:
+                self._lines.clear()
 
     async def _attempt(self, sending: Sending) -> None:
         """Wait for what is missing, and send the request."""
