@@ -77,27 +77,24 @@ class IndexFile:
     @classmethod
     def create(cls, path: str, layout: IndexLayout, before: IndexHeader | None, disk: Disk) -> Self:
         """A new file behind the one with header `before`. OSError: there is none."""
-        file = cls(path, layout, disk.create_sparse(path, layout.size), _seed(before), disk)
-        try:
-            file.make_room()
-        except OSError:
-            file.close()
-            disk.unlink(path)
-            raise
-        return file
+        return cls(path, layout, disk.create_sparse(path, layout.size), _seed(before), disk)._with_room()
 
     @classmethod
     def of_ahead(cls, path: str, layout: IndexLayout, before: IndexHeader | None, ahead: Ahead, disk: Disk) -> Self:
         """The same over a file that was made ahead of need."""
         file = cls(path, layout, ahead.fd, _seed(before), disk)
         file._reserved = ahead.items
+        return file._with_room()
+
+    def _with_room(self) -> Self:
+        """This new file, or OSError and none."""
         try:
-            file.make_room()
+            self.make_room()
         except OSError:
-            file.close()
-            disk.unlink(path)
+            self.close()
+            self._disk.unlink(self.path)
             raise
-        return file
+        return self
 
     @classmethod
     def open(cls, path: str, layout: IndexLayout, disk: Disk) -> Self:
