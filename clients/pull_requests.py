@@ -6,6 +6,7 @@ encoding the header anew, and a test holds it to the typed header. For brokers t
 MessagePack (packed_requests.py). Source: docs/formats.md, "Pull".
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from clients.packed_requests import PackedPulls
@@ -20,6 +21,7 @@ from protocol.serialize import encode_header
 
 _OFFSET: Final = 9_000_000_000_000_000_001
 _COMMIT_OFFSET: Final = 9_000_000_000_000_000_002
+_PLACES: Final = {b"queueOffset": _OFFSET, b"commitOffset": _COMMIT_OFFSET}
 
 
 class PullRequests:
@@ -39,8 +41,8 @@ class PullRequests:
         self._subscription = subscription
         self._settings = settings
         self._with_subscription = with_subscription
-        self._committing = self._template(self.header(_OFFSET, _COMMIT_OFFSET))
-        self._reading = self._template(self.header(_OFFSET, None))
+        self._committing = with_places(self.header(_OFFSET, _COMMIT_OFFSET), _PLACES)
+        self._reading = with_places(self.header(_OFFSET, None), _PLACES)
         self._packed_committing = PackedPulls(self.header(0, 0))
         self._packed_reading = PackedPulls(self.header(0, None))
 
@@ -84,10 +86,13 @@ class PullRequests:
             bname=self.queue.broker_name,
         )
 
-    @staticmethod
-    def _template(header: PullMessageHeader) -> bytes:
-        """An encoded header with %-places; a quote before a name cannot come from a text, where it is escaped."""
-        text = encode_header(RemotingCommand.request(RequestCode.PULL_MESSAGE, header)).replace(b"%", b"%%")
-        for name, number in ((b"queueOffset", _OFFSET), (b"commitOffset", _COMMIT_OFFSET)):
-            text = text.replace(b'"%b":"%d"' % (name, number), b'"%b":"%%d"' % name)
-        return text.replace(b'"opaque":0,', b'"opaque":%d,')
+
+def with_places(header: PullMessageHeader, places: Mapping[bytes, int]) -> bytes:
+    """The encoded header with a %-place for the opaque and for each field named, which holds that number.
+
+    Places follow each other as fields do in the header. A quote before a name cannot come from a text: it is escaped there.
+    """
+    text = encode_header(RemotingCommand.request(RequestCode.PULL_MESSAGE, header)).replace(b"%", b"%%")
+    for name, number in places.items():
+        text = text.replace(b'"%b":"%d"' % (name, number), b'"%b":"%%d"' % name)
+    return text.replace(b'"opaque":0,', b'"opaque":%d,')

@@ -2,14 +2,14 @@
 
 from typing import Final
 
+from clients.pull_requests import with_places
 from clients.signing import Credentials
 from clients.spark.source_options import SourceOptions
 from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import PullSysFlag, RequestCode
-from protocol.command import JSON, RemotingCommand
+from protocol.codes import PullSysFlag
+from protocol.command import JSON
 from protocol.frame import encode_frame
 from protocol.headers.pull import PullMessageHeader
-from protocol.serialize import encode_header
 
 _OFFSET: Final = 9_000_000_000_000_000_001
 _COUNT: Final = 2_000_000_001
@@ -22,7 +22,7 @@ class PullFrames:
         self._options = options
         self._queue = queue
         self._credentials = credentials
-        self._template = self._made(self.header(_OFFSET, _COUNT))
+        self._template = with_places(self.header(_OFFSET, _COUNT), {b"maxMsgNums": _COUNT, b"queueOffset": _OFFSET})
 
     def __repr__(self) -> str:
         return f"<PullFrames {self._queue}>"
@@ -49,10 +49,3 @@ class PullFrames:
             expression_type=subscription.expression_type,
             bname=self._queue.broker_name,
         )
-
-    @staticmethod
-    def _made(header: PullMessageHeader) -> bytes:
-        text = encode_header(RemotingCommand.request(RequestCode.PULL_MESSAGE, header)).replace(b"%", b"%%")
-        for name, number in ((b"maxMsgNums", _COUNT), (b"queueOffset", _OFFSET)):
-            text = text.replace(b'"%b":"%d"' % (name, number), b'"%b":"%%d"' % name)
-        return text.replace(b'"opaque":0,', b'"opaque":%d,')
