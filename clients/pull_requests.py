@@ -90,7 +90,7 @@ class PullRequests:
 def with_places(header: PullMessageHeader, places: Mapping[bytes, int]) -> bytes:
     """The encoded header with a %-place for the opaque and for each field named, which holds that number.
 
-    Places follow each other as fields do in the header. A quote before a name cannot come from a text, which escapes it.
+    Places follow each other as fields do in the header. A quote before a name cannot be of a text, which escapes it.
     """
     text = encode_header(RemotingCommand.request(RequestCode.PULL_MESSAGE, header)).replace(b"%", b"%%")
     for name, number in places.items():
