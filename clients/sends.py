@@ -194,7 +194,8 @@ class Sends:
         return True
 
     async def _first_attempt(self, sending: Sending) -> None:
-        topic, line = sending.outgoing.topic, sending.message_group or sending.queue
+        topic = sending.outgoing.topic
+        line = sending.queue if sending.message_group is None else sending.message_group
         try:
             if line is None:
                 await self._attempt(sending)

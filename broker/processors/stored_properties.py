@@ -29,7 +29,11 @@ _PLAIN: Final = re.compile(
     b"(?:KEYS\x01([^\x02]++)\x02|UNIQ_KEY\x01([0-9A-Za-z]{1,64}+)\x02|WAIT\x01true\x02|TAGS\x01([^\x02]++)\x02"
     b"|(?!%b|KEYS\x01|UNIQ_KEY\x01|TAGS\x01)[^\x01\x02]+\x01[^\x02]+\x02)*+" % _NEEDS_A_LOOK
 ).fullmatch
-"""Properties of the usual kind, in any order; the groups are the last KEYS, UNIQ_KEY and TAGS."""
+"""Properties of the usual kind, in any order; the groups are the last KEYS, UNIQ_KEY and TAGS.
+
+A group begins only behind a name that no other branch takes: CPython 3.11 leaves a wrong span where a branch of a
+possessive repeat has begun its group and another branch matches instead (python/cpython#101955).
+"""
 
 _WISHING: Final = re.compile(
     b"(?:KEYS\x01([^\x02]++)\x02|UNIQ_KEY\x01([0-9A-Za-z]{1,64}+)\x02|WAIT\x01true\x02|TAGS\x01([^\x02]++)\x02"

@@ -150,6 +150,26 @@ async def test_silence_is_an_error_within_the_time() -> None:
         assert caught.value.topic == "T"
 
 
+@pytest.mark.parametrize("group", ["order-7", ""])
+async def test_a_message_group_keeps_its_order_while_its_route_comes(group: str) -> None:
+    """Sends that begin in the very turns in which a route and a connection are there at last leave behind the first."""
+    async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
+        loop, sends = asyncio.get_running_loop(), []
+
+        def send_one() -> None:
+            sends.append(producer.send_nowait(Message("T", b"%d" % len(sends)), message_group=group))
+
+        def send_in_every_turn_until_answered() -> None:
+            send_one()
+            if not sends[0].done():
+                loop.call_soon(send_in_every_turn_until_answered)
+
+        send_in_every_turn_until_answered()
+        await sends[0]
+        await asyncio.gather(*sends)
+        assert [bytes(request.body) for request in cluster.broker.asked(SEND)] == [b"%d" % n for n in range(len(sends))]
+
+
 async def test_a_message_group_has_one_queue_and_no_retry() -> None:
     """The queue is that of RocketMQ's clients, and order is not risked by sending again."""
     async with running_cluster(brokers=2) as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
