@@ -16,6 +16,7 @@ from clients import (
     Producer,
     ProducerSettings,
     RequestTimeout,
+    SendResult,
     SendStatus,
 )
 from clients.queue_choice import queue_of_key
@@ -154,7 +155,8 @@ async def test_silence_is_an_error_within_the_time() -> None:
 async def test_a_message_group_keeps_its_order_while_its_route_comes(group: str) -> None:
     """Sends that begin in the very turns in which a route and a connection are there at last leave behind the first."""
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
-        loop, sends = asyncio.get_running_loop(), []
+        loop = asyncio.get_running_loop()
+        sends: list[asyncio.Future[SendResult]] = []
 
         def send_one() -> None:
             sends.append(producer.send_nowait(Message("T", b"%d" % len(sends)), message_group=group))
