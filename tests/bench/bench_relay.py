@@ -1,0 +1,147 @@
+"""The least that a message takes from process to process at a fixed rate: the table's end to end without a broker.
+
+    python -m tests.bench.bench_relay                          # 5 rounds of 2 s at 10,000 messages/s
+    python -m tests.bench.bench_relay --rate 2000 --seconds 5
+
+A producer writes, every millisecond, the messages that are due; a relay in a second process writes on what it has read;
+a consumer in a third takes the time. Nothing is decoded, stored or answered. What `tests.bench.table` finds for
+"end to end" in the same hour cannot be below this: it is the machine, which wakes three processes on two cores.
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Coroutine
+from multiprocessing.connection import Connection
+from statistics import median
+from struct import Struct
+from typing import Final, cast
+
+import numpy as np
+import uvloop
+
+from clients.mqbench.histogram import Histogram
+from tests.bench.peers.end_to_end import NS, TICK_NS, WARMUP_S
+from tests.bench.peers.ticks import strike
+
+MESSAGE_BYTES: Final = 1300  # a body of 1 KiB with what goes around it
+DUE: Final = Struct(">q")
+PERCENTILES: Final = (50, 90, 99, 99.9)
+
+
+class Relay(asyncio.Protocol):
+    """What one end sends, the other one gets."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, pass_on: Callable[[bytes], None]) -> None:
+        self._pass_on = pass_on
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep what is written to."""
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on a read."""
+        self._pass_on(data)
+
+
+async def relay(pipe: Connection) -> None:
+    """The second process: the connection that came first is the consumer's."""
+    ends: list[Relay] = []
+
+    def pass_on(data: bytes) -> None:
+        ends[0].transport.write(data)
+
+    def accepted() -> Relay:
+        ends.append(Relay(pass_on))
+        return ends[-1]
+
+    server = await asyncio.get_running_loop().create_server(accepted, "127.0.0.1", 0)
+    pipe.send(server.sockets[0].getsockname()[1])
+    await server.serve_forever()
+
+
+async def consume(port: int, messages: int, pipe: Connection) -> None:
+    """The third process: the ages of all messages, in nanoseconds."""
+    ages: list[int] = []
+    rest = b""
+    done = asyncio.Event()
+
+    def arrived(data: bytes) -> None:
+        nonlocal rest
+        now_ns, rest = time.monotonic_ns(), rest + data
+        whole = len(rest) // MESSAGE_BYTES
+        ages.extend(now_ns - DUE.unpack_from(rest, number * MESSAGE_BYTES)[0] for number in range(whole))
+        rest = rest[whole * MESSAGE_BYTES :]
+        if len(ages) >= messages:
+            done.set()
+
+    await asyncio.get_running_loop().create_connection(lambda: Relay(arrived), "127.0.0.1", port)
+    pipe.send("connected")
+    await done.wait()
+    pipe.send(ages)
+
+
+async def produce(port: int, rate: int, ticks: int) -> None:
+    """The first process: in every tick what is due, in one write."""
+    filling = os.urandom(MESSAGE_BYTES - DUE.size)
+    transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, "127.0.0.1", port)
+    start_ns, sent = time.monotonic_ns() + TICK_NS, 0
+
+    def send_due(tick: int) -> None:
+        nonlocal sent
+        due = (tick + 1) * rate * TICK_NS // NS
+        transport.write((DUE.pack(start_ns + tick * TICK_NS) + filling) * (due - sent))
+        sent = due
+
+    await strike(start_ns, TICK_NS, ticks, send_due)
+    transport.close()
+
+
+def _run(work: Callable[..., Coroutine[object, object, None]], *arguments: object) -> None:
+    uvloop.run(work(*arguments))
+
+
+def measured(rate: int, seconds: float) -> tuple[float, ...]:
+    """Percentiles of one round, in milliseconds."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    ticks = round((seconds + WARMUP_S) * NS / TICK_NS)
+    messages = ticks * rate * TICK_NS // NS
+    middle = context.Process(target=_run, args=(relay, theirs), daemon=True)
+    middle.start()
+    try:
+        port = ours.recv()
+        last = context.Process(target=_run, args=(consume, port, messages, theirs), daemon=True)
+        last.start()
+        assert ours.recv() == "connected"
+        first = context.Process(target=_run, args=(produce, port, rate, ticks), daemon=True)
+        first.start()
+        ages = ours.recv()
+        first.join()
+        last.join()
+    finally:
+        middle.kill()
+        middle.join()
+    histogram = Histogram()
+    histogram.add(np.array(ages[round(rate * WARMUP_S) :], np.int64))
+    return tuple(value / 1e6 for value in histogram.percentiles(PERCENTILES))
+
+
+def main() -> None:
+    """Measure and print the medians of the rounds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rate", type=int, default=10_000, help="messages a second")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of a round")
+    options = parser.parse_args()
+    rounds = [measured(options.rate, options.seconds) for _ in range(options.rounds)]
+    for name, values in zip(PERCENTILES, zip(*rounds, strict=True), strict=True):
+        print(f"p{name:<5} min {min(values):7.3f}   median {median(values):7.3f}   max {max(values):7.3f} ms")
+
+
+if __name__ == "__main__":
+    main()
