@@ -1,0 +1,139 @@
+"""Where the CPU of a batch send goes, stage by stage, as ns per message in it.
+
+    python -m tests.bench.profile_batches                     # 100 messages of 1 KiB to a batch, two batches to a read
+    SKYLARK_COMPILED=0 python -m tests.bench.profile_batches --members 10 --rounds 200 --no-index
+
+As profile_send does it: the broker's own parts over a real store, fed from memory, the minimum of many rounds. `cut` is
+`whole` with reads that end within batches, as a socket's do, so that each batch is put together from pieces first.
+"""
+
+import argparse
+import asyncio
+import gc
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from broker.processors.send_answer import SendAnswers
+from broker.processors.send_messages import SendMessages
+from broker.store.index_feed import IndexFeed
+from broker.store.mapped_file import MappedFile
+from broker.store.message_store import MessageStore
+from broker.store.reput import Reput
+from clients.mqbench.prepared import FIRST_BORN_MS, Message, Target, encode
+from protocol import compiled
+from protocol.stream import CommandDecoder
+from tests.bench.bench_send import TOPIC
+from tests.bench.profile_send import SendSide, Stopwatch, clock, socket_calls
+
+STAGES = {
+    "read": "recv of the frames",
+    "decode": "frames cut out of the read, headers",
+    "encode": "the batch taken apart, properties completed, appends made",
+    "store": "put: records into the open batch",
+    "append": "commit without what follows: join, flusher told, statuses",
+    "write": "the one pwrite",
+    "dispatch": "queue units and arrivals",
+    "index": "keys into the index",
+    "answer": "message ids, the answer's header and frame",
+    "rest": "dispatch of the request, checks, kinds and times noted",
+    "whole": "receive buffer to transport, all of the above but read",
+    "cut": "the same, read by pieces of 64 KiB",
+}
+BODY_BYTES = 1024
+CUT_BYTES = 65_536
+
+
+def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[tuple[str, int]]:
+    """One read, taken through the parts; what each stage took, in ns."""
+    begun = clock()
+    commands = CommandDecoder().feed_commands(data)
+    decoded = clock()
+    watch.take()
+    side.selector.read(side.connection, commands)
+    took = clock() - decoded
+    spent = watch.take()
+    spent["rest"] = took - spent["encode"] - spent["store"] - spent["commit"] - spent["answer"]
+    spent["append"] = spent.pop("commit") - spent["write"] - spent["dispatch"]
+    spent["dispatch"] -= spent.get("index", 0)
+    yield "decode", decoded - begun
+    yield from spent.items()
+
+
+def fed(side: SendSide, frames: bytes, piece: int) -> int:
+    """ns for all of it, as reads of so many bytes."""
+    spent = 0
+    for at in range(0, len(frames), piece):
+        size = min(piece, len(frames) - at)
+        side.selector.receive_buffer[:size] = frames[at : at + size]
+        begun = clock()
+        side.connection.buffer_updated(size)
+        spent += clock() - begun
+    return spent
+
+
+def profile(side: SendSide, members: int, batches: int, rounds: int) -> dict[str, float]:
+    """ns per message of every stage."""
+    body = os.urandom(BODY_BYTES)
+    frames = b"".join(
+        encode(Target(TOPIC, n, "broker-a"), Message(0, n, 0, FIRST_BORN_MS), 10, body, members) for n in range(batches)
+    )
+    buffer = side.selector.receive_buffer
+    assert len(frames) <= len(buffer), "more than a read brings"
+    best: dict[str, float] = {}
+
+    def note(stage: str, spent: float) -> None:
+        best[stage] = min(best.get(stage, float("inf")), spent / members / batches)
+
+    for _ in range(rounds):
+        watch = Stopwatch()
+        watch.within(SendMessages, "batch", "encode")
+        watch.within(MessageStore, "put_batch", "store")
+        watch.within(MessageStore, "commit", "commit")
+        watch.within(MappedFile, "write", "write")
+        watch.within(Reput, "dispatch", "dispatch")
+        watch.within(IndexFeed, "add", "index")
+        for method in ("message_ids", "stored_general"):
+            watch.within(SendAnswers, method, "answer")
+        buffer[: len(frames)] = frames
+        for stage, spent in staged_turn(side, buffer[: len(frames)], watch):
+            note(stage, spent)
+        watch.unwrap()
+        note("whole", fed(side, frames, len(frames)))
+        note("cut", fed(side, frames, CUT_BYTES))
+        side.transport.written.clear()
+    best["read"] = socket_calls(frames, members * batches, rounds)
+    return best
+
+
+async def run(options: argparse.Namespace) -> None:
+    directory = Path(tempfile.mkdtemp(prefix="profile-batches-", dir=options.directory))
+    side = SendSide(directory / "store", is_indexed=not options.no_index)
+    try:
+        gc.collect()
+        gc.freeze()
+        print(f"Python {platform.python_version()}, {compiled.variant()}, batches of {options.members} x {BODY_BYTES}")
+        best = profile(side, options.members, options.batches, options.rounds)
+        for stage, what in STAGES.items():
+            print(f"{stage:10}{best.get(stage, 0):10.0f}   {what}")
+        print(f"{BODY_BYTES * 1000 / best['whole']:.0f} MB/s of bodies")
+    finally:
+        side.store.close()
+        shutil.rmtree(directory)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--members", type=int, default=100, help="messages of a batch")
+    parser.add_argument("--batches", type=int, default=2, help="to a read")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--no-index", action="store_true")
+    parser.add_argument("--directory", help="where the temporary store is made")
+    asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
