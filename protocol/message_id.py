@@ -13,7 +13,8 @@ rounds apart, so ids repeat only if one generator makes more than 65,536 of them
 Source: docs/formats.md, "Message ids".
 """
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
@@ -55,8 +56,15 @@ def encode_offset_id(host: bytes, physical_offset: int) -> str:
 
 def encode_offset_ids(host: bytes, physical_offsets: Sequence[int]) -> str:
     """The same of several records of one host, joined by commas."""
-    ids = b"".join([host + offset.to_bytes(8, "big") for offset in physical_offsets])
-    return ids.hex(",", len(host) + 8).upper()
+    count = len(physical_offsets)
+    fields: list[bytes | int] = [host] * (2 * count)
+    fields[1::2] = physical_offsets
+    return _id_packer(len(host), count)(*fields).hex(",", len(host) + 8).upper()
+
+
+@lru_cache
+def _id_packer(host_size: int, count: int) -> Callable[..., bytes]:
+    return struct.Struct(">" + f"{host_size}sq" * count).pack
 
 
 def decode_offset_id(offset_id: str) -> tuple[str, int, int]:

@@ -148,10 +148,13 @@ class SendProcessor:
         for connection, command, append, unique_key, queue_id, batch in waiting:
             if command.flag & oneway:
                 continue
-            if batch is None and append.status is ok:
-                handle = self._answers.recall_handle(append) if append.topic == _TIMER else None
-                offsets = append.physical_offset, queue_id, append.queue_offset
-                frame = stored(command, *offsets, unique_key, handle)
+            if append.status is ok:
+                if batch is not None:
+                    frame = self._answers.stored_batch(command, batch, unique_key)
+                else:
+                    handle = self._answers.recall_handle(append) if append.topic == _TIMER else None
+                    offsets = append.physical_offset, queue_id, append.queue_offset
+                    frame = stored(command, *offsets, unique_key, handle)
                 if frame is not None:
                     connection.write(frame)
                     continue
@@ -166,9 +169,10 @@ class SendProcessor:
     def _note_kinds(self, waiting: list[Waiting]) -> None:
         """Have messages of special kinds counted as such, behind the count of all; runs have none."""
         for _, _, last, _, _, batch in waiting:
+            if batch is not None and last.keys is not None:
+                continue  # a plain batch
             for append in batch or (last,):
-                is_plain = batch is not None and append.keys is not None
-                kind = None if is_plain else special_kind(append.properties)
+                kind = special_kind(append.properties)
                 if kind is not None and append.status in STORED:
                     self._store.note_special(append.topic, kind, append.size)
 

@@ -45,7 +45,10 @@ class SendAnswers:
         self.ext = {"MSG_REGION": region, "TRACE_ON": "true" if trace_on else "false"}
         pieces = _pieces(self.ext, store_host)
         escaped = [piece.replace(b"%", b"%%") for piece in pieces]
-        self._plain = b"%016X".join(escaped[:2]) + b"%d" + b"%d".join(escaped[2:4]) + b"%s" + b"%d".join(escaped[4:])
+        begin, queue_id, queue_offset, self._key, end, behind = escaped
+        offsets = queue_id + b"%d" + queue_offset + b"%d"
+        self._plain = begin + b"%016X" + offsets + self._key + b"%s" + end + b"%d" + behind
+        self._batch = begin + b"%b" + offsets + b"%b" + end + b"%d" + behind
         self._binary = binary_pieces = _binary_pieces(self.ext, store_host)
         self._packed = packed_pieces = _packed_pieces(self.ext, store_host)
         self._packed_struct = Struct(">iI{}si{}s16s{}si{}sq{}sB".format(*map(len, packed_pieces[:5])))
@@ -90,9 +93,17 @@ class SendAnswers:
             return None
         if recall_handle is not None:
             key = b'%b","recallHandle":"%b' % (key, recall_handle.encode())
-        header = self._plain % (physical_offset, queue_id, queue_offset, key, request.opaque)
-        length = len(header)
-        return (_PREFIXES[length] if length < 1024 else encode_prefix(JSON, length, 0)) + header
+        return _framed(self._plain % (physical_offset, queue_id, queue_offset, key, request.opaque))
+
+    def stored_batch(self, request: RemotingCommand, appends: Sequence[Append], unique_key: str) -> bytes | None:
+        """The same of a batch, which says where all of it went; it seldom has a unique key of its own."""
+        key = unique_key.encode("utf-8", "replace")
+        if request.dialect != JSON or not (key.isalnum() or not key):
+            return None
+        first = appends[0]
+        ids = self.message_ids(appends)[2 * len(self._store_host) :].encode()
+        key = self._key + key if key else key
+        return _framed(self._batch % (ids, first.queue_id, first.queue_offset, key, request.opaque))
 
     def _stored_all(self, sends: Sequence[PlainSend]) -> tuple[bytes, list[PlainSend]]:
         template, prefixes, ok = self._plain, _PREFIXES, PutStatus.PUT_OK
@@ -149,6 +160,11 @@ class SendAnswers:
         """The same for any dialect, any id, and the codes that say stored, but not flushed in time."""
         response = RemotingCommand.response(code, remark, self.ext | header.to_ext())
         return encode_command(response.answer_to(request))
+
+
+def _framed(header: bytes) -> bytes:
+    length = len(header)
+    return (_PREFIXES[length] if length < len(_PREFIXES) else encode_prefix(JSON, length, 0)) + header
 
 
 def _pieces(ext: dict[str, str], store_host: bytes) -> list[bytes]:

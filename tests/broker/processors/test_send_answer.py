@@ -5,6 +5,7 @@ import json
 import pytest
 
 from broker.processors.send_answer import SendAnswers
+from broker.store.append import Append
 from protocol.codes import ResponseCode
 from protocol.command import JSON, ROCKETMQ, RemotingCommand
 from protocol.frame import FrameDecoder
@@ -53,6 +54,28 @@ def test_ids_that_would_need_escapes_are_not_filled_in(unique_key: str) -> None:
     """The template is for plain ids only."""
     answers = SendAnswers("r", trace_on=True, store_host=HOST)
     assert answers.stored(RemotingCommand(code=310), 0, 0, 0, unique_key) is None
+
+
+@pytest.mark.parametrize("unique_key", ["", "UNIQ0"])
+@pytest.mark.parametrize("host", [HOST, encode_host("2001:db8::7", 10911)])
+def test_a_batch_is_answered_alike_by_the_template_and_the_general_encoder(unique_key: str, host: bytes) -> None:
+    """All ids are named; a batch without a key has no transactionId."""
+    answers = SendAnswers('odd "%d"', trace_on=True, store_host=host)
+    appends = [
+        Append("T", 3, b"", b"", 0, 0, 0, 0, HOST, physical_offset=2**40 + 99 * n, queue_offset=70 + n)
+        for n in range(100)
+    ]
+    request = RemotingCommand(code=320, opaque=9)
+    plain = answers.stored_batch(request, appends, unique_key)
+    header = SendMessageResponseHeader(answers.message_ids(appends), 3, 70, unique_key or None)
+    general = answers.stored_general(request, ResponseCode.SUCCESS, None, header)
+    assert plain is not None
+    (one,), (other,) = FrameDecoder().feed(memoryview(plain)), FrameDecoder().feed(memoryview(general))
+    assert json.loads(bytes(one[1])) == json.loads(bytes(other[1]))
+    ids = [encode_offset_id(host, append.physical_offset) for append in appends]
+    assert json.loads(bytes(one[1]))["extFields"]["msgId"] == ",".join(ids)
+    assert answers.stored_batch(RemotingCommand(code=320, dialect=ROCKETMQ), appends, unique_key) is None
+    assert answers.stored_batch(request, appends, 'a"b') is None
 
 
 def test_binary_requests_are_answered_by_the_general_encoder() -> None:
