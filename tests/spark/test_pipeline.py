@@ -32,6 +32,7 @@ from clients.spark.pipeline_rows import (
 )
 from clients.spark.sink_rows import MARK
 from tests.harness.daemon import Daemon, running
+from tests.spark.session import JAVA_OPTIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -133,7 +134,15 @@ def test_a_pipeline_that_is_killed_goes_on_where_it_was(spark: SparkSession, bro
     send(broker, "Orders", range(COUNT))
     arguments = ["-n", broker.namesrv, "-t", "Orders,Payments", "-o", "lake", "--checkpoint", "checkpoint"]
     arguments += ["--json-schema", JSON, "--dead-letter-topic", "Dead", "--max-rows", "100", "--interval", "0 seconds"]
-    submit: list[str | Path] = [SUBMIT, "--master", "local[2]", "--driver-memory", "1g"]
+    submit: list[str | Path] = [
+        SUBMIT,
+        "--master",
+        "local[2]",
+        "--driver-memory",
+        "1g",
+        "--driver-java-options",
+        JAVA_OPTIONS,
+    ]
     submit += ["--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=ERROR"]
     send(broker, "Payments", range(COUNT, COUNT + 50))
     kill_behind("parquet batch=1 ", [*submit, ROOT / "deploy/spark/pipeline.py", *arguments], tmp_path)

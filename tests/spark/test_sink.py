@@ -1,5 +1,7 @@
 """The sink under a real Spark, against a broker: what is written arrives, and what is repeated can be told."""
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -9,19 +11,18 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from clients import Admin, MessageExt
 from clients.blocking import run
 from clients.spark.sink_rows import MARK
-from protocol.codes import Permission
+from protocol.codes import Permission, RequestCode
 from tests.harness.daemon import Daemon, running
+from tests.harness.trap import trapped
+from tests.spark.lines import driver, put_lines, stream, wait
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 BEGINNING, END = datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(4e9, UTC)
-SHORT = "500ms"
-DONE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -53,33 +54,12 @@ def numbered(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
 
 def write(frame: DataFrame, broker: Daemon, topic: str, **options: str) -> None:
     writer = frame.write.format("rocketmq").mode("append")
-    writer.options(nameServer=broker.namesrv, topic=topic, retryTimeoutMs=SHORT, **options).save()
+    writer.options(**to(broker, topic), **options).save()
 
 
-def stream(spark: SparkSession, broker: Daemon, topic: str, directory: Path, **options: str) -> StreamingQuery:
-    """Lines of the files below `directory` to a topic, as a query that ends with them."""
-    (directory / "in").mkdir(exist_ok=True)
-    lines = spark.readStream.text(str(directory / "in")).selectExpr("value AS body")
-    writer = lines.writeStream.format("rocketmq").option("checkpointLocation", str(directory / "checkpoint"))
-    query = writer.options(nameServer=broker.namesrv, topic=topic, retryTimeoutMs=SHORT, **options)
-    return query.trigger(availableNow=True).start()
-
-
-def wait(query: StreamingQuery) -> None:
-    assert query.awaitTermination(DONE_S), f"still running: {query.status}"
-
-
-def put_lines(directory: Path, name: str, count: int) -> None:
-    (directory / "in").mkdir(exist_ok=True)
-    (directory / "in" / name).write_text("".join(f"{name} {n}\n" for n in range(count)))
-
-
-def forget_last_commit(directory: Path) -> None:
-    """What a driver leaves that died before its own note of a batch."""
-    commits = directory / "checkpoint" / "commits"
-    last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
-    last.unlink()
-    (commits / f".{last.name}.crc").unlink(missing_ok=True)
+def to(broker: Daemon, topic: str) -> dict[str, str]:
+    """Options of a sink that gives up soon."""
+    return {"nameServer": broker.namesrv, "topic": topic, "retryTimeoutMs": "500ms"}
 
 
 def marks(messages: list[MessageExt]) -> Counter[str]:
@@ -132,35 +112,43 @@ def test_sends_that_are_refused_fail_the_write(spark: SparkSession, broker: Daem
         write(numbered(spark, 10), broker, "ReadOnly")
 
 
-def test_a_batch_that_is_replayed_sends_nothing(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
-    """A driver that died behind the ledger and before its own note runs the batch again; the ledger has it."""
-    with_ledger = {"skipCommittedBatches": "true"}
-    put_lines(tmp_path, "a", 50)
-    wait(stream(spark, broker, "Replayed", tmp_path, **with_ledger))
-    assert len(stored(broker, "Replayed")) == 50
-    forget_last_commit(tmp_path)
-    wait(stream(spark, broker, "Replayed", tmp_path, **with_ledger))
-    assert len(stored(broker, "Replayed")) == 50
-    put_lines(tmp_path, "b", 7)
-    wait(stream(spark, broker, "Replayed", tmp_path, **with_ledger))
-    assert len(stored(broker, "Replayed")) == 57
-
-
 def test_what_is_repeated_can_be_told(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
     """A query that ends between its sends and the ledger sends the batch again, with the same marks, and only then."""
     options: dict[str, Any] = {"skipCommittedBatches": "true", "ledgerTopic": "closed-ledger"}
     put_lines(tmp_path, "a", 50)
     set_permission(broker, "closed-ledger", Permission.READ)
     with pytest.raises(PySparkException, match=r"(?s)ledger .*could not be written.*permission"):
-        wait(stream(spark, broker, "Repeated", tmp_path, **options))
+        wait(stream(spark, tmp_path, **to(broker, "Repeated"), **options))
     assert set(marks(stored(broker, "Repeated")).values()) == {1}
     set_permission(broker, "closed-ledger", Permission.READ_WRITE)
-    wait(stream(spark, broker, "Repeated", tmp_path, **options))
+    wait(stream(spark, tmp_path, **to(broker, "Repeated"), **options))
     repeated = marks(stored(broker, "Repeated"))
     assert (len(repeated), set(repeated.values())) == (50, {2})
-    forget_last_commit(tmp_path)
-    wait(stream(spark, broker, "Repeated", tmp_path, **options))
-    assert marks(stored(broker, "Repeated")) == repeated
+
+
+def test_a_driver_that_is_killed_around_the_ledgers_entry(spark: SparkSession, tmp_path: Path) -> None:
+    """SIGKILL before the entry reaches the broker: all rows come again with the same marks. Behind it: none does."""
+    put_lines(tmp_path, "a", 50)
+    with trapped(tmp_path) as (broker, trap):
+        options = to(broker, "Killed") | {"skipCommittedBatches": "true", "sendTimeoutMs": "1h"}
+        for catch, times in ((trap.catch_request, 1), (trap.catch_answer, 2)):
+            with driver(tmp_path, **options) as process:
+                catch(is_ledger_entry, lambda: os.killpg(process.pid, signal.SIGKILL))
+            assert process.returncode == -signal.SIGKILL, (tmp_path / "driver.txt").read_text()
+            trap.release()
+            sent = marks(stored(broker, "Killed"))
+            assert {mark.split(":", 1)[1] for mark in sent} == {f"0:0:{row}" for row in range(50)}
+            assert (len(sent), set(sent.values())) == (50, {times})
+        assert not list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
+        wait(stream(spark, tmp_path, **options))
+        assert marks(stored(broker, "Killed")) == sent
+        put_lines(tmp_path, "b", 7)
+        wait(stream(spark, tmp_path, **options))
+        assert len(stored(broker, "Killed")) == 107
+
+
+def is_ledger_entry(code: int, header: bytes) -> bool:
+    return code == RequestCode.SEND_MESSAGE_V2 and b"spark-rocketmq-ledger" in header
 
 
 def test_rows_of_a_group_keep_their_order(spark: SparkSession, broker: Daemon) -> None:

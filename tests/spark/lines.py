@@ -1,0 +1,68 @@
+"""Lines of files, and a query that writes each into a topic; also as a driver of its own, which can be killed.
+
+    put_lines(directory, "a", 50)
+    query = stream(spark, directory, nameServer=..., topic=...)
+    with driver(directory, nameServer=..., topic=...) as process: ...
+
+The query ends with the lines that there are. Its checkpoint lies beside them, so the next one goes on.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.spark.session import ROOT, started
+
+DONE_S = 60
+
+
+def put_lines(directory: Path, name: str, count: int) -> None:
+    (directory / "in").mkdir(exist_ok=True)
+    (directory / "in" / name).write_text("".join(f"{name} {n}\n" for n in range(count)))
+
+
+def stream(spark: SparkSession, directory: Path, **options: str) -> StreamingQuery:
+    """Lines of the files below `directory` to a topic."""
+    (directory / "in").mkdir(exist_ok=True)
+    lines = spark.readStream.text(str(directory / "in")).selectExpr("value AS body")
+    writer = lines.writeStream.format("rocketmq").option("checkpointLocation", str(directory / "checkpoint"))
+    return writer.options(**options).trigger(availableNow=True).start()
+
+
+def wait(query: StreamingQuery) -> None:
+    assert query.awaitTermination(DONE_S), f"still running: {query.status}"
+
+
+@contextmanager
+def driver(directory: Path, **options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that runs the query; it and what it started are a process group. It has to be gone at the end."""
+    pairs = [f"{name}={value}" for name, value in options.items()]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.spark.lines", str(directory), *pairs]
+    with (directory / "driver.txt").open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        yield process
+        process.wait(DONE_S)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def main() -> None:
+    """The driver."""
+    directory, *pairs = sys.argv[1:]
+    options = dict(pair.split("=", 1) for pair in pairs)
+    wait(stream(started(Path(directory) / "spark"), Path(directory), **options))
+
+
+if __name__ == "__main__":
+    main()

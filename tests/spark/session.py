@@ -1,0 +1,37 @@
+"""How the tests start a Spark. Workers import this tree from where the tests run, whatever directory they are in."""
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from clients.spark import register
+
+ROOT = Path(__file__).resolve().parents[2]
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half of the CPU: what is compiled best is not run for long
+SETTINGS = {
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stopTimeout": "30s",
+    "spark.log.level": "ERROR",
+}
+
+
+def started(home: Path, master: str = "local[2]", **settings: str) -> SparkSession:
+    """This process's session; what it leaves behind lies below `home`. A setting's dots are double underscores."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    builder = SparkSession.builder.master(master).appName("tests")
+    given = {name.replace("__", "."): value for name, value in settings.items()}
+    places = {"spark.local.dir": str(home), "spark.sql.warehouse.dir": str(home / "warehouse")}
+    for name, value in (SETTINGS | places | given).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    register(session)
+    return session
