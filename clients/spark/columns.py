@@ -1,10 +1,10 @@
 """From CommitLog records to an Arrow record batch, column by column.
 
 A pull's answer and a segment hold the same bytes: records one behind the other. `walk` finds where they begin, and
-`record_batch` makes the columns of clients.spark.schema of those wanted. Numbers are read from the heads of all records
-at once (record_places); bodies, topics and properties are copied once each, by Arrow (slices); tags, keys and unique
-ids are looked for in all properties at once (property_columns). There is no Python object for a row, but for those
-whose body is compressed.
+`record_batch` makes the columns of clients.spark.schema of those wanted. Where all of them are plain, the compiled leaf
+does (plain_columns). Else numbers are read from the heads of all records at once (record_places); bodies, topics and
+properties are copied once each, by Arrow (slices); tags, keys and unique ids are looked for in all properties at once
+(property_columns). There is no Python object for a row, but for those whose body is compressed.
 
 A batch never fails over what a sender wrote: properties that are not UTF-8 are replaced where they are not, a body that
 cannot be inflated is null (and logged), and so is a time that Spark has no timestamp for. Bytes that are no record are
@@ -14,6 +14,7 @@ Source: docs/formats.md, "CommitLog record", "Properties", "System flags", "Mess
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from clients.spark.plain_columns import plain_columns
 from clients.spark.property_columns import PropertyColumns, readable
 from clients.spark.record_places import Ints, Places, ends_of, queue_offsets, walk
 from clients.spark.schema import PROPERTIES
@@ -48,33 +50,51 @@ def record_batch(
 
     ProtocolError if no whole record begins at one of them. ValueError: the buffer has 2 GiB or more.
     """
-    return batch_of(Places(buffer, starts), broker_name, schema)
+    return _batch(buffer, starts, lambda: Places(buffer, starts), broker_name, schema)
 
 
 def batch_of(places: Places, broker_name: str | None, schema: pa.Schema) -> pa.RecordBatch:
     """The same of records that were looked at before."""
+    return _batch(places.buffer, places.starts, lambda: places, broker_name, schema)
+
+
+def _batch(
+    buffer: Buffer, starts: Ints, places: Callable[[], Places], broker_name: str | None, schema: pa.Schema
+) -> pa.RecordBatch:
+    columns = plain_columns(buffer, starts)
+    if columns is None:
+        columns = _columns(places())
+    columns["key"] = _first_of(columns["keys"])
+    columns["brokerName"] = pa.repeat(pa.scalar(broker_name, pa.string()), len(starts))
+    if columns["msgId"].null_count:
+        columns["msgId"] = _with_offset_ids(columns["msgId"], places())
+    if PROPERTIES in schema.names:
+        columns[PROPERTIES] = _properties(places()).maps(schema.field(PROPERTIES).type)
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _columns(places: Places) -> dict[str, pa.Array]:
+    """What `plain_columns` would give, of any records."""
     data = pa.py_buffer(places.buffer)
-    strings = slices(data, places.property_begins, places.ends, pa.binary())
-    properties = PropertyColumns(strings)
-    keys = properties.values(PropertyName.KEYS.encode())
-    columns = {
-        "key": _first_of(keys),
+    properties = _properties(places)
+    return {
         "body": _bodies(data, places),
         "topic": topics(data, places),
-        "brokerName": pa.repeat(pa.scalar(broker_name, pa.string()), len(places)),
-        "queueId": places.queue_ids,
-        "queueOffset": places.queue_offsets,
+        "queueId": pa.array(places.queue_ids),
+        "queueOffset": pa.array(places.queue_offsets),
         "storeTimestamp": _timestamps(places.store_timestamps),
         "bornTimestamp": _timestamps(places.born_timestamps),
         "tags": properties.values(PropertyName.TAGS.encode()),
-        "keys": keys,
-        "msgId": _message_ids(properties.values(PropertyName.UNIQ_KEY.encode()), places),
-        "flag": places.flags,
-        "reconsumeTimes": places.reconsume_times,
+        "keys": properties.values(PropertyName.KEYS.encode()),
+        "msgId": properties.values(PropertyName.UNIQ_KEY.encode()),
+        "flag": pa.array(places.flags),
+        "reconsumeTimes": pa.array(places.reconsume_times),
     }
-    if PROPERTIES in schema.names:
-        columns[PROPERTIES] = properties.maps(schema.field(PROPERTIES).type)
-    return pa.RecordBatch.from_arrays([pa.array(columns[name]) for name in schema.names], schema=schema)
+
+
+def _properties(places: Places) -> PropertyColumns:
+    strings = slices(pa.py_buffer(places.buffer), places.property_begins, places.ends, pa.binary())
+    return PropertyColumns(strings)
 
 
 def topics(data: pa.Buffer, places: Places) -> pa.Array:
@@ -105,10 +125,8 @@ def _timestamps(milliseconds: Ints) -> pa.Array:
     return with_nulls(pa.array(known * 1000).view(pa.timestamp("us", tz="UTC")), is_known)
 
 
-def _message_ids(unique: pa.Array, places: Places) -> pa.Array:
+def _with_offset_ids(unique: pa.Array, places: Places) -> pa.Array:
     """The senders' ids, and where there is none the offset id."""
-    if not unique.null_count:
-        return unique
     missing = np.flatnonzero(unique.is_null().to_numpy(zero_copy_only=False))
     return pc.replace_with_mask(unique, unique.is_null(), _offset_ids(places, missing))
 

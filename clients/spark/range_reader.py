@@ -31,7 +31,7 @@ from clients.spark.loss import Loss, LossRule
 from clients.spark.pull_connection import Answer, PullConnection
 from clients.spark.pull_frames import PullFrames
 from clients.spark.pull_window import DELETED, Kind, Piece, PullWindow, Slot, verdict
-from clients.spark.record_places import Ints
+from clients.spark.record_places import Ints, steps
 from clients.spark.schema import arrow_schema
 from clients.spark.source_options import SourceOptions
 from clients.spark.splitting import Range
@@ -40,7 +40,6 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.errors import ProtocolError
 from protocol.filters.tag import split_tags
 from protocol.headers.pull import PullMessageResponseHeader
-from protocol.record import SMALLEST_RECORD
 
 MOST_IN_FLIGHT: Final = 64
 LEAST_IN_FLIGHT: Final = 2
@@ -288,20 +287,15 @@ class RangeReader:
 
     def _starts(self, buffer: memoryview, pieces: Sequence[Piece]) -> Ints:
         """Where the wanted records begin."""
-        starts: list[int] = []
-        counts: list[int] = []
-        for piece in pieces:
-            before = len(starts)
-            assert isinstance(piece.body, tuple)
-            step_over(buffer, piece.body, starts)
-            counts.append(len(starts) - before)
-            if self._options.takes_everything and counts[-1] != piece.upto - piece.begin:
-                self._note_missing(piece, queue_offsets(buffer, np.array(starts[before:], np.int64)))
-        found = np.array(starts, np.int64)
+        found = [whole_steps(buffer, piece.body) for piece in pieces]
         if self._options.takes_everything:
-            return found
-        ends = np.repeat(np.array([piece.range.end for piece in pieces], np.int64), counts)
-        return found[queue_offsets(buffer, found) < ends]
+            for piece, starts in zip(pieces, found, strict=True):
+                if len(starts) != piece.upto - piece.begin:
+                    self._note_missing(piece, queue_offsets(buffer, starts))
+            return np.concatenate(found)
+        ends = np.array([piece.range.end for piece in pieces], np.int64)
+        starts = np.concatenate(found)
+        return starts[queue_offsets(buffer, starts) < ends.repeat([len(each) for each in found])]
 
     def _note_missing(self, piece: Piece, present: Ints) -> None:
         missing = np.setdiff1d(np.arange(piece.begin, piece.upto), present)
@@ -339,15 +333,18 @@ _TOLD_OFFSETS: Final = frozenset({
 })  # fmt: skip
 
 
-def step_over(buffer: memoryview, place: tuple[int, int], starts: list[int]) -> None:
-    """Add where the records of an answer begin; a few of them are faster walked so than by `record_places.walk`."""
-    at, end = place
-    while at < end:
-        size = _SIZE(buffer, at)[0] if end - at >= SMALLEST_RECORD else 0
-        if not SMALLEST_RECORD <= size <= end - at:
-            raise ProtocolError(f"an answer has no record {end - at} bytes before its end: its size is {size}")
-        starts.append(at)
-        at += size
+def whole_steps(buffer: memoryview, place: tuple[int, int] | bytes) -> Ints:
+    """Where the records of an answer begin. ProtocolError if they do not fill it."""
+    assert isinstance(place, tuple)
+    begin, end = place
+    starts = steps(buffer, begin, end)
+    behind = begin
+    if len(starts):
+        last = int(starts[-1])
+        behind = last + _SIZE(buffer, last)[0]
+    if behind != end:
+        raise ProtocolError(f"an answer has no record {end - behind} bytes before its end")
+    return starts
 
 
 def is_ordered(pieces: Sequence[Piece]) -> bool:

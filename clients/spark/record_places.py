@@ -1,8 +1,8 @@
 """Where the parts of many CommitLog records lie in one buffer, and the numbers in their heads, as NumPy arrays.
 
-The only loop over records is `walk`, from each one's length to the next; runs of equally long records, which are
-common, are stepped over at once. Everything else reads one field of all records by indexing a view of the buffer that
-begins at every byte: big-endian integers at any position, for some 6 ns each.
+The only loop over records is `steps`, from each one's length to the next: by the compiled leaf where there is one, else
+runs of equally long records, which are common, are stepped over at once. Everything else reads one field of all records
+by indexing a view of the buffer that begins at every byte: big-endian integers at any position, for some 6 ns each.
 
 `Places` looks at every length before it uses it, so that whatever bytes it is given, nothing outside a record is read:
 what is no whole record is a ProtocolError that says where and why (protocol.record has the words for it).
@@ -10,12 +10,14 @@ what is no whole record is a ProtocolError that says where and why (protocol.rec
 Source: docs/formats.md, "CommitLog record".
 """
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol import compiled
 from protocol.codes import SysFlag
 from protocol.errors import ProtocolError
 from protocol.record import (
@@ -48,7 +50,14 @@ def walk(buffer: Buffer, at: int = 0) -> Ints:
 
     It ends at the first that is no record: the buffer's end, an unfinished one, zeros, a blank, damage.
     """
-    starts, end = [], len(buffer)
+    found = steps(buffer, at, len(buffer))
+    is_record = _has_magic(buffer, found)
+    return found if is_record.all() else found[: int(is_record.argmin())]
+
+
+def plain_steps(buffer: Buffer, at: int, end: int) -> Ints:
+    """Where the records begin that stand one behind the other in `buffer[at:end]`, by their lengths alone."""
+    starts: list[int] = []
     before = alike = 0
     while at <= end - SMALLEST_RECORD:
         size: int = _SIZE(buffer, at)[0]
@@ -59,18 +68,16 @@ def walk(buffer: Buffer, at: int = 0) -> Ints:
         alike = alike + 1 if size == before else 0
         before = size
         if alike == _ALIKE:
-            more = _run(buffer, at, size)
+            more = _run(buffer, at, end, size)
             starts.extend(more)
             at += size * len(more)
             alike = 0
-    found = np.array(starts, np.int64)
-    is_record = _has_magic(buffer, found)
-    return found if is_record.all() else found[: int(is_record.argmin())]
+    return np.array(starts, np.int64)
 
 
-def _run(buffer: Buffer, at: int, size: int) -> range:
+def _run(buffer: Buffer, at: int, end: int, size: int) -> range:
     """The records of that length that stand one behind the other from `at` on."""
-    places = np.arange(at, len(buffer) - size + 1, size)
+    places = np.arange(at, end - size + 1, size)
     is_alike = integers(buffer, 4)[places] == size
     count = len(places) if is_alike.all() else int(is_alike.argmin())
     return range(at, at + count * size, size)
@@ -80,6 +87,14 @@ def _has_magic(buffer: Buffer, starts: Ints) -> NDArray[np.bool_]:
     magics = integers(buffer, 4)[starts + _MAGIC_AT] if len(starts) else np.empty(0, np.int32)
     is_record: NDArray[np.bool_] = (magics == MAGIC_V1) | (magics == MAGIC_V2)
     return is_record
+
+
+def _leaf_steps(buffer: Buffer, at: int, end: int) -> Ints:
+    return np.frombuffer(_leaf.steps(buffer, at, end), np.int64)
+
+
+_leaf: Final = compiled.load("columns")
+steps: Final[Callable[[Buffer, int, int], Ints]] = plain_steps if _leaf is None else _leaf_steps
 
 
 def integers(buffer: Buffer, width: int) -> NDArray[np.signedinteger]:

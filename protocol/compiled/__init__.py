@@ -17,7 +17,7 @@ from typing import Any, Final
 
 SWITCH: Final = "SKYLARK_COMPILED"
 LEAVES: Final = (
-    "properties", "header", "packed", "decode", "answers", "record", "counts", "batch", "gather", "syncs",
+    "properties", "header", "packed", "decode", "answers", "record", "counts", "batch", "gather", "syncs", "columns",
 )  # fmt: skip
 
 is_switched_off: Final = os.environ.get(SWITCH) == "0"

@@ -1,0 +1,323 @@
+"""From records to the columns of a batch, in C; the twin of `clients.spark.columns`, for plain records.
+
+Plain ones have IPv4 hosts, a body that is not compressed, topic and properties in ASCII, and times that Spark has.
+Their numbers are turned to the machine's byte order, and their texts are copied once, as Arrow lays them out: values
+one behind the other, where each begins and the last one ends (int32), and a bit for each that is there.
+
+`steps` is the twin of `clients.spark.record_places.plain_steps`. Nothing outside of a record is read: every length is
+looked at before it is used. Layout: protocol.record.
+"""
+
+import cython
+from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cython.cimports.cpython.mem import PyMem_Free, PyMem_Malloc
+from cython.cimports.libc.stdint import int32_t, int64_t, uint32_t, uint64_t
+from cython.cimports.libc.string import memchr, memcmp, memcpy, memset
+
+SMALLEST_RECORD = cython.declare(cython.Py_ssize_t, 91)
+MOST_BYTES = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
+MAGIC_V1 = cython.declare(uint32_t, 0xDAA320A7)
+MAGIC_V2 = cython.declare(uint32_t, 0xDAA320AB)
+QUEUE_ID_AT = cython.declare(cython.int, 12)
+FLAG_AT = cython.declare(cython.int, 16)
+QUEUE_OFFSET_AT = cython.declare(cython.int, 20)
+SYS_FLAG_AT = cython.declare(cython.int, 36)
+BORN_TIMESTAMP_AT = cython.declare(cython.int, 40)
+STORE_TIMESTAMP_AT = cython.declare(cython.int, 56)
+RECONSUME_TIMES_AT = cython.declare(cython.int, 72)
+BODY_SIZE_AT = cython.declare(cython.int, 84)
+BODY_AT = cython.declare(cython.int, 88)
+NOT_PLAIN = cython.declare(uint32_t, 0x31)  # compressed, or a host of IPv6
+FIRST_MS = cython.declare(int64_t, -62_135_596_800_000)  # that Spark has a timestamp for
+LAST_MS = cython.declare(int64_t, 253_402_300_800_000)  # and behind the last one
+HIGH_BITS = cython.declare(uint64_t, 0x8080808080808080)
+
+BODY = cython.declare(cython.int, 0)
+TOPIC = cython.declare(cython.int, 1)
+TAGS = cython.declare(cython.int, 2)
+KEYS = cython.declare(cython.int, 3)
+ID = cython.declare(cython.int, 4)
+PARTS = cython.declare(cython.int, 5)
+
+
+def steps(buffer, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
+    """Where the records begin (int64) that stand one behind the other in `buffer[at:end]`, by their lengths alone."""
+    source: Py_buffer
+    count: cython.Py_ssize_t
+    PyObject_GetBuffer(buffer, cython.address(source), PyBUF_SIMPLE)
+    try:
+        if at < 0 or end > source.len:
+            raise ValueError(f"[{at}, {end}) is not within {source.len} bytes")
+        count = step(cython.cast(Text, source.buf), at, end, cython.NULL)
+        found = PyBytes_FromStringAndSize(cython.NULL, count * 8)
+        step(cython.cast(Text, source.buf), at, end, cython.cast(Places, PyBytes_AS_STRING(found)))
+        return found
+    finally:
+        PyBuffer_Release(cython.address(source))
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def step(source: Text, at: cython.Py_ssize_t, end: cython.Py_ssize_t, found: Places) -> cython.Py_ssize_t:
+    """Count the records, and tell where they begin if there is room for that."""
+    size: cython.Py_ssize_t
+    count: cython.Py_ssize_t = 0
+    while end - at >= SMALLEST_RECORD:
+        size = cython.cast(int32_t, get32(source + at))
+        if size < SMALLEST_RECORD or size > end - at:
+            break
+        if found != cython.NULL:
+            found[count] = at
+        count += 1
+        at += size
+    return count
+
+
+def columns(buffer, starts):
+    """The columns of the records that begin at `starts` (int64, ascending): numbers, and texts as (bits of those that
+    are there or None, offsets, values). None if any of them is not plain, or no whole record.
+
+    Numbers: queue ids, flags, reconsume times (int32); queue offsets, store and born times in µs (int64). Texts: body,
+    topic, TAGS, KEYS, UNIQ_KEY.
+    """
+    source: Py_buffer
+    places: Py_buffer
+    PyObject_GetBuffer(buffer, cython.address(source), PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(starts, cython.address(places), PyBUF_SIMPLE)
+        try:
+            if source.len > MOST_BYTES:
+                return None
+            return columns_of(
+                cython.cast(Text, source.buf), source.len, cython.cast(Places, places.buf), places.len // 8
+            )
+        finally:
+            PyBuffer_Release(cython.address(places))
+    finally:
+        PyBuffer_Release(cython.address(source))
+
+
+@cython.cfunc
+def columns_of(source: Text, size: cython.Py_ssize_t, starts: Places, count: cython.Py_ssize_t):
+    """The same of the buffers' content."""
+    parts: Parts = cython.cast(Parts, PyMem_Malloc((count + 1) * PARTS * cython.sizeof(Part)))
+    if parts == cython.NULL:
+        raise MemoryError
+    try:
+        if not find_all(source, size, starts, count, parts):
+            return None
+        numbers = (
+            ints(source + QUEUE_ID_AT, starts, count),
+            ints(source + FLAG_AT, starts, count),
+            ints(source + RECONSUME_TIMES_AT, starts, count),
+            longs(source + QUEUE_OFFSET_AT, starts, count, 1),
+            longs(source + STORE_TIMESTAMP_AT, starts, count, 1000),
+            longs(source + BORN_TIMESTAMP_AT, starts, count, 1000),
+        )
+        texts = (
+            text(parts + BODY, count),
+            text(parts + TOPIC, count),
+            text(parts + TAGS, count),
+            text(parts + KEYS, count),
+            text(parts + ID, count),
+        )
+        return numbers, texts
+    finally:
+        PyMem_Free(parts)
+
+
+# --- where the parts lie --------------------------------------------------------------------------
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def find_all(
+    source: Text, size: cython.Py_ssize_t, starts: Places, count: cython.Py_ssize_t, parts: Parts
+) -> cython.bint:
+    """The parts of all records; whether these are whole, plain, and do not overlap."""
+    n: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    length: cython.Py_ssize_t
+    behind: cython.Py_ssize_t = 0
+    for n in range(count):
+        at = starts[n]
+        if at < behind or at > size - SMALLEST_RECORD:
+            return False
+        length = cython.cast(int32_t, get32(source + at))
+        if length < SMALLEST_RECORD or length > size - at or not find_parts(source + at, length, parts):
+            return False
+        behind = at + length
+        parts += PARTS
+    return True
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def find_parts(record: Text, length: cython.Py_ssize_t, parts: Parts) -> cython.bint:
+    """The parts of a record; whether it is one, and plain."""
+    magic: uint32_t = get32(record + 4)
+    width: cython.int = 2 if magic == MAGIC_V2 else 1
+    end: Text = record + length
+    body_size: cython.Py_ssize_t = cython.cast(int32_t, get32(record + BODY_SIZE_AT))
+    topic: Text
+    size: cython.Py_ssize_t
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        return False
+    if get32(record + SYS_FLAG_AT) & NOT_PLAIN:
+        return False
+    if not (is_known(record + BORN_TIMESTAMP_AT) and is_known(record + STORE_TIMESTAMP_AT)):
+        return False
+    if body_size < 0 or body_size > length - BODY_AT - width - 2:
+        return False
+    parts[BODY].at, parts[BODY].size = record + BODY_AT, body_size
+    topic = record + BODY_AT + body_size
+    size = topic[0] if width == 1 else get16(topic)
+    topic += width
+    if size > end - topic - 2 or not is_ascii(topic, size) or size >= (0x80 if width == 1 else 0x8000):
+        return False
+    parts[TOPIC].at, parts[TOPIC].size = topic, size
+    topic += size
+    size = get16(topic)
+    topic += 2
+    if size != end - topic or size >= 0x8000 or not is_ascii(topic, size):
+        return False
+    find_properties(topic, end, parts)
+    return True
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def find_properties(entry: Text, end: Text, parts: Parts) -> cython.void:
+    """The last of each name that has a column, of those that are not empty."""
+    mark: Text
+    size: cython.Py_ssize_t
+    parts[TAGS].at = parts[KEYS].at = parts[ID].at = cython.NULL
+    parts[TAGS].size = parts[KEYS].size = parts[ID].size = 0
+    while entry < end:
+        mark = cython.cast(Text, memchr(entry, 2, end - entry))
+        if mark == cython.NULL:
+            mark = end
+        size = mark - entry
+        if size > 5 and entry[4] == 1:
+            if memcmp(entry, b"TAGS", 4) == 0:
+                parts[TAGS].at, parts[TAGS].size = entry + 5, size - 5
+            elif memcmp(entry, b"KEYS", 4) == 0:
+                parts[KEYS].at, parts[KEYS].size = entry + 5, size - 5
+        elif size > 9 and memcmp(entry, b"UNIQ_KEY\x01", 9) == 0:
+            parts[ID].at, parts[ID].size = entry + 9, size - 9
+        entry = mark + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def is_known(place: Text) -> cython.bint:
+    """Whether Spark has a timestamp for these milliseconds."""
+    ms: int64_t = cython.cast(int64_t, get64(place))
+    return FIRST_MS <= ms < LAST_MS
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def is_ascii(place: Text, size: cython.Py_ssize_t) -> cython.bint:
+    """Whether no byte has its highest bit."""
+    word: uint64_t
+    bits: uint64_t = 0
+    n: cython.Py_ssize_t
+    while size >= 8:
+        memcpy(cython.address(word), place, 8)
+        bits |= word
+        place += 8
+        size -= 8
+    for n in range(size):
+        bits |= place[n]
+    return not bits & HIGH_BITS
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+@cython.cfunc
+def ints(source: Text, starts: Places, count: cython.Py_ssize_t):
+    """The int32 at each start."""
+    taken = PyBytes_FromStringAndSize(cython.NULL, count * 4)
+    values: cython.pointer(int32_t) = cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(taken))
+    n: cython.Py_ssize_t
+    for n in range(count):
+        values[n] = cython.cast(int32_t, get32(source + starts[n]))
+    return taken
+
+
+@cython.cfunc
+def longs(source: Text, starts: Places, count: cython.Py_ssize_t, factor: int64_t):
+    """The int64 at each start, so many times."""
+    taken = PyBytes_FromStringAndSize(cython.NULL, count * 8)
+    values: Places = cython.cast(Places, PyBytes_AS_STRING(taken))
+    n: cython.Py_ssize_t
+    for n in range(count):
+        values[n] = cython.cast(int64_t, get64(source + starts[n])) * factor
+    return taken
+
+
+@cython.cfunc
+def text(part: Parts, count: cython.Py_ssize_t):
+    """Every fifth part, as a column."""
+    offsets = PyBytes_FromStringAndSize(cython.NULL, (count + 1) * 4)
+    ends: cython.pointer(int32_t) = cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(offsets))
+    target: cython.p_char
+    total: cython.Py_ssize_t = 0
+    missing: cython.Py_ssize_t = 0
+    n: cython.Py_ssize_t
+    for n in range(count):
+        ends[n] = cython.cast(int32_t, total)
+        total += part[n * PARTS].size
+        missing += part[n * PARTS].at == cython.NULL
+    ends[count] = cython.cast(int32_t, total)
+    values = PyBytes_FromStringAndSize(cython.NULL, total)
+    target = PyBytes_AS_STRING(values)
+    for n in range(count):
+        memcpy(target, part[n * PARTS].at, part[n * PARTS].size)
+        target += part[n * PARTS].size
+    return (present(part, count) if missing else None), offsets, values
+
+
+@cython.cfunc
+def present(part: Parts, count: cython.Py_ssize_t):
+    """A bit for each fifth part that is there."""
+    taken = PyBytes_FromStringAndSize(cython.NULL, (count + 7) // 8)
+    bits: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(taken))
+    n: cython.Py_ssize_t
+    memset(bits, 0, (count + 7) // 8)
+    for n in range(count):
+        if part[n * PARTS].at != cython.NULL:
+            bits[n >> 3] |= cython.cast(cython.uchar, 1 << (n & 7))
+    return taken
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def get16(place: Text) -> uint32_t:
+    """Two bytes, big-endian."""
+    return cython.cast(uint32_t, place[0]) << 8 | place[1]
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def get32(place: Text) -> uint32_t:
+    """Four bytes, big-endian."""
+    return get16(place) << 16 | get16(place + 2)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def get64(place: Text) -> uint64_t:
+    """Eight bytes, big-endian."""
+    return cython.cast(uint64_t, get32(place)) << 32 | get32(place + 4)

@@ -1,0 +1,9 @@
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from protocol.record import Buffer
+
+_Text: TypeAlias = tuple[bytes | None, bytes, bytes]
+
+def steps(buffer: Buffer, at: int, end: int) -> bytes: ...
+def columns(buffer: Buffer, starts: object) -> tuple[Sequence[bytes], Sequence[_Text]] | None: ...
