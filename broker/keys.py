@@ -138,7 +138,11 @@ REMOTING: Final = section(
     ("serverUnfinishedFramesMaxBytes", "unfinished_frames_bytes", BYTES),  # ours
 )
 
-TRANSFER: Final = section("remoting", ("transferMsgByHeap", "transfer_by_copying", FLAG))
+TRANSFER: Final = section(
+    "remoting",
+    ("transferMsgByHeap", "transfer_by_copying", FLAG),
+    ("busyPollMicros", "busy_poll_us", whole(0, 1_000)),  # ours
+)
 
 # JVM properties there. `tls.config.file` names a file with more of them, which is read between this one and the
 # environment.

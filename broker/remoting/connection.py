@@ -22,6 +22,7 @@ from time import monotonic
 from typing import Final, Protocol, cast
 
 from broker.remoting.config import RemotingConfig
+from broker.remoting.lookout import Lookout
 from broker.remoting.output import Output
 from broker.remoting.rounds import Rounds
 from broker.remoting.transfer import Transfer
@@ -67,6 +68,7 @@ class Shared(Protocol):
     transfer: Transfer
     rounds: Rounds
     unfinished: Unfinished
+    lookout: Lookout
     receive_buffer: memoryview
     deferred_bytes: int
     received_bytes: int
@@ -268,6 +270,10 @@ class Connection(asyncio.BufferedProtocol):
         """Answer a request in its dialect, unless it wanted none or the peer is gone."""
         if not request.flag & Flag.ONEWAY:
             self.write(encode_command(response.answer_to(request)))
+
+    def look_out(self) -> None:
+        """What this peer waits for, or the request behind it, is near: see lookout.py."""
+        self._selector.lookout.begin()
 
     # --------------------------------------------------------------------------------------------- pauses and progress
 

@@ -19,6 +19,7 @@ import msgspec
 
 from broker.remoting.config import RemotingConfig
 from broker.remoting.connection import Connection, Turns
+from broker.remoting.lookout import Lookout, affordable
 from broker.remoting.rounds import Rounds
 from broker.remoting.transfer import Transfer
 from broker.remoting.unfinished import Unfinished
@@ -54,6 +55,7 @@ class Selector:
         self.connections: set[Connection] = set()
         self.rounds = Rounds(self._is_memory_short, monotonic)
         self.unfinished = Unfinished(config.unfinished_frames_bytes)
+        self.lookout = Lookout(affordable(config.busy_poll_us), self)
         self.deferred_bytes = 0  # requests of peers that do not read their answers
         self.receive_buffer = self.rounds.receive_buffer
         self.accepting = True

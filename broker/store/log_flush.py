@@ -63,6 +63,7 @@ class LogFlush:
         self._committer: Flusher | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._hasty: list[tuple[int, Settled]] = []  # who waits for the disk, up to that byte
+        self.is_interpreted = False  # the thread of a SYNC_FLUSH
         self.is_behind = False
         self.on_behind: Callable[[], None] = lambda: None
         self.on_caught_up: Callable[[], None] = lambda: None
@@ -93,8 +94,8 @@ class LogFlush:
     def _make_flusher(self, name: str, durable: int) -> Flusher:
         if not self._is_sync:
             return Flusher(name, durable, pace_of(self._config))
-        is_bare = bare_flush.is_available and self._log.files.is_on_real_disk
-        return bare_flush.BareFlusher(name, durable) if is_bare else Flusher(name, durable)
+        self.is_interpreted = not (bare_flush.is_available and self._log.files.is_on_real_disk)
+        return Flusher(name, durable) if self.is_interpreted else bare_flush.BareFlusher(name, durable)
 
     def _run(self, flusher: Flusher, announced: Callable[[], None]) -> None:
         flusher.start()

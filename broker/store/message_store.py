@@ -209,6 +209,11 @@ class MessageStore:
         return self._config.is_sync_flush
 
     @property
+    def is_flush_interpreted(self) -> bool:
+        """Whether the thread that flushes each commit waits for the interpreter meanwhile: it had better be free."""
+        return self._durability.log.is_interpreted
+
+    @property
     def is_flush_behind(self) -> bool:
         """More than `flushLagLimit` is written and not flushed: senders should wait until it has ended."""
         return self._durability.log.is_behind
