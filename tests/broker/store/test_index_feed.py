@@ -244,7 +244,7 @@ async def test_a_large_index_is_made_while_serving(tmp_path: Path, monkeypatch: 
 
 
 async def test_keys_do_not_wait_for_more(tmp_path: Path) -> None:
-    """A few keys are put 5 ms later."""
+    """A few keys are put 25 ms later."""
     with opened(tmp_path, loop=asyncio.get_running_loop()) as it:
         assert it.store._index is not None
         fill(it, 3)
