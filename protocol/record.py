@@ -64,11 +64,15 @@ class Layout(NamedTuple):
 
     `head` packs everything before the body: size, magic, body CRC, queue id, flag, queue offset, physical offset,
     sysFlag, born timestamp, born host (bytes), stamp (bytes: store timestamp and store host, which a batch shares),
-    reconsume times, prepared transaction offset, body length. `fixed_size` counts all but body, topic, properties and
-    the topic's length; `middle` reads from the born host to the body length.
+    reconsume times, prepared transaction offset, body length. `shared` packs what messages sent together have in
+    common of that, from the sysFlag to the prepared transaction offset, and `alike` the head with it as bytes.
+    `fixed_size` counts all but body, topic, properties and the topic's length; `middle` reads from the born host to the
+    body length.
     """
 
     head: Struct
+    shared: Struct
+    alike: Struct
     middle: Struct
     fixed_size: int
     host_flags: int
@@ -76,11 +80,13 @@ class Layout(NamedTuple):
 
 def _layout(born_host_size: int, store_host_size: int) -> Layout:
     head = Struct(f">iiiiiqqiq{born_host_size}s{8 + store_host_size}siqi")
+    shared = Struct(f">iq{born_host_size}s{8 + store_host_size}siq")
+    alike = Struct(f">iiiiiqq{shared.size}si")
     middle = Struct(f">{born_host_size}sq{store_host_size}siqi")
     flags = (SysFlag.BORN_HOST_V6 if born_host_size == 20 else 0) | (
         SysFlag.STORE_HOST_V6 if store_host_size == 20 else 0
     )
-    return Layout(head, middle, head.size + 2, flags)
+    return Layout(head, shared, alike, middle, head.size + 2, flags)
 
 
 LAYOUTS: Final = {(born, store): _layout(born, store) for born in (8, 20) for store in (8, 20)}

@@ -105,7 +105,7 @@ class SendProcessor:
             topic = self._topic_for(connection, command, header)
             if is_true(header.batch):
                 appends, unique_key = self._messages.batch(connection, command, header, topic)
-                self._store.put_batch(appends)
+                self._store.put_alike(appends)
                 self._turn.append((connection, command, appends[-1], unique_key, appends[0].queue_id, appends))
             else:
                 append, unique_key, queue_id = self._messages.single(connection, command, header, topic)

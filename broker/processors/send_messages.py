@@ -6,9 +6,11 @@ properties. Sources: docs/formats.md, "Send", "Batch body".
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from broker.delivery.diversion import Divert, Grant, never
+from broker.processors.plain_batches import PlainBatches
 from broker.processors.stored_properties import PropertyCompletion, Shared
 from broker.remoting.connection import Connection
 from broker.store.append import Append, PutStatus
@@ -23,13 +25,11 @@ from protocol.message import (
     MAX_TOPIC_LENGTH,
     BatchRecord,
     PropertyName,
-    batch_records,
     decode_batch,
     decode_properties,
     encode_properties,
     tags_code,
 )
-from protocol.record import Buffer
 
 Waiting: TypeAlias = tuple[Connection, RemotingCommand, Append, str, int, list[Append] | None]
 """A send between its put and its answer: who asked, what, where the last of it went, its unique key, the queue that the
@@ -41,6 +41,7 @@ PlainSend: TypeAlias = tuple[RemotingCommand, Append, bytes]
 NO_DELAY: Final = "-1"
 
 _MULTI_TAG: Final = TopicFilterType.MULTI_TAG
+_KNOWN_LEVELS: Final = 64  # properties of batches are mostly the same few
 
 
 class SendMessages:
@@ -60,7 +61,6 @@ class SendMessages:
         self._wishing = completion.wishing
         self._complete = completion.complete
         self._plain_properties = completion.plain
-        self._plain_record = completion.plain_record
         leaf = compiled.load("decode")
         self.plain: Callable[[Sequence[RemotingCommand], int, Mapping[str, int], bytes], list[PlainSend]]
         """`(commands, at, queues, born host)`: the appends of the plain sends that stand at `at` and behind it, into
@@ -69,13 +69,14 @@ class SendMessages:
             self._plain if leaf is None else leaf.Sends(PutStatus.PENDING, completion.cluster_entry, self._plain).plain
         )
         self._complete_record = completion.complete_record
-        self._shared = completion.shared
+        self._level = lru_cache(_KNOWN_LEVELS)(lambda text: _level(text, completion))
         batch_leaf = compiled.load("batch")
+        self._plain_batch: Callable[..., list[Append] | None]
         self._plain_batch = (
-            self._plain_appends
+            PlainBatches(completion.cluster_entry)
             if batch_leaf is None
-            else batch_leaf.Batches(PutStatus.PENDING, completion.cluster_entry).appends
-        )
+            else batch_leaf.Batches(PutStatus.PENDING, completion.cluster_entry)
+        ).appends
         self.limit(max_message_size)
 
     def limit(self, max_message_size: int) -> None:
@@ -188,8 +189,7 @@ class SendMessages:
     ) -> tuple[list[Append], str]:
         """The appends of a batch, and the batch's own unique key if it has one. RequestError if it is none."""
         self._check_batch(command, header)
-        batch_level = decode_properties(header.properties)
-        shared = self._shared(batch_level)
+        batch_level, shared = self._level(header.properties)
         queue_id = header.queue_id if header.queue_id >= 0 else any_queue(topic)
         sys_flag = header.sys_flag
         if topic.topic_filter_type is _MULTI_TAG:
@@ -227,23 +227,6 @@ class SendMessages:
             properties.wait_flush,
         )
 
-    def _plain_appends(
-        self, body: Buffer, shared: Shared, topic: str, queue_id: int, sys_flag: int, *born: Any
-    ) -> list[Append] | None:
-        """The appends of a batch, every message of which has plain properties and lacks none of those of the batch that
-        cannot just be added; None if it is another."""
-        plain = self._plain_record
-        appends = []
-        for flag, content, own in batch_records(body):
-            found = plain(own, shared)
-            if found is None:
-                return None
-            encoded, code, keys = found
-            append = Append(topic, queue_id, content, encoded, code, flag, sys_flag, *born)
-            append.keys = keys
-            appends.append(append)
-        return appends
-
     def _check_batch(self, command: RemotingCommand, header: SendMessageHeader) -> None:
         size = len(command.body)
         if len(header.topic) > MAX_TOPIC_LENGTH:
@@ -256,6 +239,12 @@ class SendMessages:
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
         if not size or header.sys_flag & SysFlag.TRANSACTION_MASK:
             raise RequestError(ResponseCode.MESSAGE_ILLEGAL, self.illegal)
+
+
+def _level(text: str, completion: PropertyCompletion) -> tuple[dict[str, str], Shared | None]:
+    """A batch's own properties, and what they add to those of its messages."""
+    batch_level = decode_properties(text)
+    return batch_level, completion.shared(batch_level)
 
 
 def never_delayed(properties: str) -> str:

@@ -25,11 +25,11 @@ from protocol.message import (
 )
 
 _NEEDS_A_LOOK: Final = b"DELAY|TIMER_|TRAN_MSG|CLUSTER|POP_CK|WAIT|__SHARDINGKEY"
-_PLAIN: Final = re.compile(
-    b"(?:KEYS\x01([^\x02]++)\x02|UNIQ_KEY\x01([0-9A-Za-z]{1,64}+)\x02|WAIT\x01true\x02|TAGS\x01([^\x02]++)\x02"
+PLAIN: Final = re.compile(
+    b"(?:KEYS\x01([^\x02]++)\x02|UNIQ_KEY\x01([0-9A-Za-z]{1,64}+)\x02|WAIT\x01(true)\x02|TAGS\x01([^\x02]++)\x02"
     b"|(?!%b|KEYS\x01|UNIQ_KEY\x01|TAGS\x01)[^\x01\x02]+\x01[^\x02]+\x02)*+" % _NEEDS_A_LOOK
 ).fullmatch
-"""Properties of the usual kind, in any order; the groups are the last KEYS, UNIQ_KEY and TAGS.
+"""Properties of the usual kind, in any order; the groups are the last KEYS, UNIQ_KEY, WAIT and TAGS.
 
 A group begins only behind a name that no other branch takes: CPython 3.11 leaves a wrong span where a branch of a
 possessive repeat has begun its group and another branch matches instead (python/cpython#101955).
@@ -87,30 +87,16 @@ class PropertyCompletion:
     def plain(self, sent: str) -> PlainProperties | None:
         """What `complete` and the index would find in the properties of nearly every message, in one step; None where
         a closer look is due, or a unique key is to be made."""
-        return self._plain(sent.encode("utf-8", "replace"), self.cluster_entry)
-
-    def plain_record(self, own: bytes, shared: Shared) -> PlainProperties | None:
-        """The same for one record of a batch, which gains what is `shared` and it lacks."""
-        if not own.isascii():
-            own = str(own, "utf-8", "replace").encode()
-        added = self.cluster_entry
-        for mark, entry in reversed(shared):
-            if mark not in own and not own.startswith(mark[1:]):
-                if not entry:
-                    return None
-                added = entry + added
-        return self._plain(own, added)
-
-    def _plain(self, own: bytes, added: bytes) -> PlainProperties | None:
+        own = sent.encode("utf-8", "replace")
         if own and own[-1] != _END:
             own += _END_BYTES
-        found = _PLAIN(own)
+        found = PLAIN(own)
         if found is None:
             return None
-        keys, unique_key, tags = found.groups()
+        keys, unique_key, _, tags = found.groups()
         if unique_key is None:
             return None
-        return own + added, _tags_code_of(tags), _names(unique_key, keys)
+        return own + self.cluster_entry, tags_code_of(tags), keys_of(unique_key, keys)
 
     def wishing(self, sent: str) -> WishingProperties | None:
         """As `plain`, of properties that are usual but for exactly one wish; None for any other."""
@@ -124,12 +110,12 @@ class PropertyCompletion:
         if unique_key is None or (name is None and half is None):
             return None
         wish = Wish(PropertyName.TRANSACTION_PREPARED, 1) if name is None else Wish(name.decode(), int(number))
-        return own + self.cluster_entry, _tags_code_of(tags), _names(unique_key, keys), wish
+        return own + self.cluster_entry, tags_code_of(tags), keys_of(unique_key, keys), wish
 
     def shared(self, batch_level: dict[str, str]) -> Shared | None:
         """What a batch's own properties add to those of its messages; None where a closer look is due."""
         text = encode_properties(batch_level)
-        if _PLAIN(text.encode("utf-8", "replace")) is None:
+        if PLAIN(text.encode("utf-8", "replace")) is None:
             return None
         return tuple(
             (
@@ -165,7 +151,7 @@ class PropertyCompletion:
         return self.complete(own + separator + encode_properties(added))
 
 
-def _names(unique_key: bytes, keys: bytes | None) -> list[bytes]:
+def keys_of(unique_key: bytes, keys: bytes | None) -> list[bytes]:
     """What a message is found by."""
     if keys is None:
         return [unique_key]
@@ -173,7 +159,8 @@ def _names(unique_key: bytes, keys: bytes | None) -> list[bytes]:
 
 
 @lru_cache
-def _tags_code_of(tags: bytes | None) -> int:
+def tags_code_of(tags: bytes | None) -> int:
+    """The same as protocol.message.tags_code, of bytes; recent ones are kept."""
     return tags_code(None if tags is None else tags.decode())
 
 

@@ -137,13 +137,21 @@ class CommitLog:
 
     def put_all(self, appends: Sequence[Append]) -> None:
         """Add a batch that stays in one piece: all of it, or none."""
-        size = self._records.total_size(appends)
-        refusal = self._make_room(size) if 0 < size <= self._size - BLANK_SIZE else self._refuse_any(appends)
-        if refusal is None:
+        if self._has_room(appends, self._records.total_size(appends)):
             self._records.put_run(appends, True)
-        else:
+
+    def put_alike(self, appends: Sequence[Append]) -> None:
+        """The same of messages that differ in body, properties and flag only."""
+        if self._has_room(appends, self._records.total_size_alike(appends)):
+            self._records.put_alike(appends)
+
+    def _has_room(self, appends: Sequence[Append], size: int) -> bool:
+        """Have room for a batch of that size, or have it refused. 0: something else has to be asked about a message."""
+        refusal = self._make_room(size) if 0 < size <= self._size - BLANK_SIZE else self._refuse_any(appends)
+        if refusal is not None:
             for append in appends:
                 append.status = refusal
+        return refusal is None
 
     def _refuse_any(self, appends: Sequence[Append]) -> PutStatus | None:
         """Why a batch cannot be put; if it can, there is room for it."""

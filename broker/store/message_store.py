@@ -94,6 +94,10 @@ class MessageStore:
         hottest call of all goes through no frame of ours.)"""
         self.put_run: Callable[[Sequence[Append]], None] = self._log.put_run
         """The same with many messages, each of them for itself."""
+        self.put_batch: Callable[[Sequence[Append]], None] = self._log.put_all
+        """Add messages that stay contiguous in the log: all of them, or none."""
+        self.put_alike: Callable[[Sequence[Append]], None] = self._log.put_alike
+        """The same of messages that differ in body, properties and flag only."""
         self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival)
         self._reader = StoreReader(config, self._log)
         self._helper = helper_thread()
@@ -187,10 +191,6 @@ class MessageStore:
         self._running.unlock()
 
     # putting
-
-    def put_batch(self, appends: Sequence[Append]) -> None:
-        """Add messages that stay contiguous in the log: all of them, or none."""
-        self._log.put_all(appends)
 
     def commit(self) -> list[Append]:
         """Write the batch and return its appends: decided under ASYNC_FLUSH, else PENDING until `when_settled`."""

@@ -129,6 +129,40 @@ class PlainRecordBatch:
             self.at = at
         return count
 
+    def put_alike(self, appends: Sequence[Append]) -> None:
+        """Add messages that differ in body, properties and flag only, and are known to fit; all of them, or none."""
+        first, at, timestamp = appends[0], self.at, self.timestamp
+        queue = self._queues[first.topic, first.queue_id]
+        layout = LAYOUTS[len(first.born_host), len(self._store_host)]
+        sys_flag = first.sys_flag & _CLIENT_FLAGS | int(layout.host_flags)
+        born = first.born_timestamp, first.born_host
+        shared = layout.shared.pack(
+            sys_flag, *born, self._stamp, first.reconsume_times, first.prepared_transaction_offset
+        )
+        has_unit = not sys_flag & _TRANSACTION or sys_flag & _TRANSACTION == _COMMIT
+        offset, step, of_unit = (queue.next_offset, 1, queue) if has_unit else (0, 0, None)
+        pack, magic, queue_id, topic_field = layout.alike.pack, queue.magic, first.queue_id, queue.topic_field
+        around = layout.fixed_size + len(topic_field)
+        parts: list[Buffer] = []
+        for append in appends:
+            body, properties = append.body, append.properties
+            body_size, properties_size = len(body), len(properties)
+            size = around + body_size + properties_size
+            head = pack(size, magic, crc32(body) & CRC_MASK, queue_id, append.flag, offset, at, shared, body_size)
+            parts += (head, body, topic_field, LENGTH_PREFIX[properties_size], properties)
+            append.queue = of_unit
+            append.physical_offset = at
+            append.queue_offset = offset
+            append.size = size
+            append.store_timestamp = timestamp
+            at += size
+            offset += step
+        self._parts += parts
+        self.appends += appends
+        self.at = at
+        if has_unit:
+            queue.next_offset = offset
+
     def record_size(self, append: Append, topic_size: int) -> int:
         """Bytes that a message's record will take; `topic_size`: of the topic field."""
         return self._layouts[len(append.born_host)][1] + len(append.body) + topic_size + len(append.properties)
@@ -150,6 +184,16 @@ class PlainRecordBatch:
                 return 0
             total += size
         return total
+
+    def total_size_alike(self, appends: Sequence[Append]) -> int:
+        """The same of messages that differ in body, properties and flag only."""
+        first = appends[0]
+        queue = self._queues.get((first.topic, first.queue_id))
+        if queue is None:
+            return 0
+        around = self._layouts[len(first.born_host)][1] + len(queue.topic_field)
+        sizes = [around + len(append.body) + len(append.properties) for append in appends]
+        return 0 if max(sizes) > self.unchecked_size else sum(sizes)
 
     def data(self, padding: int = 0) -> memoryview:
         """The records since the last `open`, and so many zeros. To be released before the next call here."""

@@ -38,3 +38,5 @@ class SealedCommitLog(CommitLog):
         for append in appends:
             append.properties = with_room(append.properties)
         super().put_all(appends)
+
+    put_alike = put_all

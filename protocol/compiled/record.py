@@ -161,22 +161,30 @@ class RecordBatch:
 
     def put(self, append: Append, is_checked: cython.bint = False):
         """Add one message."""
-        self.put_one(append, is_checked)
+        self.put_one(append, is_checked, None)
 
     def put_run(self, appends, is_checked: cython.bint = False):
         """Add messages one behind the other."""
         append: Append
+        queue = None
         for item in appends:
             append = item
-            self.put_one(append, is_checked)
+            queue = self.put_one(append, is_checked, queue)
+
+    def put_alike(self, appends):
+        """Add messages that differ in body, properties and flag only, and are known to fit."""
+        self.put_run(appends, True)
 
     @cython.cfunc
-    def put_one(self, append: Append, is_checked: cython.bint):
-        found = self.queues.get((append.topic, append.queue_id))
-        if found is None:
-            self.unusual(append)
-            return
-        queue: QueueTail = found
+    def put_one(self, append: Append, is_checked: cython.bint, last):
+        """Add one message; `last`: the queue of the one before, or None. Returns its own, or None."""
+        queue: QueueTail = last
+        if queue is None or append.queue_id != queue.queue_id or append.topic != queue.topic:
+            found = self.queues.get((append.topic, append.queue_id))
+            if found is None:
+                self.unusual(append)
+                return None
+            queue = found
         view: Py_buffer
         host_size: cython.Py_ssize_t = len(append.born_host)
         if host_size != 8 and host_size != 20:
@@ -197,6 +205,8 @@ class RecordBatch:
             PyBuffer_Release(cython.address(view))
         if not size:
             self.unusual(append)
+            return None
+        return queue
 
     @cython.cfunc
     def write(
@@ -287,6 +297,10 @@ class RecordBatch:
                 return 0
             total += size
         return total
+
+    def total_size_alike(self, appends):
+        """The same of messages that differ in body, properties and flag only."""
+        return self.total_size(appends)
 
     def data(self, padding: cython.Py_ssize_t = 0):
         """The records since the last `open`, and so many zeros. To be released before the next call here."""

@@ -91,12 +91,12 @@ def profile(side: SendSide, members: int, batches: int, rounds: int) -> dict[str
     for _ in range(rounds):
         watch = Stopwatch()
         watch.within(SendMessages, "batch", "encode")
-        watch.within(MessageStore, "put_batch", "store")
+        watch.within(side.store, "put_alike", "store")
         watch.within(MessageStore, "commit", "commit")
         watch.within(MappedFile, "write", "write")
         watch.within(Reput, "dispatch", "dispatch")
         watch.within(IndexFeed, "add", "index")
-        for method in ("message_ids", "stored_general"):
+        for method in ("stored_batch", "stored_general"):
             watch.within(SendAnswers, method, "answer")
         buffer[: len(frames)] = frames
         for stage, spent in staged_turn(side, buffer[: len(frames)], watch):

@@ -129,27 +129,29 @@ def test_a_batch_may_fill_several_segments(tmp_path: Path) -> None:
         assert len(list((tmp_path / "commitlog").iterdir())) >= 6
 
 
-def test_put_batch_is_contiguous(tmp_path: Path) -> None:
+@pytest.mark.parametrize("put", ["put_batch", "put_alike"])
+def test_put_batch_is_contiguous(tmp_path: Path, put: str) -> None:
     """A batch rolls as a whole and has consecutive queue offsets and one store time."""
     with opened(tmp_path) as it:
         it.put(message(b"x" * (SEGMENT_BYTES - 1500)))
         batch = [message(b"b" * 400) for _ in range(5)]
-        it.store.put_batch(batch)
+        getattr(it.store, put)(batch)
         it.store.commit()
         assert [append.physical_offset for append in batch] == [SEGMENT_BYTES + 492 * number for number in range(5)]
         assert [append.queue_offset for append in batch] == [1, 2, 3, 4, 5]
         assert len({append.store_timestamp for append in batch}) == 1
 
 
-def test_put_batch_is_all_or_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("put", ["put_batch", "put_alike"])
+def test_put_batch_is_all_or_nothing(tmp_path: Path, put: str) -> None:
     """One message that is refused refuses its whole batch."""
     with opened(tmp_path, max_message_size=1000) as it:
         batch = [message(b"fits"), message(b"x" * 1001)]
-        it.store.put_batch(batch)
+        getattr(it.store, put)(batch)
         assert [append.status for append in batch] == [PutStatus.MESSAGE_ILLEGAL] * 2
         assert it.store.commit() == []
         too_long = [message(b"x" * 900) for _ in range(80)]
-        it.store.put_batch(too_long)
+        getattr(it.store, put)(too_long)
         assert too_long[0].status is PutStatus.MESSAGE_ILLEGAL
 
 

@@ -22,7 +22,7 @@ def test_every_record_is_sealed(tmp_path: Path) -> None:
     with opened(tmp_path, enabled_append_prop_crc=True) as it:
         it.put(message(b"one", tag="A"), message(b"two", properties=b"__CRC32#\x01mine\x02A\x01b"))
         it.store.put_batch([message(b"x" * 30_000), message(b"y" * 20_000)])
-        it.store.put_batch([message(b"z" * 30_000), message(b"")])
+        it.store.put_alike([message(b"z" * 30_000), message(b"")])
         assert len(it.store.commit()) == 4
         assert [len(body) for body in it.bodies()] == [3, 3, 30_000, 20_000, 30_000, 0]
     logs = sorted((tmp_path / "commitlog").iterdir())

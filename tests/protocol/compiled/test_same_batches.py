@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.delivery.diversion import Diversion
+from broker.processors.plain_batches import PlainBatches
 from broker.processors.send_messages import SendMessages
 from broker.processors.stored_properties import PropertyCompletion
 from broker.store.append import Append, PutStatus
@@ -53,6 +54,7 @@ def test_batches() -> None:
     """Field by field; what is damaged is never taken for plain."""
     completion = PropertyCompletion("Default", lambda: "NEW")
     fast = leaf.Batches(PutStatus.PENDING, completion.cluster_entry)
+    slow = PlainBatches(completion.cluster_entry)
     general = SendMessages(completion, 4 << 20, Diversion(()).divert, lambda: 0)
     chance = random.Random(1)
     plain = 0
@@ -63,7 +65,7 @@ def test_batches() -> None:
         assert shared is not None
         values = ("T", 3, 1, 1_700_000_000_000, bytes(8), 2)
         found = fast.appends(memoryview(batch), shared, *values)
-        for appends in (found, general._plain_appends(batch, shared, *values) if found is not None else None):
+        for appends in (found, slow.appends(batch, shared, *values) if found is not None else None):
             if appends is None:
                 continue
             plain += 1

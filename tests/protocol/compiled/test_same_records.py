@@ -139,6 +139,37 @@ def test_records_units_and_entries(first: int) -> None:
         assert columns(fast.entries) == columns(plain.entries)
 
 
+@pytest.mark.parametrize("sys_flag", [0, 4, 8])
+def test_messages_that_are_sent_together(sys_flag: int) -> None:
+    """What differs in body, properties and flag only is put the same way, one by one, and by either variant."""
+    leaf.begin_with(PutStatus.PENDING)
+    chance = random.Random(sys_flag)
+    for _ in range(60):
+        common = fields_of(chance)[0] | {"topic": "T", "queue_id": 1, "sys_flag": sys_flag}
+        messages = []
+        for _ in range(chance.randint(1, 9)):
+            own, keys = fields_of(chance)
+            messages.append((common | {name: own[name] for name in ("body", "properties", "flag")}, keys))
+        results: list[Any] = []
+        for variant in (*variants(HOSTS[1]), *variants(HOSTS[1])):
+            appends = [variant.make(**fields, keys=keys) for fields, keys in messages]
+            variant.batch.unchecked_size = 1 << 30
+            variant.batch.open(4711, SEGMENT_END, 1_700_000_000_123)
+            assert variant.batch.total_size_alike(appends) == variant.batch.total_size(appends)
+            if len(results) < 2:
+                variant.batch.put_alike(appends)
+            else:
+                variant.batch.put_run(appends, True)
+            with variant.batch.data() as view:
+                data = bytes(view)
+            assert variant.batch.at == 4711 + len(data)
+            queue = variant.queues["T", 1]
+            assert {one.queue for one in appends} == {None if sys_flag == 4 else queue}
+            places = [(one.physical_offset, one.queue_offset, one.size, one.store_timestamp) for one in appends]
+            results.append((data, queue.next_offset, places, len(variant.batch.close())))
+        assert results[1:] == results[:1] * 3
+
+
 def test_what_cannot_be_packed_is_refused_alike() -> None:
     """A number too large for its field is an error before the batch has changed."""
     for variant in variants(HOSTS[1]):
