@@ -70,22 +70,20 @@ class SendCommand(RemotingCommand, gc=False):
         self.sent = None
 
 
-class _Send(SendCommand, gc=False):
-    sent: SendMessageHeader | None = msgspec.field(name="extFields", default=None)
+class _Send(SendCommand, gc=False, kw_only=True):
+    sent: SendMessageHeader = msgspec.field(name="extFields")
 
 
-class _SendV2(SendCommand, gc=False):
-    sent: SendMessageV2Header | None = msgspec.field(name="extFields", default=None)
+class _SendV2(SendCommand, gc=False, kw_only=True):
+    sent: SendMessageV2Header = msgspec.field(name="extFields")
 
 
-_DECODERS: Final[dict[bytes, Callable[[memoryview], SendCommand]]] = {
+DECODERS: Final[dict[bytes, Callable[[memoryview], SendCommand]]] = {
     b'{"code":310,': msgspec.json.Decoder(_SendV2, strict=False).decode,
     b'{"code":10,"': msgspec.json.Decoder(_Send, strict=False).decode,
 }
-decoder_for: Final = _DECODERS.get
-"""The decoder of JSON headers that begin so; None: it is no send, or not plain. What it raises ValueError or
-RecursionError for, and what then has no `sent` or is an answer, is for `decode_general`. Whoever decodes sets
-`raw_header` and `body`."""
+"""The decoder of JSON headers that begin so. What it raises ValueError or RecursionError for, and what then is an
+answer, is for `decode_general`. Whoever decodes sets `raw_header` and `body`."""
 
 
 def decode_general(frame: Frame) -> RemotingCommand | None:

@@ -4,7 +4,8 @@
 frame, or before a header that cannot be read, are returned, and `failure` says why there will be no more.
 
 The pass over whole frames is done by the compiled leaf where there is one. Both passes give equal commands; those of
-plain sends are `SendCommand`s, or the leaf's twins of them. Bodies and raw headers are views into what was fed.
+plain sends and pulls are `SendCommand`s and `PullCommand`s, or the leaf's twins of them. Bodies and raw headers are
+views into what was fed.
 """
 
 from collections.abc import Callable
@@ -16,12 +17,15 @@ from protocol.codes import Flag
 from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError
 from protocol.frame import FrameDecoder, illegal_frame
-from protocol.send_command import decode_general, decoder_for
+from protocol.pull_command import DECODERS as PULL_DECODERS
+from protocol.send_command import DECODERS as SEND_DECODERS
+from protocol.send_command import decode_general
 
 _BEGINNING: Final = Struct(">iI12s")
 _PREFIX: Final = Struct(">iI")
 _LARGEST_JSON_WORD: Final = 0xFF_FFFF  # the dialect, which is 0, stands above the header's length
 _RESPONSE: Final = Flag.RESPONSE
+_decoder_for: Final = (SEND_DECODERS | PULL_DECODERS).get
 
 Pass = Callable[[memoryview, int, int, list[RemotingCommand]], int]
 """`(data, start, max frame bytes, commands)`: adds the commands of all whole frames from `start` on, and returns where
@@ -66,17 +70,17 @@ def interpreted_pass(data: memoryview, start: int, max_frame_bytes: int, command
             break
         header, body = data[start + 8 : body_start], data[body_start:frame_end]
         start = frame_end
-        decode = decoder_for(begin)
+        decode = _decoder_for(begin)
         if decode is not None and word <= _LARGEST_JSON_WORD:
             try:
-                send = decode(header)
+                plain = decode(header)
             except (ValueError, RecursionError):
                 pass  # not the plain case
             else:
-                if send.sent is not None and not send.flag & _RESPONSE:
-                    send.raw_header = header
-                    send.body = body
-                    add(send)
+                if not plain.flag & _RESPONSE:
+                    plain.raw_header = header
+                    plain.body = body
+                    add(plain)
                     continue
         command = decode_general((word >> 24, header, body))
         if command is not None:

@@ -27,19 +27,23 @@ def plain_extent(units: bytes | bytearray) -> tuple[int, int, int, int]:
     return begin, last, last + sizes[-1], sum(sizes)
 
 
-def plain_gather(units: bytes | bytearray, segment: memoryview, start: int, _size: int) -> Sequence[bytes | memoryview]:
-    """The records in pieces, `_size` bytes together, out of the segment that begins at offset `start`; all lie in it.
+def plain_gather(
+    units: bytes | bytearray, segment: memoryview, start: int, _size: int, head: bytes
+) -> Sequence[bytes | memoryview]:
+    """`head`, and the records in pieces, `_size` bytes together, out of the segment that begins at offset `start`; all
+    lie in it.
 
     Views of the segment, or bytes: to be kept no longer than those may be.
     """
     numbers = iter(_PLACES[len(units) // UNIT_SIZE](units))
-    return [segment[(at := offset - start) : at + size] for offset, size in zip(numbers, numbers, strict=True)]
+    records = [segment[(at := offset - start) : at + size] for offset, size in zip(numbers, numbers, strict=True)]
+    return [head, *records]
 
 
 _leaf: Final = compiled.load("gather")
 extent: Final[Callable[[bytes | bytearray], tuple[int, int, int, int]]] = (
     plain_extent if _leaf is None else _leaf.extent
 )
-gather: Final[Callable[[bytes | bytearray, memoryview, int, int], Sequence[bytes | memoryview]]] = (
+gather: Final[Callable[[bytes | bytearray, memoryview, int, int, bytes], Sequence[bytes | memoryview]]] = (
     plain_gather if _leaf is None else _leaf.gather
 )

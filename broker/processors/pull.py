@@ -41,7 +41,6 @@ from protocol.command import RemotingCommand
 from protocol.headers.pull import PullMessageHeader
 
 CODE_OF_STATUS: Final = {
-    GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_NOT_FOUND,
@@ -57,6 +56,8 @@ EMPTY_QUEUE: Final = frozenset((GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_M
 
 _FOUND: Final = GetStatus.FOUND
 _SUCCESS: Final = ResponseCode.SUCCESS
+_NOT_FOUND: Final = ResponseCode.PULL_NOT_FOUND
+_COMMIT_OFFSET: Final = PullSysFlag.COMMIT_OFFSET
 
 MOST_WANTED: Final = 16_384
 """As many queue units are inspected as messages are wanted: a pull that wants everything would hold up everybody."""
@@ -138,9 +139,12 @@ class PullProcessor:
             ext = None if kind is None else {"forbiddenType": str(kind)}
             return RemotingCommand.response(refusal.code, refusal.remark, ext)
         topic, queue_id = header.topic, header.queue_id
-        result = self._reset(header) or self._get(header, admitted, is_first=is_first)
-        code = _code_of(result.status, header.queue_offset)
-        if is_first and code is ResponseCode.PULL_NOT_FOUND and self._park(connection, command, header, admitted):
+        if self._offsets.is_reset(header.consumer_group, topic, queue_id):
+            result = self._reset(header)
+        else:
+            result = self._get(header, admitted, is_first=is_first)
+        code = _SUCCESS if result.status is _FOUND else _code_of(result.status, header.queue_offset)
+        if is_first and code is _NOT_FOUND and self._park(connection, command, header, admitted):
             return None
         self._offsets.note_pull(header.consumer_group, topic, queue_id, result.next_begin_offset)
         if self._is_fall_recorded and result.fall_behind_bytes >= 0:
@@ -156,19 +160,21 @@ class PullProcessor:
     def _get(self, header: PullMessageHeader, admitted: AdmittedPull, *, is_first: bool) -> GetResult:
         """What the queue has; ColdRead before anything is changed."""
         topic, queue_id = header.topic, header.queue_id
-        wanted = min(max(header.max_msg_nums, 1), MOST_WANTED)
+        wanted = header.max_msg_nums
+        if not 0 < wanted <= MOST_WANTED:
+            wanted = 1 if wanted < 1 else MOST_WANTED
         began_s = monotonic()
         result = self._store.get(topic, queue_id, header.queue_offset, wanted, admitted.matches)
-        self._longest_get_s = max(self._longest_get_s, monotonic() - began_s)
-        if is_first and header.sys_flag & PullSysFlag.COMMIT_OFFSET:
+        took_s = monotonic() - began_s
+        if took_s > self._longest_get_s:
+            self._longest_get_s = took_s
+        if is_first and header.sys_flag & _COMMIT_OFFSET:
             self._offsets.commit(header.consumer_group, topic, queue_id, header.commit_offset)
         return result
 
-    def _reset(self, header: PullMessageHeader) -> GetResult | None:
-        """Where an operator has moved the group, told once; None if nobody has."""
+    def _reset(self, header: PullMessageHeader) -> GetResult:
+        """Where an operator has moved the group, told once."""
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        if not self._offsets.is_reset(group, topic, queue_id):
-            return None
         first, end = self._store.min_offset(topic, queue_id) or 0, self._store.max_offset(topic, queue_id) or 0
         offset = self._offsets.take_reset(group, topic, queue_id) or 0
         return GetResult(GetStatus.OFFSET_RESET, offset, first, end)
@@ -237,8 +243,8 @@ class PullProcessor:
         ask_next = MASTER_ID
         if self._slave_may_be_read:
             ask_next = group.which_broker_when_consume_slowly if result.behind_memory else group.broker_id
-        connection.write(pull_answer_head(command, code, result, admitted.topic, group, ask_next))
-        connection.write_regions(result.regions)
+        head = pull_answer_head(command, code, result, admitted.topic, group, ask_next)
+        connection.write_regions(result.regions, head)
         if result.status is _FOUND:
             self._found += 1
             self._messages += result.message_count
@@ -248,7 +254,5 @@ class PullProcessor:
 
 
 def _code_of(status: GetStatus, asked: int) -> ResponseCode:
-    """The answer to a pull of offset `asked`."""
-    if status is _FOUND:
-        return _SUCCESS
+    """The answer to a pull of offset `asked` that found nothing."""
     return ResponseCode.PULL_OFFSET_MOVED if asked and status in EMPTY_QUEUE else CODE_OF_STATUS[status]

@@ -8,7 +8,7 @@ heartbeat. Refusals are RequestErrors; those for want of permission also say on 
 """
 
 from functools import lru_cache
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -18,13 +18,13 @@ from broker.metadata.topics import TopicTable
 from broker.processors.retried_test import RetriedTest
 from broker.remoting.connection import Connection
 from broker.store.property_tests import PropertyTest, Wanted
-from protocol.bodies.heartbeat import SubscriptionData
+from protocol.bodies.heartbeat import TAG, SubscriptionData
 from protocol.bodies.subscription_group import SubscriptionGroupConfig
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import FAQ, RETRY_PREFIX, Permission, PullSysFlag, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RequestError
-from protocol.filters.tag import is_tag_type, subscribe
+from protocol.filters.tag import subscribe
 from protocol.headers.pull import PullMessageHeader
 
 
@@ -45,6 +45,11 @@ class PullConfig(msgspec.Struct, frozen=True, kw_only=True):
 NOT_PARSED: Final = "parse the consumer's subscription failed"
 MOST_KEPT: Final = 4_096
 """Characters of a tag expression that a pull brings; longer ones are taken apart each time."""
+
+_TAG_TYPES: Final = frozenset((None, "", TAG))
+_READ: Final = Permission.READ
+_SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION
+_LITE_PULL: Final = RequestCode.LITE_PULL_MESSAGE
 
 
 class ForbiddenType:
@@ -93,17 +98,23 @@ class PullChecks:
 
     def admit(self, connection: Connection, command: RemotingCommand, header: PullMessageHeader) -> AdmittedPull:
         """The pull with what it needs; RequestError if it may not be served."""
-        self._check_broker(command)
-        group = self._group(header)
-        topic = self._topic(connection, header)
-        if header.sys_flag & PullSysFlag.SUBSCRIPTION:
+        config = self._config
+        if not config.broker_permission & _READ or command.code == _LITE_PULL:
+            self._check_broker(command)
+        group = self._groups.find(header.consumer_group)
+        if group is None or not group.consume_enable:
+            group = self._group(header)
+        topic = self._topics.find(header.topic)
+        if topic is None or not topic.perm & _READ or not 0 <= header.queue_id < topic.read_queue_nums:
+            self._refuse_topic(topic, connection, header)
+        is_own = header.sys_flag & _SUBSCRIPTION
+        if is_own:
             subscription = requested_subscription(header.subscription, header.expression_type)
         else:
             subscription = self._registered_subscription(group, header)
-        if not is_tag_type(subscription.data.expression_type):
-            is_own = bool(header.sys_flag & PullSysFlag.SUBSCRIPTION)
-            return AdmittedPull(topic, group, self._expression(subscription, is_own=is_own))
-        if self._config.filter_support_retry and topic.topic_name.startswith(RETRY_PREFIX):
+        if subscription.data.expression_type not in _TAG_TYPES:
+            return AdmittedPull(topic, group, self._expression(subscription, is_own=bool(is_own)))
+        if config.filter_support_retry and topic.topic_name.startswith(RETRY_PREFIX):
             return AdmittedPull(topic, group, subscription.matches or self._retried(topic.topic_name))
         return AdmittedPull(topic, group, subscription.matches)
 
@@ -127,9 +138,9 @@ class PullChecks:
 
     def _check_broker(self, command: RemotingCommand) -> None:
         config = self._config
-        if not config.broker_permission & Permission.READ:
+        if not config.broker_permission & _READ:
             raise PullForbidden(ForbiddenType.BROKER, f"the broker[{config.broker_ip}] pulling message is forbidden")
-        if command.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
+        if command.code == _LITE_PULL and not config.lite_pull_message_enable:
             raise PullForbidden(None, f"the broker[{config.broker_ip}] for lite pull consumer is forbidden")
 
     def _group(self, header: PullMessageHeader) -> SubscriptionGroupConfig:
@@ -142,20 +153,17 @@ class PullChecks:
             raise PullForbidden(ForbiddenType.GROUP, f"subscription group no permission, {name}")
         return group
 
-    def _topic(self, connection: Connection, header: PullMessageHeader) -> TopicConfig:
+    def _refuse_topic(self, topic: TopicConfig | None, connection: Connection, header: PullMessageHeader) -> NoReturn:
         name = header.topic
-        topic = self._topics.find(name)
         if topic is None:
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {FAQ}")
-        if not topic.perm & Permission.READ:
+        if not topic.perm & _READ:
             raise PullForbidden(ForbiddenType.TOPIC, f"the topic[{name}] pulling message is forbidden")
-        if not 0 <= header.queue_id < topic.read_queue_nums:
-            remark = (
-                f"queueId[{header.queue_id}] is illegal, topic:[{name}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{connection.peer}]"
-            )
-            raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
-        return topic
+        remark = (
+            f"queueId[{header.queue_id}] is illegal, topic:[{name}] "
+            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{connection.peer}]"
+        )
+        raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
 
     def _registered_subscription(self, group: SubscriptionGroupConfig, header: PullMessageHeader) -> Subscription:
         name, topic = header.consumer_group, header.topic
@@ -178,7 +186,7 @@ class PullChecks:
 
 def requested_subscription(expression: str | None, expression_type: str | None) -> Subscription:
     """What a request itself asks for; RequestError(SUBSCRIPTION_PARSE_FAILED) for an expression that is none."""
-    if is_tag_type(expression_type):
+    if expression_type in _TAG_TYPES:
         is_usual = not expression or len(expression) <= MOST_KEPT
         return _requested_tags(expression) if is_usual else _requested_tags.__wrapped__(expression)
     if not expression:

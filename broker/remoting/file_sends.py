@@ -56,9 +56,8 @@ class FileRegion(Protocol):
     def is_hot(self) -> bool:
         """Whether it is in memory, so that it may be touched."""
 
-    @property
-    def parts(self) -> Sequence[bytes | memoryview]:
-        """The bytes; views of the mapping are not kept beyond the turn without a hold."""
+    def parts_behind(self, head: bytes) -> Sequence[bytes | memoryview]:
+        """`head` and the bytes; views of the mapping are not kept beyond the turn without a hold."""
 
     def hold(self, holder: Holder) -> None:
         """Keep descriptor and mapping until `release`."""

@@ -99,22 +99,28 @@ class Output:
         self._gathered.append(data)
         self.gathered_bytes += len(data)
 
-    def write_regions(self, regions: Sequence[FileRegion]) -> None:
-        """Add regions, in order. Those of memory, and short ones in memory, are gathered as bytes."""
+    def write_regions(self, regions: Sequence[FileRegion], head: bytes = b"") -> None:
+        """Add `head`, and regions behind it in order. Those of memory, and short ones in memory, are gathered as
+        bytes."""
         if self._transport is None or self.is_closing:
             return
         if not self._gathered:
             self._transfer.to_flush(self)
         gathered = self._gathered
+        gathered_bytes = self.gathered_bytes + len(head)
         shortest_sent = SENDFILE_FROM_BYTES if self._may_send_files else _NEVER
         for region in regions:
             size = region.size
-            self.gathered_bytes += size
-            if (size < shortest_sent and region.is_hot) or region.fd < 0:
-                gathered += region.parts
+            gathered_bytes += size
+            if region.fd < 0 or (size < shortest_sent and region.is_hot):
+                gathered += region.parts_behind(head)
             else:
                 self._regions += 1
-                gathered.append(region)
+                gathered += (head, region)
+            head = b""
+        if head:
+            gathered.append(head)
+        self.gathered_bytes = gathered_bytes
 
     def flush(self) -> None:
         """Write what this turn gathered."""
@@ -329,7 +335,9 @@ class Output:
                 self._account(backlog)
 
     def _settle(self, transport: asyncio.Transport) -> None:
-        self._account(transport.get_write_buffer_size() + self._queued_bytes)
+        backlog = transport.get_write_buffer_size() + self._queued_bytes
+        if backlog or self.backlog_bytes:
+            self._account(backlog)
         if self.is_closing and not self._queue:
             transport.close()
         elif not self.backlog_bytes:

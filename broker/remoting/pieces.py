@@ -11,6 +11,7 @@ from typing import Final
 PIECE_BYTES: Final = 256 * 1024
 LONG_BYTES: Final = 8 * 1024
 """Parts as long as this on average cost less as they are than to be copied into one: 4 us of 40 KiB."""
+_ONLY_BYTES: Final = {bytes}
 
 
 def write_all(transport: asyncio.WriteTransport, gathered: Sequence[bytes | memoryview], size: int) -> None:
@@ -18,10 +19,12 @@ def write_all(transport: asyncio.WriteTransport, gathered: Sequence[bytes | memo
     if size > PIECE_BYTES:
         for piece in pieces_of(gathered):
             transport.write(piece)
-    elif size >= len(gathered) * LONG_BYTES and all(type(part) is bytes for part in gathered):
+    elif len(gathered) == 1:
+        transport.write(gathered[0])
+    elif size >= len(gathered) * LONG_BYTES and set(map(type, gathered)) == _ONLY_BYTES:
         transport.writelines(gathered)
     else:
-        transport.write(gathered[0] if len(gathered) == 1 else b"".join(gathered))
+        transport.write(b"".join(gathered))
 
 
 def pieces_of(gathered: Sequence[bytes | memoryview]) -> Iterator[bytes]:

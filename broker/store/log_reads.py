@@ -52,10 +52,9 @@ class Region(msgspec.Struct, frozen=True, gc=False):
         """The bytes, through the mapping; keep it no longer than the turn, or hold the region."""
         return self.file.view[self.position : self.position + self.size]
 
-    @property
-    def parts(self) -> tuple[memoryview]:
-        """The same, as pieces to gather."""
-        return (self.view,)
+    def parts_behind(self, head: bytes) -> Sequence[bytes | memoryview]:
+        """`head` and the same, as pieces to gather."""
+        return (head, self.view)
 
     @property
     def fd(self) -> int:
@@ -74,7 +73,8 @@ class Region(msgspec.Struct, frozen=True, gc=False):
 class Scatter(msgspec.Struct, frozen=True):
     """Whole records that stand here and there in a file, in memory: `size` bytes. To be gathered within the turn."""
 
-    parts: Sequence[bytes | memoryview]
+    units: bytes | bytearray  # that point to them
+    file: MappedFile
     size: int
     position: int = 0
     fd: int = -1
@@ -83,7 +83,11 @@ class Scatter(msgspec.Struct, frozen=True):
     @property
     def view(self) -> memoryview:
         """The bytes, gathered."""
-        return memoryview(b"".join(self.parts))
+        return memoryview(b"".join(self.parts_behind(b"")))
+
+    def parts_behind(self, head: bytes) -> Sequence[bytes | memoryview]:
+        """`head` and the bytes, copied once or not yet."""
+        return gather(self.units, self.file.view, self.file.start, self.size, head)
 
     def hold(self, _holder: Holder) -> None:
         """Not kept beyond the turn."""
@@ -108,10 +112,9 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
         """Bytes."""
         return len(self.view)
 
-    @property
-    def parts(self) -> tuple[memoryview]:
-        """As pieces to gather."""
-        return (self.view,)
+    def parts_behind(self, head: bytes) -> Sequence[bytes | memoryview]:
+        """`head` and the bytes, as pieces to gather."""
+        return (head, self.view)
 
     def hold(self, _holder: Holder) -> None:
         """Nothing to keep."""
@@ -209,27 +212,24 @@ class LogReads:
     def _is_near(self, regions: Sequence[Region]) -> bool:
         """Whether records that stand close together are all in memory, and may go out unseen."""
         first, last = regions[0], regions[-1]
-        return first.file is last.file and self._is_at_hand(first.file, first.position, last.position + last.size)
+        file, position, end = first.file, first.position, last.position + last.size
+        is_verified = self._verified.covers(file.start + position, file.start + end)
+        return file is last.file and is_verified and self._is_at_hand(file, position, end)
 
     def _is_at_hand(self, file: MappedFile, position: int, end: int) -> bool:
-        """Whether [position, end) of a file is verified and in memory, as far as that is worth a look."""
-        start = file.start
-        return (
-            0 < end - position <= _NEAR_BYTES
-            and self._verified.covers(start + position, start + end)
-            and self._residency.holds(file, position, end - position)
-        )
+        """Whether [position, end) of a file is in memory, as far as that is worth a look."""
+        return 0 < end - position <= _NEAR_BYTES and self._residency.holds(file, position, end - position)
 
     def scattered(self, units: bytes | bytearray, begin: int, end: int, total: int) -> Sequence[Piece]:
-        """As `pieces`, of the records of units, between bytes `begin` and `end` of the log: they hardly touch, and are
-        too little, `total` bytes, to look which ones do."""
+        """As `pieces`, of the records of sound units, between bytes `begin` and `end` of the log: they hardly touch,
+        and are too little, `total` bytes, to look which ones do. What lies between them need not be verified."""
         file = self._files.find(begin)
         if file is None or end > file.end or total > _SCATTERED_BYTES:
             return self.pieces([unit[:2] for unit in UNIT.iter_unpack(units)])
         start = file.start
         if begin < self.hot_from and not self._is_at_hand(file, begin - start, end - start):
             return self.pieces([unit[:2] for unit in UNIT.iter_unpack(units)])
-        return (Scatter(gather(units, file.view, start, total), total),)
+        return (Scatter(units, file, total),)
 
     def run(self, begin: int, size: int) -> Sequence[Piece]:
         """As `pieces`, of records without a gap between them."""

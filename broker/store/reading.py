@@ -31,7 +31,7 @@ from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
 from protocol.unit_runs import MOST_UNITS, extent
 
 MAX_PULL_BYTES = 128 << 20
-_READ_AHEAD = 4  # times as many units as are wanted
+_READ_AHEAD = 8  # times as many units as are wanted
 _MOST_AHEAD = 256  # queues
 _NONE_AHEAD = (0, b"")
 _FALLBACK_RAM_BYTES = 24 << 30
@@ -86,6 +86,7 @@ class Reader:
         self, config: StoreConfig, commit_log: CommitLog, places: LogReads, checks: RecordChecks, reads: ColdReads
     ) -> None:
         self._log = commit_log
+        self._files = commit_log.files
         self._places = places
         self._checks = checks
         self._reads = reads
@@ -112,40 +113,36 @@ class Reader:
         if queue is None:  # RocketMQ makes a queue when it is first asked for, so it is there and empty
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         low, high = queue.min_offset, queue.end
+        if low <= offset < high:
+            if matches is None and not self._files.gaps:
+                found = self._all(queue, offset, max_count, max_total_bytes)
+                if found is not None:
+                    return found
+            return self._scan(queue, offset, max_count, matches, max_total_bytes)
         if high == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
         if offset < low:
             return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
         if offset == high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
-        if offset > high:
-            return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-        if (
-            matches is None
-            and not self._log.files.gaps
-            and self._is_sound(queue, offset, min(max_count, high - offset))
-        ):
-            found = self._all(queue, offset, max_count, max_total_bytes)
-            if found is not None:
-                return found
-        return self._scan(queue, offset, max_count, matches, max_total_bytes)
-
-    def _is_sound(self, queue: ConsumeQueue, offset: int, count: int) -> bool:
-        """Whether these units need no check: they are new, or were checked before."""
-        return offset >= queue.sound_from or self._checks.knows_units(queue, offset, offset + count)
+        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
 
     def _all(self, queue: ConsumeQueue, offset: int, max_count: int, max_total_bytes: int) -> GetResult | None:
         """What most gets come to: the next units, all of them, without a look at each. None if there is anything to
-        choose or to mend: then it is `_scan`'s."""
+        choose, to check or to mend: then it is `_scan`'s."""
         most, most_bytes = self._limits[0]
-        units = self._next_units(queue, offset, min(max_count, most))
+        count = min(max_count, most)
+        if offset < queue.sound_from and not self._checks.knows_units(queue, offset, min(offset + count, queue.end)):
+            return None
+        units = self._next_units(queue, offset, count)
         count = len(units) // UNIT_SIZE
         if not 0 < count <= MOST_UNITS:
             return None
         begin, last, end, total = extent(units)  # a unit of nobody has the size of a limit
         written = self._log.written
-        oldest = max(written - self._memory_bytes, self._log.files.min_offset)
-        if total > min(most_bytes, max_total_bytes) or begin < oldest or end > written:
+        if total > most_bytes or total > max_total_bytes or end > written:
+            return None
+        if begin < self._files.min_offset or begin < written - self._memory_bytes:
             return None
         if end - begin == total:
             pieces = self._places.run(begin, total)

@@ -37,19 +37,21 @@ def extent(units) -> tuple:
         PyBuffer_Release(cython.address(view))
 
 
-def gather(units, segment, start: cython.longlong, size: cython.Py_ssize_t) -> tuple:
-    """One piece: the bytes of the records, `size` all together, out of the segment that begins at offset `start`.
+def gather(units, segment, start: cython.longlong, size: cython.Py_ssize_t, head: bytes) -> tuple:
+    """One piece: `head` and the records, `size` bytes together, out of the segment that begins at offset `start`.
 
     ValueError if one of them lies outside, or their size is another.
     """
     found: Py_buffer
     source: Py_buffer
+    head_size: cython.Py_ssize_t = len(head)
     PyObject_GetBuffer(units, cython.address(found), PyBUF_SIMPLE)
     try:
         PyObject_GetBuffer(segment, cython.address(source), PyBUF_SIMPLE)
         try:
-            taken = PyBytes_FromStringAndSize(cython.NULL, size)
-            copy(cython.address(found), cython.address(source), start, PyBytes_AS_STRING(taken), size)
+            taken = PyBytes_FromStringAndSize(cython.NULL, head_size + size)
+            memcpy(PyBytes_AS_STRING(taken), PyBytes_AS_STRING(head), head_size)
+            copy(cython.address(found), cython.address(source), start, PyBytes_AS_STRING(taken) + head_size, size)
             return (taken,)
         finally:
             PyBuffer_Release(cython.address(source))

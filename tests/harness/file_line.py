@@ -63,9 +63,8 @@ class Region(NamedTuple):
     def fd(self) -> int:
         return self.file.fd
 
-    @property
-    def parts(self) -> tuple[memoryview]:
-        return (self.file.view[self.position : self.position + self.size],)
+    def parts_behind(self, head: bytes) -> tuple[bytes, memoryview]:
+        return head, self.file.view[self.position : self.position + self.size]
 
     def hold(self, holder: Holder) -> None:
         self.file.holders.append(holder)

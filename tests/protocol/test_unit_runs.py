@@ -21,19 +21,20 @@ def test_extent_of_a_run() -> None:
 def test_records_of_a_run() -> None:
     """They follow each other as their units do, whatever lies between them."""
     wanted = b"".join(SEGMENT[at - START : at - START + size] for at, size in PLACES)
-    assert b"".join(gather(UNITS, SEGMENT, START, 407)) == wanted
+    assert b"".join(gather(UNITS, SEGMENT, START, 407, b"")) == wanted
 
 
 def test_the_longest_run() -> None:
     """As many units as may be asked for at once."""
     units = b"".join(UNIT.pack(START + number, 1, 0) for number in range(MOST_UNITS))
     assert extent(units) == (START, START + MOST_UNITS - 1, START + MOST_UNITS, MOST_UNITS)
-    assert b"".join(gather(units, SEGMENT, START, MOST_UNITS)) == SEGMENT[:MOST_UNITS]
+    assert b"".join(gather(units, SEGMENT, START, MOST_UNITS, b"")) == SEGMENT[:MOST_UNITS]
 
 
 def test_the_interpreted_variant_gathers_views() -> None:
     """Nothing is copied: each record is a view of the segment."""
-    views = plain_gather(UNITS, SEGMENT, START, 407)
+    head, *views = plain_gather(UNITS, SEGMENT, START, 407, b"head")
+    assert head == b"head"
     assert plain_extent(UNITS) == extent(UNITS)
     assert [len(view) for view in views] == [size for _, size in PLACES]
     assert all(isinstance(view, memoryview) and view.obj is SEGMENT.obj for view in views)
@@ -55,4 +56,4 @@ def test_the_interpreted_variant_gathers_views() -> None:
 def test_the_leaf_reads_nothing_outside_of_the_segment(units: bytes, size: int) -> None:
     """A place that is not in it, or a size that is not the sum, is an error, never a look at other memory."""
     with pytest.raises(ValueError, match="record"):
-        gather(units, SEGMENT, START, size)
+        gather(units, SEGMENT, START, size, b"head")

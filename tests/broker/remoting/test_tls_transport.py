@@ -47,10 +47,9 @@ class Region:
         self.position, self.size, self.is_hot = position, size, is_hot
         self.held = 0
 
-    @property
-    def parts(self) -> tuple[memoryview]:
+    def parts_behind(self, head: bytes) -> tuple[bytes, memoryview]:
         assert self.is_hot
-        return (memoryview(os.pread(self.fd, self.size, self.position)),)
+        return head, memoryview(os.pread(self.fd, self.size, self.position))
 
     def hold(self, _holder: object) -> None:
         self.held += 1

@@ -24,8 +24,9 @@ def test_random_runs() -> None:
         units = b"".join(random_unit(rng, start) for _ in range(rng.randint(1, MOST_UNITS)))
         *_, size = extent = plain_extent(units)
         assert leaf.extent(units) == extent
-        views = plain_gather(units, segment, start, size)
-        assert leaf.gather(bytearray(units), segment, start, size) == (b"".join(views),)
+        head = rng.randbytes(rng.randrange(300))
+        views = plain_gather(units, segment, start, size, head)
+        assert leaf.gather(bytearray(units), segment, start, size, head) == (b"".join(views),)
 
 
 def random_unit(rng: random.Random, start: int) -> bytes:
