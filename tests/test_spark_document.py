@@ -43,7 +43,8 @@ def test_every_option_that_is_named_exists() -> None:
     known = {name for table in TABLES.values() for row in table.rows for name in row.names}
     said = set(re.findall(r"`([a-z]+(?:[A-Z]\w+|\.[a-z]\w+)+)(?:=\w+)?`", TEXT))
     columns = {*SOURCE_COLUMNS, *SINK_COLUMNS}
-    brokers = {"fileReservedTime", "maxMessageSize", "brokerIP1", "flushDiskType"}
+    brokers = {"fileReservedTime", "maxMessageSize", "brokerIP1", "flushDiskType", "readOnlyCommitLogStorePaths"}
+    brokers |= {"queue.type"}  # an attribute of a topic
     sparks = {"readStream", "writeStream", "processingTime", "spark.sql.python.filterPushdown.enabled"}
     assert said - known - columns - brokers - sparks - {"pipeline.py"} == set()
 

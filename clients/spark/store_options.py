@@ -1,12 +1,13 @@
 """The options of `format("rocketmq-store")`."""
 
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from clients.spark.options import Option, Table, count, flag, one_of, positive, text
 from clients.spark.source_options import topics
-from protocol.disk import IndexLayout
+from protocol.disk import COMMIT_LOG_DIRECTORY, IndexLayout
 
 SEGMENT: Final = "segment"
 QUEUE: Final = "queue"
@@ -22,10 +23,16 @@ def directory(value: str) -> str:
     return path
 
 
+def directories(value: str) -> tuple[str, ...]:
+    """Several of them."""
+    return tuple(directory(path) for path in value.split(",") if path.strip())
+
+
 class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a reader of a store directory was told. Times are milliseconds."""
 
     path: str
+    commit_log_paths: tuple[str, ...] | None = None
     topics: tuple[str, ...] | None = None
     key: str | None = None
     starting_timestamp: int | None = None
@@ -47,12 +54,22 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
         """The sizes of the store's index files."""
         return IndexLayout(self.index_slots, self.index_items)
 
+    @property
+    def log_directories(self) -> tuple[Path, ...]:
+        """Where the segments of the log lie."""
+        return tuple(map(Path, self.commit_log_paths or (f"{self.path}/{COMMIT_LOG_DIRECTORY}",)))
+
 
 STORE_OPTIONS: Final = Table(
     "rocketmq-store",
     StoreOptions,
     (
         Option("path", "path", "the store: what the broker calls storePathRootDir; the argument of `load`", directory),
+        Option(
+            "storePathCommitLog", "commit_log_paths",
+            "where the broker has its log, if that is elsewhere; all of its directories, with commas between them",
+            directories, shown="`path`/commitlog",
+        ),
         Option(
             "subscribe", "topics", "topics, with commas between them; system topics only if they are named", topics,
             aliases=("topic",), shown="all but system topics",

@@ -4,20 +4,22 @@ Nothing is mapped and nothing is written: bytes are read into a buffer, windows 
 that fails is an error and no signal, and a broker that runs on the same files is not disturbed. A descriptor stays open
 as long as its `Log`; segments that a running broker deletes meanwhile are read to their end.
 
+A broker may spread its log over several directories; by their names the segments are one row all the same.
+
 Source: docs/formats.md, "Store directory", "CommitLog record", "Wrong-size and missing files".
 """
 
 import logging
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from clients.spark.record_places import Ints, walk
 from clients.spark.stored.errors import StoreUnreadable
-from protocol.disk import COMMIT_LOG_DIRECTORY, parse_offset_file_name
+from protocol.disk import parse_offset_file_name
 from protocol.record import Blank, Damaged, Parsed, Record, parse
 
 log = logging.getLogger(__name__)
@@ -55,22 +57,9 @@ class Log:
         self._descriptors: dict[str, int] = {}
 
     @classmethod
-    def at(cls, root: Path, *, force_gap: bool = False) -> Self:
-        """The log of a store directory. StoreUnreadable if there is none, or it lacks something in the middle."""
-        directory = root / COMMIT_LOG_DIRECTORY
-        found = []
-        try:
-            with os.scandir(directory) as entries:
-                for entry in entries:
-                    start = parse_offset_file_name(entry.name)
-                    if start is not None and entry.is_file():
-                        found.append(Segment(start, entry.stat().st_size, entry.path))
-        except FileNotFoundError:
-            advice = "path has to name what the broker calls storePathRootDir, and be there on every executor"
-            raise StoreUnreadable(f"{root} is no store: it has no {COMMIT_LOG_DIRECTORY}/; {advice}") from None
-        except OSError as problem:
-            raise _denied(problem) from None
-        segments = sorted(segment for segment in found if segment.length)
+    def at(cls, directories: Iterable[Path], *, force_gap: bool = False) -> Self:
+        """The log whose segments lie in these directories. StoreUnreadable if one is none, or there are gaps."""
+        segments = sorted(segment for directory in directories for segment in _segments_in(directory) if segment.length)
         _check(segments, force_gap)
         return cls(tuple(segments))
 
@@ -168,6 +157,19 @@ class Log:
         return f"<Log segments={len(self.segments)} [{self.start}, {self.end})>"
 
 
+def _segments_in(directory: Path) -> list[Segment]:
+    try:
+        with os.scandir(directory) as entries:
+            found = [(parse_offset_file_name(entry.name), entry) for entry in entries if entry.is_file()]
+            return [Segment(start, entry.stat().st_size, entry.path) for start, entry in found if start is not None]
+    except FileNotFoundError:
+        advice = "path has to name what the broker calls storePathRootDir, and be there on every executor"
+        what = f"{directory.parent} is no store: it has no {directory.name}/; {advice}"
+        raise StoreUnreadable(f"{what}. A log that lies elsewhere is named by storePathCommitLog") from None
+    except OSError as problem:
+        raise _denied(problem) from None
+
+
 def _denied(problem: OSError) -> StoreUnreadable:
     advice = "the user that runs Spark's executors needs to read the whole directory"
     return StoreUnreadable(f"cannot read {problem.filename or 'the store'}: {problem.strerror}; {advice}")
@@ -176,9 +178,13 @@ def _denied(problem: OSError) -> StoreUnreadable:
 def _check(segments: list[Segment], force_gap: bool) -> None:
     size = max((segment.length for segment in segments), default=0)
     for earlier, later in pairwise(segments):
+        if later.start == earlier.start:
+            what = f"{earlier.path} and {later.path} are the same bytes of the log"
+            raise StoreUnreadable(f"{what}: storePathCommitLog may name each segment's directory once, and no copies")
         if earlier.length != size:
             what = f"{earlier.path} has {earlier.length} bytes, its neighbours have {size}"
             raise StoreUnreadable(f"{what}: the copy is not complete; copy it again")
         if later.start != earlier.end and not force_gap:
             what = f"{later.start - earlier.end} bytes of the log are missing before {later.path}"
-            raise StoreUnreadable(f"{what}: bring the segment back, or set forceGap=true to read the rest")
+            advice = "bring the segment back, name the log's other directories (storePathCommitLog)"
+            raise StoreUnreadable(f"{what}: {advice}, or set forceGap=true to read the rest")

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 _GUIDES: Final = 4  # queues that are asked where a piece may begin: the longest
 _NOWHERE: Final = 1 << 62
 _FOUND_AT_ONCE: Final = 10_000
+_BATCHES: Final = "has queues of batches (queue.type=BatchCQ), which cannot be read from a store"
 
 
 class Plan:
@@ -46,11 +47,12 @@ class Plan:
         self._options = options
         self._selection = selection
         self._root = root
-        self._log = Log.at(root, force_gap=options.force_gap)
+        self._log = Log.at(options.log_directories, force_gap=options.force_gap)
         self._queues = StoredQueues(root)
         self._entries: dict[int, int] = {}
-        _refuse_batch_topics(self._queues, selection)
+        self._refuse_batch_topics()
         self.extent: Extent = extent_of(root, self._log, self._queues)
+        self._refuse_missing_end()
 
     def tasks(self) -> list[Task]:
         """In the order of the log, or by queue."""
@@ -69,6 +71,29 @@ class Plan:
             yield from self._by_topic(begin, end)
         else:
             yield from self._pieces(begin, end)
+
+    # --- what cannot be read ----------------------------------------------------------------------
+
+    def _refuse_batch_topics(self) -> None:
+        topics = self._queues.batch_topics
+        named = sorted(topics & (self._selection.topics or frozenset()))
+        if named:
+            advice = 'read it from its broker, with format("rocketmq")'
+            raise StoreUnreadable(f"topic {named[0]} {_BATCHES}; {advice}")
+        if topics and self._selection.topics is None:
+            self._lose(f"topic {', '.join(sorted(topics))} {_BATCHES}", "name the topics to be read (subscribe)")
+
+    def _refuse_missing_end(self) -> None:
+        """A queue that leads behind the last segment; unless a broker runs, and has made one meanwhile."""
+        last = max((queue.last_record for queue in self._queues.all()), default=-1)
+        if last >= self._log.end and last >= Log.at(self._options.log_directories, force_gap=True).end:
+            what = f"queues lead to byte {last} of the log, whose last segment ends at byte {self._log.end}"
+            self._lose(what, "bring the segments back, or name the log's other directories (storePathCommitLog)")
+
+    def _lose(self, what: str, advice: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise StoreUnreadable(f"{self._root}: {what}; {advice}, or failOnDataLoss=false reads the rest")
+        log.warning("left out path=%s: %s", self._root, what)
 
     # --- times ------------------------------------------------------------------------------------
 
@@ -178,15 +203,6 @@ class Plan:
             yield Singles(tuple(offsets[first : first + _FOUND_AT_ONCE]))
         for low, high in found.unknown:
             yield from self._pieces(max(low, begin), min(high, end))
-
-
-def _refuse_batch_topics(queues: StoredQueues, selection: Selection) -> None:
-    named = sorted(queues.batch_topics & (selection.topics or frozenset()))
-    if named:
-        what = f"topic {named[0]} has queues of batches (queue.type=BatchCQ), which cannot be read from a store"
-        raise StoreUnreadable(f'{what}; read it from its broker, with format("rocketmq")')
-    if queues.batch_topics and selection.topics is None:
-        log.warning("topics with batch queues are left out topics=%s", ",".join(sorted(queues.batch_topics)))
 
 
 def _units_in(queue: StoredQueue, begin: int, end: int) -> UnitRange | None:

@@ -71,6 +71,11 @@ class StoredQueue:
         return self.place(self.first)[0] if self.first < self.end else 1 << 62
 
     @property
+    def last_record(self) -> int:
+        """Where the last one begins; -1 if there is none."""
+        return self.place(self.end - 1)[0] if self.first < self.end else -1
+
+    @property
     def records_end(self) -> int:
         """Where in the log its last record ends; 0 if there is none."""
         offset, size = self.place(self.end - 1) if self.first < self.end else (0, 0)

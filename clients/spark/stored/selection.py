@@ -2,7 +2,8 @@
 
     no row                    because
     prepared, rolled back     nobody sees a half message; committed, it is in the log once more
-    batch topics              records of many messages each, and queues of another kind, which this cannot read
+    batch topics              records of many messages each, and queues of another kind, which this cannot read: it is
+                              told, when the store is planned or where such a record is (`Rows.batches`)
     outside its queue         its topic was deleted (and perhaps made again): no unit leads to it. Records behind
                               `Extent.loose` need none: a broker that starts makes those
     reserved topics           unless asked for by name
@@ -71,11 +72,26 @@ class Rows:
         transaction = places.sys_flags & SysFlag.TRANSACTION_MASK
         is_wanted: NDArray[np.bool_] = (transaction == 0) | (transaction == SysFlag.TRANSACTION_COMMIT)
         is_wanted &= places.sys_flags & INNER_BATCH != INNER_BATCH
-        if self._selection.begin_ms is not None:
-            is_wanted &= places.store_timestamps >= self._selection.begin_ms
-        if self._selection.end_ms is not None:
-            is_wanted &= places.store_timestamps < self._selection.end_ms
+        if self._selection.begin_ms is not None or self._selection.end_ms is not None:
+            is_wanted &= self._in_time(places)
         return is_wanted if has_units else is_wanted & self._in_queues(places, offsets)
+
+    def batches(self, places: Places) -> NDArray[np.bool_]:
+        """Whether each record has many messages that were asked for, of a topic that is not known to be such."""
+        is_batch: NDArray[np.bool_] = places.sys_flags & INNER_BATCH == INNER_BATCH
+        if is_batch.any():
+            found = Places(places.buffer, places.starts[is_batch])
+            names = topics(pa.py_buffer(places.buffer), found).to_pylist()
+            known = self._queues.batch_topics
+            is_batch[is_batch] = [self._selection.has_topic(name) and name not in known for name in names]
+            is_batch &= self._in_time(places)
+        return is_batch
+
+    def _in_time(self, places: Places) -> NDArray[np.bool_]:
+        times = places.store_timestamps
+        begin, end = self._selection.begin_ms, self._selection.end_ms
+        is_in_time: NDArray[np.bool_] = (times >= (begin or 0)) & (times < (_FAR if end is None else end))
+        return is_in_time
 
     def _in_queues(self, places: Places, offsets: Ints) -> NDArray[np.bool_]:
         encoded = topics(pa.py_buffer(places.buffer), places).dictionary_encode()

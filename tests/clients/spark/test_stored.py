@@ -220,6 +220,39 @@ def test_a_segment_missing_in_the_middle_is_told(filled: tuple[Path, list[tuple[
         assert sorted(places_of(rows)) == sorted(left)
 
 
+def test_a_log_in_several_directories_is_one(filled: tuple[Path, list[tuple[str, int, int]]]) -> None:
+    """Segments by turns in two disks, as RocketMQ lays them out; one disk alone is told, by its gap or its end."""
+    root, places = filled
+    disks = [root.parent / "disk0" / "log", root.parent / "disk1" / "log"]
+    for disk in disks:
+        disk.mkdir(parents=True)
+    for number, segment in enumerate(sorted((root / "commitlog").iterdir())):
+        segment.rename(disks[number % 2] / segment.name)
+    (root / "commitlog").rmdir()
+    both = tuple(map(str, disks))
+    for options in ({}, {"partition_by": "queue"}, {"topics": ("T0", "T1", "T2")}, SMALL):
+        assert sorted(places_of(read(root, commit_log_paths=both, **options))) == sorted(places)
+    with pytest.raises(StoreUnreadable, match=r"has no commitlog/.*named by storePathCommitLog"):
+        read(root)
+    with pytest.raises(StoreUnreadable, match=r"are missing before .*other directories \(storePathCommitLog\)"):
+        read(root, commit_log_paths=both[:1])
+    with pytest.raises(StoreUnreadable, match="are the same bytes of the log"):
+        read(root, commit_log_paths=both * 2)
+
+
+def test_a_log_that_ends_before_its_queues_is_told(filled: tuple[Path, list[tuple[str, int, int]]]) -> None:
+    """The last segments are in another directory, or were not copied."""
+    root, places = filled
+    is_left = [one.physical_offset < SEGMENT_BYTES for one in everything(root)]
+    for segment in sorted((root / "commitlog").iterdir())[1:]:
+        segment.unlink()
+    told = rf"queues lead to byte \d+ of the log, whose last segment ends at byte {SEGMENT_BYTES}; bring"
+    with pytest.raises(StoreUnreadable, match=told):
+        read(root)
+    left = [one for one, there in zip(places, is_left, strict=True) if there]
+    assert places_of(read(root, fail_on_data_loss=False)) == left
+
+
 def test_expired_segments_are_no_loss(filled: tuple[Path, list[tuple[str, int, int]]]) -> None:
     """What is no more in the log is not looked for, though queues still have its units."""
     root, places = filled
@@ -314,6 +347,9 @@ def test_options_are_read_by_their_names() -> None:
         10,
     )
     assert parse(STORE_OPTIONS, {"path": "file:///data/store"}).path == "/data/store"
+    assert options.log_directories == (Path("/data/commitlog"),)
+    spread = parse(STORE_OPTIONS, {"path": "/data", "storePathCommitLog": "/a/log, /b/log"})
+    assert spread.log_directories == (Path("/a/log"), Path("/b/log"))
     with pytest.raises(OptionError, match="path must be a directory that every executor has mounted"):
         parse(STORE_OPTIONS, {"path": "hdfs://host/store"})
     with pytest.raises(OptionError, match="path is required"):

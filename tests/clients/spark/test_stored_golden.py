@@ -1,13 +1,15 @@
 """Stores that RocketMQ wrote, read as rows: what it would serve, and nothing else."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clients.spark.stored.errors import StoreUnreadable
+from clients.spark.stored.selection import INNER_BATCH
 from protocol.codes import is_reserved_topic
-from protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY
+from protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY
 from protocol.record import Record, to_message
 from tests.clients.spark.stored_rows import GOLDEN_INDEX, everything, expected, place, read
 from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
@@ -19,6 +21,11 @@ LIGHT = "%LMQ%"
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
     version, name = request.param
     return golden_store(version, name, tmp_path)
+
+
+def read_rest(root: Path, **options: Any) -> list[dict[str, Any]]:
+    """All but the topics with batch queues, which some of these stores have."""
+    return read(root, fail_on_data_loss=False, **options)
 
 
 def served(golden: Golden) -> list[Record]:
@@ -41,13 +48,13 @@ def served(golden: Golden) -> list[Record]:
 def test_by_segment_the_rows_are_what_rocketmq_serves(golden: Golden) -> None:
     """Every message of every queue, in the order of the log; no half, no rolled back, no system message."""
     wanted = expected(served(golden), include_properties=True)
-    assert read(golden.root, include_properties=True) == wanted
-    assert read(golden.root, include_properties=True, max_partition_bytes=5_000, check_crc=True) == wanted
+    assert read_rest(golden.root, include_properties=True) == wanted
+    assert read_rest(golden.root, include_properties=True, max_partition_bytes=5_000, check_crc=True) == wanted
 
 
 def test_by_queue_the_rows_are_the_same(golden: Golden) -> None:
     """Queue by queue, each in its order."""
-    rows = read(golden.root, partition_by="queue")
+    rows = read_rest(golden.root, partition_by="queue")
     assert sorted(rows, key=place) == sorted(expected(served(golden)), key=place)
     assert [place(row) for row in rows] == sorted(map(place, rows))
 
@@ -78,8 +85,8 @@ def test_times_select_messages(golden: Golden) -> None:
     for begin, end in [(0, middle), (middle, None), (times[3], middle + 1), (times[-1], None), (middle, times[0])]:
         wanted = [one for one in records if begin <= one.store_timestamp < (end or 1 << 62)]
         options: dict[str, Any] = {"starting_timestamp": begin, "ending_timestamp": end, "max_partition_bytes": 9_000}
-        assert read(golden.root, **options) == expected(wanted)
-        rows = read(golden.root, partition_by="queue", **options)
+        assert read_rest(golden.root, **options) == expected(wanted)
+        rows = read_rest(golden.root, partition_by="queue", **options)
         assert sorted(rows, key=place) == sorted(expected(wanted), key=place)
 
 
@@ -92,17 +99,37 @@ def test_keys_are_found_through_the_index_and_without_it(golden: Golden) -> None
         for key in {message.uniq_key, *message.properties.get("KEYS", "").split(" ")} - {""}:
             by_key.setdefault(key, []).append(record)
     for key, found in sorted(by_key.items())[::20]:
-        rows = read(golden.root, key=key, **GOLDEN_INDEX)
+        rows = read_rest(golden.root, key=key, **GOLDEN_INDEX)
         assert sorted(rows, key=place) == sorted(expected(found), key=place), key
-        assert read(golden.root, key=key, use_index=False) == expected(found)
+        assert read_rest(golden.root, key=key, use_index=False) == expected(found)
         topic = found[0].topic
         of_topic = read(golden.root, key=key, topics=(topic,), **GOLDEN_INDEX)
         assert sorted(map(place, of_topic)) == sorted(map(place, expected([x for x in found if x.topic == topic])))
-    assert read(golden.root, key="no such key", **GOLDEN_INDEX) == []
+    assert read_rest(golden.root, key="no such key", **GOLDEN_INDEX) == []
 
 
-def test_topics_with_batch_queues_are_refused_by_name(tmp_path: Path) -> None:
-    """They are left out of everything with a warning, and an error where somebody asks for one."""
+def test_topics_with_batch_queues_are_told(tmp_path: Path) -> None:
+    """An error where somebody asks for one, or for everything; other topics are read, and the rest if it is said so."""
     golden = golden_store("5.3.3", "clean", tmp_path)
     with pytest.raises(StoreUnreadable, match="topic FixtureBatchCQ has queues of batches"):
         read(golden.root, topics=("FixtureBatchCQ",))
+    with pytest.raises(StoreUnreadable, match=r"FixtureBatchCQ has .*name the topics .*, or failOnDataLoss=false"):
+        read(golden.root)
+    assert {row["topic"] for row in read(golden.root, topics=("FixtureOrders",))} == {"FixtureOrders"}
+
+
+def test_batches_of_a_log_without_queues_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Where nothing but a record itself says that it has many messages, it is no silent gap."""
+    golden = golden_store("5.3.3", "clean", tmp_path)
+    batches = [one for one in everything(golden.root) if one.sys_flag & INNER_BATCH == INNER_BATCH]
+    assert batches
+    for directory in (BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY):
+        shutil.rmtree(golden.root / directory)
+    with pytest.raises(
+        StoreUnreadable, match=rf"BatchCQ\), the first at byte {batches[0].physical_offset} .*subscribe"
+    ):
+        read(golden.root)
+    assert read(golden.root, topics=("FixtureOrders",))
+    assert read(golden.root, ending_timestamp=batches[0].store_timestamp)
+    assert read_rest(golden.root)
+    assert "3 records of many messages each" in caplog.text
