@@ -136,6 +136,17 @@ def test_checked_once(tmp_path: Path) -> None:
         assert it.store.statistics().reader.checks.checked == before
 
 
+def test_checked_records_are_gathered(tmp_path: Path) -> None:
+    """Those of one queue, after the first time, though nobody has looked at what stands between them."""
+    with opened(tmp_path) as it:
+        it.put(*(message(b"%d" % number, topic="TU"[number % 2]) for number in range(2 * COUNT)))
+    with opened(tmp_path) as it:
+        first, second = (it.store.get("T", 0, 0, COUNT - 1) for _ in range(2))
+        assert it.store.statistics().reader.checks.verified.ranges == COUNT - 1
+        assert len(second.regions) == 1 < len(first.regions)
+        assert [bytes(record.body) for record in records_of(second)] == [b"%d" % (2 * n) for n in range(COUNT - 1)]
+
+
 def test_old_and_new_units_in_one_get(tmp_path: Path) -> None:
     """A get over the end of what was there at the start brings both, in order."""
     filled(tmp_path)
