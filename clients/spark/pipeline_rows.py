@@ -20,10 +20,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
+from clients.settings import ProducerSettings
+
 HOUR: Final = "yyyy-MM-dd-HH"
 VALUE: Final = "value"
 REASON: Final = "deadLetterReason"
 MOST_PROPERTIES: Final = 8_192  # characters; with what is added they must fit into 32,767 bytes
+MOST_BODY: Final = ProducerSettings().max_message_bytes  # a producer sends no more, however well it would compress
 
 DEAD_LETTER_REASON: Final = "DEAD_LETTER_REASON"
 ORIGIN_TOPIC: Final = "DEAD_LETTER_TOPIC"
@@ -32,7 +35,9 @@ ORIGIN_OFFSET: Final = "DEAD_LETTER_OFFSET"
 ORIGIN_MSG_ID: Final = "DEAD_LETTER_MSG_ID"
 ORIGIN_STORED: Final = "DEAD_LETTER_STORED"
 CUT: Final = "DEAD_LETTER_PROPERTIES_CUT"
-ADDED: Final = (DEAD_LETTER_REASON, ORIGIN_TOPIC, ORIGIN_QUEUE, ORIGIN_OFFSET, ORIGIN_MSG_ID, ORIGIN_STORED, CUT)
+BODY_CUT: Final = "DEAD_LETTER_BODY_CUT"
+ORIGINS: Final = (ORIGIN_TOPIC, ORIGIN_QUEUE, ORIGIN_OFFSET, ORIGIN_MSG_ID, ORIGIN_STORED)
+ADDED: Final = (DEAD_LETTER_REASON, *ORIGINS, CUT, BODY_CUT)
 
 _CORRUPT: Final = "__corrupt__"
 
@@ -60,10 +65,14 @@ def good(messages: DataFrame, decoding: Decoding, *, keep_body: bool) -> DataFra
 
 
 def dead_letters(messages: DataFrame, decoding: Decoding) -> DataFrame:
-    """What does not parse, as columns of the sink; `messages` has the column properties."""
+    """What does not parse, as columns of the sink; `messages` has the column properties.
+
+    A body that is larger inflated than a message may be is cut, and its whole length told: one such letter must not
+    stop all others, and the message itself is where its origin says.
+    """
     bad = decoded(messages, decoding).where(f.col(REASON).isNotNull())
     return bad.select(
-        f.coalesce("body", f.lit(b"")).alias("body"),
+        f.coalesce(f.substring("body", 1, MOST_BODY), f.lit(b"")).alias("body"),
         "tags",
         "keys",
         f.map_concat(_original_properties(), _origin()).alias("properties"),
@@ -90,6 +99,7 @@ def _origin() -> Column:
         ORIGIN_MSG_ID: f.col("msgId"),
         ORIGIN_STORED: f.unix_millis("storeTimestamp").cast("string"),
         CUT: f.when(~_fit(), "true"),
+        BODY_CUT: f.when(f.octet_length("body") > MOST_BODY, f.octet_length("body").cast("string")),
     }
     return f.create_map(*(part for name, value in told.items() for part in (f.lit(name), value)))
 

@@ -17,14 +17,16 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from clients import Admin, Message, MessageExt
+from clients import Admin, Message, MessageExt, ProducerSettings
 from clients.blocking import Producer, run
 from clients.spark.pipeline import NotStarted, started, watch
 from clients.spark.pipeline_job import Job
 from clients.spark.pipeline_rows import (
+    BODY_CUT,
     CUT,
     DEAD_LETTER_REASON,
     HOUR,
+    MOST_BODY,
     MOST_PROPERTIES,
     ORIGIN_OFFSET,
     ORIGIN_TOPIC,
@@ -182,10 +184,11 @@ def avro_body(n: int) -> bytes:
 
 
 def test_avro_bodies_become_columns(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
-    """Data of the schema are decoded, all others are dead letters; properties too long to be told about are cut."""
-    with Producer("shop", namesrv=broker.namesrv) as producer:
+    """Data of the schema are decoded, all others are dead letters; long properties are cut, and bodies that inflate."""
+    with Producer("shop", namesrv=broker.namesrv, settings=ProducerSettings(max_message_bytes=8 << 20)) as producer:
         for n in range(20):
             producer.send(Message("Avro", avro_body(n) if n % 5 else b"\xff" * n, properties={"n": str(n)}))
+        producer.send(Message("Avro", b"\xff" * (MOST_BODY + 1), keys="large"))
         producer.send(Message("Avro", avro_body(1) + b"rest", properties={"long": "x" * (MOST_PROPERTIES + 1)}))
     decoding = Decoding(avro=json.dumps(AVRO))
     what = job(broker, tmp_path, "Avro", decoding=decoding, dead_letter_topic="AvroDead", keep_body=True)
@@ -196,7 +199,10 @@ def test_avro_bodies_become_columns(spark: SparkSession, broker: Daemon, tmp_pat
     ]
     assert {bytes(row.body) for row in rows} == {avro_body(n) for n in range(20) if n % 5}
     letters = stored(broker, "AvroDead")
-    assert len(letters) == 5
+    assert len(letters) == 6
+    (large,) = [message for message in letters if message.keys == ["large"]]
+    assert (large.payload(), large.properties[BODY_CUT]) == (b"\xff" * MOST_BODY, str(MOST_BODY + 1))
+    assert sum(BODY_CUT in message.properties for message in letters) == 1
     (long,) = [message for message in letters if CUT in message.properties]
     assert long.payload() == avro_body(1) + b"rest"
     assert "4 bytes are left over" in long.properties[DEAD_LETTER_REASON]
