@@ -17,6 +17,7 @@ from protocol.codes import Flag
 from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError
 from protocol.frame import FrameDecoder, illegal_frame
+from protocol.headers.pull import PullMessageHeader
 from protocol.pull_command import DECODERS as PULL_DECODERS
 from protocol.send_command import DECODERS as SEND_DECODERS
 from protocol.send_command import decode_general
@@ -90,5 +91,5 @@ def interpreted_pass(data: memoryview, start: int, max_frame_bytes: int, command
 
 _leaf: Final = compiled.load("decode")
 decode_whole_frames: Final[Pass] = (
-    interpreted_pass if _leaf is None else _leaf.Decoder(decode_general, illegal_frame).decode
+    interpreted_pass if _leaf is None else _leaf.Decoder(decode_general, illegal_frame, PullMessageHeader).decode
 )

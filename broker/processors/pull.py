@@ -19,7 +19,6 @@ from time import monotonic
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from broker.delivery.arrivals import Arrivals, ParkedPull
 from broker.delivery.deliveries import Deliveries
@@ -127,11 +126,19 @@ class PullProcessor:
 
     def pull(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Requests 11 and 361. ColdRead: to be run again."""
-        return self._pull(connection, command, command.header(PullMessageHeader), is_first=True)
+        header = command.header(PullMessageHeader)
+        return self._pull(connection, command, header, header.queue_offset, is_first=True)
 
     def _pull(
-        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, *, is_first: bool
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        header: PullMessageHeader,
+        offset: int,
+        *,
+        is_first: bool,
     ) -> RemotingCommand | None:
+        """Answer a pull from `offset`, where it asked or where it has got to since, or have it wait."""
         try:
             admitted = self._checks.admit(connection, command, header)
         except PullForbidden as refusal:
@@ -142,8 +149,8 @@ class PullProcessor:
         if self._offsets.is_reset(header.consumer_group, topic, queue_id):
             result = self._reset(header)
         else:
-            result = self._get(header, admitted, is_first=is_first)
-        code = _SUCCESS if result.status is _FOUND else _code_of(result.status, header.queue_offset)
+            result = self._get(header, offset, admitted, is_first=is_first)
+        code = _SUCCESS if result.status is _FOUND else _code_of(result.status, offset)
         if is_first and code is _NOT_FOUND and self._park(connection, command, header, admitted):
             return None
         self._offsets.note_pull(header.consumer_group, topic, queue_id, result.next_begin_offset)
@@ -157,14 +164,14 @@ class PullProcessor:
         )
         return None
 
-    def _get(self, header: PullMessageHeader, admitted: AdmittedPull, *, is_first: bool) -> GetResult:
+    def _get(self, header: PullMessageHeader, offset: int, admitted: AdmittedPull, *, is_first: bool) -> GetResult:
         """What the queue has; ColdRead before anything is changed."""
         topic, queue_id = header.topic, header.queue_id
         wanted = header.max_msg_nums
         if not 0 < wanted <= MOST_WANTED:
             wanted = 1 if wanted < 1 else MOST_WANTED
         began_s = monotonic()
-        result = self._store.get(topic, queue_id, header.queue_offset, wanted, admitted.matches)
+        result = self._store.get(topic, queue_id, offset, wanted, admitted.matches)
         took_s = monotonic() - began_s
         if took_s > self._longest_get_s:
             self._longest_get_s = took_s
@@ -190,7 +197,7 @@ class PullProcessor:
         if matches is not None and not callable(matches):
             pull = self._looking(connection, command, header, matches)
         else:
-            resume = partial(self._resume, connection, command, header, connection.arrived_s)
+            resume = partial(self._resume, connection, command, header, header.queue_offset, connection.arrived_s)
             queue = (header.topic, header.queue_id, header.queue_offset)
             pull = ParkedPull(connection, *queue, matches, resume, memory_of(command))
         pull.group = header.consumer_group
@@ -204,7 +211,7 @@ class PullProcessor:
         arrived_s = connection.arrived_s
 
         def resume() -> None:
-            self._resume(connection, command, replace(header, queue_offset=pull.queue_offset), arrived_s)
+            self._resume(connection, command, header, pull.queue_offset, arrived_s)
 
         looks = partial(self._store.has_wanted, header.topic, header.queue_id, test)
         queue = (header.topic, header.queue_id, header.queue_offset)
@@ -212,15 +219,15 @@ class PullProcessor:
         return pull
 
     def _resume(
-        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, arrived_s: float
+        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, offset: int, arrived_s: float
     ) -> None:
         if connection.closed:
             return
         connection.arrived_s = arrived_s
         try:
-            response = self._pull(connection, command, header, is_first=False)
+            response = self._pull(connection, command, header, offset, is_first=False)
         except ColdRead as cold:
-            again = partial(self._resume, connection, command, header, arrived_s)
+            again = partial(self._resume, connection, command, header, offset, arrived_s)
             self._store.fetch(cold).add_done_callback(lambda _fetched: again())
             return
         except Exception as error:  # noqa: BLE001 (answered, and logged there)

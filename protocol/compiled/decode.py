@@ -1,7 +1,8 @@
 """From the bytes of a read to commands, and from these to what is stored, in C.
 
-`Decoder.decode` cuts a read into frames. A frame that is a plain send becomes a `Send` in one pass over its bytes;
-every other frame goes to the general decoder. `Sends.plain` makes of Sends what is put into the store.
+`Decoder.decode` cuts a read into frames. A frame that is a plain send becomes a `Send` in one pass over its bytes, a
+plain pull a `Pull` (pull.py); every other frame goes to the general decoder. `Sends.plain` makes of Sends what is put
+into the store.
 
 A send in JSON is plain, here, if its header is
 
@@ -27,6 +28,7 @@ from cython.cimports.libc.string import memcmp, memcpy
 from cython.cimports.protocol.compiled.header import Found, read_binary_header, read_header
 from cython.cimports.protocol.compiled.packed import read_packed_header
 from cython.cimports.protocol.compiled.properties import Text, add_keys
+from cython.cimports.protocol.compiled.pull import Pulls
 from cython.cimports.protocol.compiled.record import Append
 
 PREFIX = cython.declare(cython.Py_ssize_t, 8)
@@ -144,17 +146,20 @@ class Send:
 @cython.final
 @cython.cclass
 class Decoder:
-    """Cuts reads into commands. `general(frame)` decodes one frame, `illegal(length, word, limit)` makes an error."""
+    """Cuts reads into commands. `general(frame)` decodes one frame, `illegal(length, word, limit)` makes an error,
+    `pull_header` is the type of pulls' headers."""
 
     general = cython.declare(object)
     illegal = cython.declare(object)
+    pulls = cython.declare(Pulls)
     topic = cython.declare(str)  # the last one: the next is mostly the same
     topic_bytes = cython.declare(cython.uchar[256])
     topic_size = cython.declare(cython.Py_ssize_t)
 
-    def __init__(self, general, illegal):
+    def __init__(self, general, illegal, pull_header):
         self.general = general
         self.illegal = illegal
+        self.pulls = Pulls(general, pull_header)
         self.topic = ""
         self.topic_size = 0
 
@@ -193,6 +198,8 @@ class Decoder:
             command = None
             if word >> 24 <= 1 or word >> 24 == MSGPACK:
                 command = self.plain_send(data, bytes_, start + PREFIX, body_at, frame_end, word >> 24)
+                if command is None:
+                    command = self.pulls.pull_in(data, bytes_, start + PREFIX, body_at, frame_end, word >> 24)
             if command is None:
                 command = self.general((word >> 24, data[start + PREFIX : body_at], data[body_at:frame_end]))
             if command is not None:

@@ -17,3 +17,7 @@ cdef struct Found:  # what a plain send's header says; texts are places in it
 cdef bint read_header(Text at, Text end, Found* found) noexcept
 cdef bint read_binary_header(Text at, Text end, Found* found) noexcept
 cdef bint is_printable(Text text, Py_ssize_t size) noexcept
+cdef Text read_text(Text at, Text end) noexcept
+cdef Text read_int32(Text at, Text end, int* number) noexcept
+cdef Text read_number_text(Text at, Text end, long long* number) noexcept
+cdef Text read_int32_text(Text at, Text end, int* number) noexcept

@@ -2,3 +2,7 @@ from protocol.compiled.header cimport Found
 from protocol.compiled.properties cimport Text
 
 cdef bint read_packed_header(Text at, Text end, Found* found) noexcept
+cdef Text read_integer(Text at, Text end, long long* number) noexcept
+cdef Text read_int(Text at, Text end, int* number) noexcept
+cdef Text read_nil(Text at, Text end) noexcept
+cdef Text read_printable(Text at, Text end, Text* text, Py_ssize_t* size) noexcept

@@ -13,6 +13,7 @@ from protocol.codes import RequestCode
 from protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
 from protocol.errors import ProtocolError, RequestError
 from protocol.frame import encode_frame, illegal_frame
+from protocol.headers.pull import PullMessageHeader
 from protocol.headers.send import SendMessageHeader, SendMessageV2Header
 from protocol.send_command import decode_general
 from protocol.serialize import encode_command
@@ -257,13 +258,13 @@ def tried(read: Any) -> Any:
 
 def both(data: bytes) -> tuple[Any, Any]:
     interpreted = outcome(stream.interpreted_pass, data)
-    return interpreted, outcome(leaf.Decoder(decode_general, illegal_frame).decode, data)
+    return interpreted, outcome(leaf.Decoder(decode_general, illegal_frame, PullMessageHeader).decode, data)
 
 
 def sends_in(data: bytes) -> int:
     commands: list[Any] = []
     try:
-        leaf.Decoder(decode_general, illegal_frame).decode(memoryview(data), 0, LIMIT, commands)
+        leaf.Decoder(decode_general, illegal_frame, PullMessageHeader).decode(memoryview(data), 0, LIMIT, commands)
     except ProtocolError:
         pass
     return sum(type(command) is leaf.Send for command in commands)

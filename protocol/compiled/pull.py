@@ -1,0 +1,430 @@
+"""The header of a plain pull, JSON or MSGPACK, read in one pass over its bytes, in C.
+
+A pull in JSON is plain, here, if its header is
+
+    {"code":11, ... "extFields":{...} ... }       11 or 361 first, no white space, each member once or the last one wins
+
+with nothing but printable ASCII without escapes in its texts, numbers as integers or their text, no null, and all
+required fields there. In the MSGPACK dialect the fields stand by their place, as `protocol.msgpack_header` has them:
+
+    97 0b   flag   language   opaque   c0   version   9f 02   group topic queue offset ...
+
+Whatever is not known to be so is not plain, and goes to the general decoder (decode.py). The interpreted twin:
+protocol.pull_command. Nothing is read at or behind the end of a header.
+"""
+
+import cython
+from cython.cimports.cpython.unicode import PyUnicode_DecodeASCII
+from cython.cimports.libc.string import memcmp, memcpy
+from cython.cimports.protocol.compiled.header import read_int32, read_int32_text, read_number_text, read_text
+from cython.cimports.protocol.compiled.packed import read_int, read_integer, read_nil, read_printable
+
+MSGPACK = cython.declare(cython.int, 0x4D)
+WORD_BYTES = cython.declare(cython.Py_ssize_t, 256)
+PULLS_BY_PLACE = cython.declare(cython.int, 2)
+NIL = cython.declare(cython.int, 0xC0)
+REQUIRED = cython.declare(cython.int, 0x1FF)  # the first nine fields
+
+COMMA = cython.declare(cython.int, 44)
+COLON = cython.declare(cython.int, 58)
+PARENTHESIS = cython.declare(cython.int, 40)
+OPENING_BRACE = cython.declare(cython.int, 123)
+BRACE = cython.declare(cython.int, 125)
+
+# Fields by their place in PullMessageHeader.
+GROUP = cython.declare(cython.int, 0)
+TOPIC = cython.declare(cython.int, 1)
+QUEUE_ID = cython.declare(cython.int, 2)
+QUEUE_OFFSET = cython.declare(cython.int, 3)
+MAX_MSG_NUMS = cython.declare(cython.int, 4)
+SYS_FLAG = cython.declare(cython.int, 5)
+COMMIT_OFFSET = cython.declare(cython.int, 6)
+SUSPEND_TIMEOUT = cython.declare(cython.int, 7)
+SUB_VERSION = cython.declare(cython.int, 8)
+SUBSCRIPTION = cython.declare(cython.int, 9)
+EXPRESSION_TYPE = cython.declare(cython.int, 10)
+MAX_MSG_BYTES = cython.declare(cython.int, 11)
+REQUEST_SOURCE = cython.declare(cython.int, 12)
+BNAME = cython.declare(cython.int, 13)
+
+Asked = cython.struct(
+    flag=cython.int,
+    opaque=cython.int,
+    version=cython.int,
+    code=cython.int,
+    fields=cython.int,  # bit n: field n is there
+    numbers=cython.longlong[14],
+    texts=Text[14],
+    sizes=cython.Py_ssize_t[14],
+)
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(64)
+@cython.cclass
+class Pull:
+    """A plain pull. It is used like a RemotingCommand, and is its own header, which is used like a PullMessageHeader;
+    what only few ask for is read by the general decoder then."""
+
+    dialect = cython.declare(cython.int, visibility="readonly")
+    code = cython.declare(cython.int, visibility="readonly")
+    flag = cython.declare(cython.int, visibility="readonly")
+    opaque = cython.declare(cython.int, visibility="readonly")
+    version = cython.declare(cython.int, visibility="readonly")
+    body = cython.declare(object, visibility="public")
+    consumer_group = cython.declare(str, visibility="readonly")
+    topic = cython.declare(str, visibility="readonly")
+    queue_id = cython.declare(cython.int, visibility="readonly")
+    queue_offset = cython.declare(cython.longlong, visibility="readonly")
+    max_msg_nums = cython.declare(cython.int, visibility="readonly")
+    sys_flag = cython.declare(cython.int, visibility="readonly")
+    commit_offset = cython.declare(cython.longlong, visibility="readonly")
+    suspend_timeout_millis = cython.declare(cython.longlong, visibility="readonly")
+    sub_version = cython.declare(cython.longlong, visibility="readonly")
+    subscription = cython.declare(str, visibility="readonly")
+    expression_type = cython.declare(str, visibility="readonly")
+    max_msg_bytes = cython.declare(object, visibility="readonly")
+    request_source = cython.declare(object, visibility="readonly")
+    bname = cython.declare(str, visibility="readonly")
+    decode = cython.declare(object)
+    header_type = cython.declare(object)
+    data = cython.declare(object)
+    header_at = cython.declare(cython.Py_ssize_t)
+    header_end = cython.declare(cython.Py_ssize_t)
+    command = cython.declare(object)
+
+    @cython.cfunc
+    def general(self):
+        """The same command as the general decoder has it."""
+        if self.command is None:
+            self.command = self.decode((self.dialect, self.data[self.header_at : self.header_end], self.body))
+        return self.command
+
+    def header(self, header_type):
+        """Itself, or the ext fields as something else."""
+        return self if header_type is self.header_type else self.general().header(header_type)
+
+    @property
+    def sent(self):
+        """It is no send."""
+        return None
+
+    @property
+    def is_response(self):
+        return False
+
+    @property
+    def is_oneway(self):
+        return self.flag & 2 != 0
+
+    @property
+    def language(self):
+        return self.general().language
+
+    @property
+    def language_code(self):
+        return self.general().language_code
+
+    @property
+    def remark(self):
+        return self.general().remark
+
+    @property
+    def raw_ext(self):
+        return self.general().raw_ext
+
+    @property
+    def ext(self):
+        return self.general().ext
+
+    @property
+    def ext_bytes(self):
+        return self.header_end - self.header_at
+
+    def ext_fields(self):
+        return self.general().ext_fields()
+
+    def detached(self):
+        """With memory of its own."""
+        self.command = None
+        self.body = bytes(self.body)
+        self.data = bytes(self.data[self.header_at : self.header_end])
+        self.header_end -= self.header_at
+        self.header_at = 0
+        return self
+
+    def let_go(self):
+        """Without anything of what was received but the fields."""
+        self.command = None
+        self.body = b""
+        self.data = b""
+        self.header_at = self.header_end = 0
+
+    def __repr__(self):
+        return f"<Pull {self.topic}/{self.queue_id} from {self.queue_offset} opaque={self.opaque}>"
+
+
+@cython.cclass
+class Words:
+    """The last text of a kind: the next is mostly the same, and is then the same object."""
+
+    def __init__(self):
+        self.text = ""
+        self.size = 0
+
+    @cython.cfunc
+    def of(self, text: Text, size: cython.Py_ssize_t) -> str:
+        """The text of those ASCII bytes."""
+        if size != self.size or memcmp(self.bytes_, text, size) != 0:
+            if size > WORD_BYTES:
+                return PyUnicode_DecodeASCII(cython.cast(cython.p_const_char, text), size, cython.NULL)
+            self.text = PyUnicode_DecodeASCII(cython.cast(cython.p_const_char, text), size, cython.NULL)
+            self.size = size
+            memcpy(self.bytes_, text, size)
+        return self.text
+
+
+@cython.cclass
+class Pulls:
+    """Makes Pulls of frames. `general(frame)` decodes one frame, `header_type` is what a Pull is a header of."""
+
+    def __init__(self, general, header_type):
+        self.general = general
+        self.header_type = header_type
+        self.groups = Words()
+        self.topics = Words()
+        self.subscriptions = Words()
+        self.types = Words()
+        self.names = Words()
+
+    @cython.cfunc
+    def pull_in(
+        self,
+        data,
+        bytes_: Text,
+        header_at: cython.Py_ssize_t,
+        body_at: cython.Py_ssize_t,
+        frame_end: cython.Py_ssize_t,
+        dialect: cython.int,
+    ):
+        """The Pull in a frame; None if it is none."""
+        found: Asked
+        found.fields = 0
+        if dialect == MSGPACK:
+            if not read_packed_pull(bytes_ + header_at, bytes_ + body_at, cython.address(found)):
+                return None
+        elif dialect or not read_pull(bytes_ + header_at, bytes_ + body_at, cython.address(found)):
+            return None
+        pull: Pull = Pull.__new__(Pull)
+        pull.dialect = dialect
+        pull.code = found.code
+        pull.flag = found.flag
+        pull.opaque = found.opaque
+        pull.version = found.version
+        pull.consumer_group = self.groups.of(found.texts[GROUP], found.sizes[GROUP])
+        pull.topic = self.topics.of(found.texts[TOPIC], found.sizes[TOPIC])
+        pull.queue_id = cython.cast(cython.int, found.numbers[QUEUE_ID])
+        pull.queue_offset = found.numbers[QUEUE_OFFSET]
+        pull.max_msg_nums = cython.cast(cython.int, found.numbers[MAX_MSG_NUMS])
+        pull.sys_flag = cython.cast(cython.int, found.numbers[SYS_FLAG])
+        pull.commit_offset = found.numbers[COMMIT_OFFSET]
+        pull.suspend_timeout_millis = found.numbers[SUSPEND_TIMEOUT]
+        pull.sub_version = found.numbers[SUB_VERSION]
+        if found.fields & 1 << SUBSCRIPTION:
+            pull.subscription = self.subscriptions.of(found.texts[SUBSCRIPTION], found.sizes[SUBSCRIPTION])
+        if found.fields & 1 << EXPRESSION_TYPE:
+            pull.expression_type = self.types.of(found.texts[EXPRESSION_TYPE], found.sizes[EXPRESSION_TYPE])
+        if found.fields & 1 << MAX_MSG_BYTES:
+            pull.max_msg_bytes = found.numbers[MAX_MSG_BYTES]
+        if found.fields & 1 << REQUEST_SOURCE:
+            pull.request_source = found.numbers[REQUEST_SOURCE]
+        if found.fields & 1 << BNAME:
+            pull.bname = self.names.of(found.texts[BNAME], found.sizes[BNAME])
+        pull.decode = self.general
+        pull.header_type = self.header_type
+        pull.body = b"" if frame_end == body_at else data[body_at:frame_end]
+        pull.data = data
+        pull.header_at = header_at
+        pull.header_end = body_at
+        return pull
+
+
+# ----------------------------------------------------------------------------------------------------------------- JSON
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def read_pull(at: Text, end: Text, found: cython.pointer(Asked)) -> cython.bint:
+    """Whether this is the whole header of a plain pull; `found` tells what is in it."""
+    name: Text
+    size: cython.Py_ssize_t
+    found.flag = found.opaque = found.version = 0
+    if end - at < 32:
+        return False
+    if memcmp(at, b'{"code":11,', 11) == 0:
+        found.code = 11
+        at += 10
+    elif memcmp(at, b'{"code":361,', 12) == 0:
+        found.code = 361
+        at += 11
+    else:
+        return False
+    while at < end and at[0] == COMMA:
+        name = at + 2
+        at = read_text(at + 1, end)
+        if at == cython.NULL or at >= end or at[0] != COLON:
+            return False
+        size = at - 1 - name
+        at += 1
+        if size == 9 and memcmp(name, b"extFields", 9) == 0:
+            if found.fields:
+                return False
+            at = read_fields(at, end, found)
+        elif size == 6 and memcmp(name, b"opaque", 6) == 0:
+            at = read_int32(at, end, cython.address(found.opaque))
+        elif size == 4 and memcmp(name, b"flag", 4) == 0:
+            at = read_int32(at, end, cython.address(found.flag))
+        elif size == 7 and memcmp(name, b"version", 7) == 0:
+            at = read_int32(at, end, cython.address(found.version))
+        elif size == 4 and memcmp(name, b"code", 4) == 0:
+            return False
+        elif size and name[0] == PARENTHESIS:
+            return False  # a name that RemotingCommand gives to a field of its own
+        else:
+            at = read_text(at, end)  # language, remark, or what nobody asks for
+        if at == cython.NULL:
+            return False
+    return at + 1 == end and at[0] == BRACE and found.fields & REQUIRED == REQUIRED and not found.flag & 1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def read_fields(at: Text, end: Text, found: cython.pointer(Asked)) -> Text:
+    """The ext fields."""
+    field: cython.int
+    name: Text
+    begin: Text
+    number: cython.int = 0
+    if at >= end or at[0] != OPENING_BRACE:
+        return cython.NULL
+    while True:
+        name = at + 2
+        at = read_text(at + 1, end)
+        if at == cython.NULL or at >= end or at[0] != COLON:
+            return cython.NULL
+        field = field_of(name, at - 1 - name)
+        at += 1
+        begin = at + 1
+        if field < 0 or is_text(field):
+            at = read_text(at, end)
+            if field >= 0 and at != cython.NULL:
+                found.texts[field], found.sizes[field] = begin, at - 1 - begin
+        elif is_long(field):
+            at = read_number_text(at, end, cython.address(found.numbers[field]))
+        else:
+            at = read_int32_text(at, end, cython.address(number))
+            found.numbers[field] = number
+        if at == cython.NULL or at >= end:
+            return cython.NULL
+        if field >= 0:
+            found.fields |= 1 << field
+        if at[0] == BRACE:
+            return at + 1
+        if at[0] != COMMA:
+            return cython.NULL
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def is_text(field: cython.int) -> cython.bint:
+    """Whether it is no number."""
+    return field <= TOPIC or field == SUBSCRIPTION or field == EXPRESSION_TYPE or field == BNAME
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def is_long(field: cython.int) -> cython.bint:
+    """Whether it is a number of 64 bits."""
+    return field == QUEUE_OFFSET or COMMIT_OFFSET <= field <= SUB_VERSION
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def field_of(name: Text, size: cython.Py_ssize_t) -> cython.int:
+    """Which field of a pull this is, by its place; -1: none that matters."""
+    if size == 5:
+        if memcmp(name, b"topic", 5) == 0:
+            return TOPIC
+        return BNAME if memcmp(name, b"bname", 5) == 0 else -1
+    if size == 7:
+        if memcmp(name, b"queueId", 7) == 0:
+            return QUEUE_ID
+        return SYS_FLAG if memcmp(name, b"sysFlag", 7) == 0 else -1
+    if size == 10:
+        if memcmp(name, b"maxMsgNums", 10) == 0:
+            return MAX_MSG_NUMS
+        return SUB_VERSION if memcmp(name, b"subVersion", 10) == 0 else -1
+    if size == 11:
+        if memcmp(name, b"queueOffset", 11) == 0:
+            return QUEUE_OFFSET
+        return MAX_MSG_BYTES if memcmp(name, b"maxMsgBytes", 11) == 0 else -1
+    if size == 12:
+        if memcmp(name, b"commitOffset", 12) == 0:
+            return COMMIT_OFFSET
+        return SUBSCRIPTION if memcmp(name, b"subscription", 12) == 0 else -1
+    if size == 13:
+        if memcmp(name, b"consumerGroup", 13) == 0:
+            return GROUP
+        return REQUEST_SOURCE if memcmp(name, b"requestSource", 13) == 0 else -1
+    if size == 14:
+        return EXPRESSION_TYPE if memcmp(name, b"expressionType", 14) == 0 else -1
+    return SUSPEND_TIMEOUT if size == 20 and memcmp(name, b"suspendTimeoutMillis", 20) == 0 else -1
+
+
+# -------------------------------------------------------------------------------------------------------------- MSGPACK
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def read_packed_pull(at: Text, end: Text, found: cython.pointer(Asked)) -> cython.bint:
+    """As read_pull, of fields that stand by their place."""
+    unused: cython.int = 0
+    count: cython.int
+    if end - at < 16 or at[0] != 0x97 or at[1] != 11:
+        return False
+    found.code = 11
+    at = read_int(at + 2, end, cython.address(found.flag))
+    at = read_int(at, end, cython.address(unused))
+    at = read_int(at, end, cython.address(found.opaque))
+    at = read_nil(at, end)
+    at = read_int(at, end, cython.address(found.version))
+    if at == cython.NULL or end - at < 2 or at[0] < 0x9A or at[0] > 0x9F or at[1] != PULLS_BY_PLACE:
+        return False
+    count = (at[0] & 15) - 1
+    return read_placed(at + 2, end, found, count) == end and not found.flag & 1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def read_placed(at: Text, end: Text, found: cython.pointer(Asked), count: cython.int) -> Text:
+    """So many fields, nine at least."""
+    field: cython.int
+    number: cython.int = 0
+    for field in range(count):
+        if at == cython.NULL or at >= end:
+            return cython.NULL
+        if field >= SUBSCRIPTION and at[0] == NIL:
+            at += 1
+            continue
+        if is_text(field):
+            at = read_printable(at, end, cython.address(found.texts[field]), cython.address(found.sizes[field]))
+        elif is_long(field):
+            at = read_integer(at, end, cython.address(found.numbers[field]))
+        else:
+            at = read_int(at, end, cython.address(number))
+            found.numbers[field] = number
+        found.fields |= 1 << field
+    return at

@@ -1,0 +1,41 @@
+"""Pulls whose header is decoded at once."""
+
+import pytest
+
+from protocol import stream
+from protocol.codes import RequestCode
+from protocol.command import RemotingCommand
+from protocol.headers.pull import PullMessageHeader
+from protocol.pull_command import PullCommand
+from protocol.serialize import encode_command
+from tests.harness.broker_parts import pull
+
+LIMIT = 1 << 20
+
+
+def decoded(frame: bytes) -> RemotingCommand:
+    """By the interpreted pass."""
+    commands: list[RemotingCommand] = []
+    stream.interpreted_pass(memoryview(frame), 0, LIMIT, commands)
+    (command,) = commands
+    return command
+
+
+@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
+def test_a_pull_is_decoded_in_one_step(code: int) -> None:
+    """Its header is there, the same object each time; its ext fields are there for who wants the text."""
+    request = pull(code=code, queue_offset=77)
+    command = decoded(encode_command(request))
+    assert isinstance(command, PullCommand)
+    header = command.header(PullMessageHeader)
+    assert header is command.header(PullMessageHeader)
+    assert header.queue_offset == 77
+    assert command.sent is None
+    assert command.detached().ext_fields() == request.ext
+
+
+def test_a_pull_that_lacks_something_is_left_to_the_general_decoder() -> None:
+    """It is a command all the same: whoever asks for the header is told what is wrong with it."""
+    request = pull()
+    del request.ext_fields()["queueId"]
+    assert type(decoded(encode_command(request))) is RemotingCommand
