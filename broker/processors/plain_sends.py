@@ -88,16 +88,19 @@ class PlainSends:
                 connection.hold_reading()
         if self._store.is_sync:
             self._pool.held += sum(len(sends) for _, sends in turn)
-            self._look_out(turn)
+            if limit_us := self._look_out(turn):
+                self._store.stay_awake(limit_us)
             _let_go_of_bodies(turn)
             self._store.when_settled(partial(self._answer_flushed, turn, turn[0][0].arrived_s))
         else:
             self._answer_all(turn, turn[0][0].arrived_s)
 
-    def _look_out(self, turn: Turn) -> None:
-        """What a sender with one message in flight waits for, the flush and then he himself, comes soon."""
+    def _look_out(self, turn: Turn) -> int:
+        """What a sender with one message in flight waits for, the flush and then he himself, comes soon; for how many
+        µs the loop stays awake for it."""
         if len(turn) == 1 and len(turn[0][1]) == 1 and not self._store.is_flush_interpreted:
-            turn[0][0].look_out()
+            return turn[0][0].look_out()
+        return 0
 
     def _answer_flushed(self, turn: Turn, arrived_s: float) -> None:
         self._pool.held -= sum(len(sends) for _, sends in turn)

@@ -40,7 +40,7 @@ class Lookout:
     """Keeps the loop from sleeping. `clock` counts seconds; `limit_us` 0: never."""
 
     def __init__(self, limit_us: int, reads: Reads, clock: Callable[[], float] = monotonic) -> None:
-        self._limit_s = limit_us / 1e6
+        self._limit_us = limit_us
         self._reads = reads
         self._clock = clock
         self._seen_bytes = 0  # when the look began
@@ -53,27 +53,28 @@ class Lookout:
         self._call_soon: Callable[[Callable[[], None]], object] | None = None
 
     def __repr__(self) -> str:
-        return f"<Lookout limit_s={self._limit_s:g} looks={self._looks} in_vain={self._in_vain}>"
+        return f"<Lookout limit_us={self._limit_us} looks={self._looks} in_vain={self._in_vain}>"
 
     def statistics(self) -> LookoutStatistics:
         """The figures now."""
         return LookoutStatistics(self._looks, self._in_vain)
 
-    def begin(self) -> None:
-        """Something comes soon: look for it."""
-        if self._to_pass or not self._limit_s:
+    def begin(self) -> int:
+        """Something comes soon: look for it. For how many µs; 0: not this time."""
+        if self._to_pass or not self._limit_us:
             self._to_pass -= self._to_pass > 0
-            return
+            return 0
         self._looks += 1
-        self._until_s = self._clock() + self._limit_s
+        self._until_s = self._clock() + self._limit_us / 1e6
         self._seen_bytes = self._reads.received_bytes
         if self._is_looking:
             self._missed = 0  # it is the one looked for
-            return
-        self._is_looking = True
-        if self._call_soon is None:
-            self._call_soon = asyncio.get_running_loop().call_soon
-        self._call_soon(self._look)
+        else:
+            self._is_looking = True
+            if self._call_soon is None:
+                self._call_soon = asyncio.get_running_loop().call_soon
+            self._call_soon(self._look)
+        return self._limit_us
 
     def _look(self) -> None:
         """One turn more, unless somebody came, or nobody in time."""

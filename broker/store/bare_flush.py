@@ -42,6 +42,10 @@ class BareFlusher(Flusher):
         self._submitted = target
         self._leaf.submit(target.end, target.timestamp, _descriptor(target.files))
 
+    def stay_awake(self, limit_us: int) -> None:
+        """As Flusher's."""
+        self._leaf.stay_awake(limit_us)
+
     def acknowledge(self) -> None:
         """Take note of the announcement."""
         super().acknowledge()

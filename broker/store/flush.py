@@ -108,6 +108,9 @@ class Flusher:
         self._is_urgent = True
         os.eventfd_write(self._wake_fd, 1)
 
+    def stay_awake(self, limit_us: int) -> None:
+        """The next target is near: a thread that keeps nobody from running may wait so long for it without sleep."""
+
     def acknowledge(self) -> None:
         """Take note of the announcement: `event_fd` is readable again only after the next one."""
         _drain(self.event_fd)

@@ -147,6 +147,11 @@ class LogFlush:
         else:
             callback()
 
+    def stay_awake(self, limit_us: int) -> None:
+        """The next commit comes soon after the last one is flushed."""
+        if self._flusher is not None:
+            self._flusher.stay_awake(limit_us)
+
     def when_flushed(self, callback: Settled) -> None:
         """Call back once all that is written is on disk, or never will be; the threads hurry."""
         flusher = self._flusher

@@ -5,3 +5,6 @@ cdef extern from *:
     """
     long long atomic_read(long long* place) noexcept nogil
     void atomic_write(long long* place, long long value) noexcept nogil
+
+cdef extern from "sched.h" nogil:
+    int sched_yield()

@@ -13,7 +13,9 @@ from broker.processors.send_answer import SendAnswers
 from broker.processors.send_messages import PlainSend, SendMessages
 from broker.processors.stored_properties import PropertyCompletion
 from broker.remoting.connection import Connection
+from broker.remoting.lookout import Lookout
 from broker.store.append import Append, PutStatus
+from broker.store.config import FlushDiskType
 from protocol import compiled, stream
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
@@ -23,7 +25,7 @@ from protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, 
 from protocol.message_id import encode_host
 from protocol.serialize import encode_command
 from protocol.stream import CommandDecoder
-from tests.broker.processors.test_send import Sends, send
+from tests.broker.processors.test_send import NOW, Sends, send
 from tests.harness.stores import TestDisk
 
 HOST = encode_host("10.0.0.1", 10911)
@@ -201,6 +203,41 @@ async def test_a_write_that_fails_is_told_to_all_of_the_run(tmp_path: Path) -> N
     disk.refuse = may
     assert [answer.code for answer in sends.peer.received[2:]] == [1] * 5
     assert sends.store.max_offset("T", 0) == 2
+    sends.store.close()
+
+
+async def test_the_loop_stays_awake_for_a_lone_sender(tmp_path: Path) -> None:
+    """For the next send of one that came alone, not for those of many."""
+    sends = Sends(tmp_path)
+    selector = sends.peer.selector
+    sends.ask(properties=PLAIN)  # the topic is looked at
+    selector.lookout = Lookout(400, selector)
+    sends.ask(properties=PLAIN)
+    assert selector.lookout.statistics().looks == 1
+    sends.peer.send(send(properties=PLAIN), send(properties=PLAIN))
+    assert selector.lookout.statistics().looks == 1
+    sends.store.close()
+
+
+@pytest.mark.parametrize("is_interpreted", [True, False])
+async def test_the_loop_stays_awake_for_a_flush_that_does_not_need_the_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_interpreted: bool
+) -> None:
+    """Once for the flush and once for the next send; and the flusher hears of it."""
+    sends = Sends(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    flusher, selector = sends.store._durability.log._flusher, sends.peer.selector
+    assert flusher is not None
+    awake_us: list[int] = []
+    monkeypatch.setattr(sends.store._durability.log, "is_interpreted", is_interpreted)
+    monkeypatch.setattr(flusher, "stay_awake", awake_us.append)
+    for _ in range(2):  # at the first one the topic is looked at
+        selector.lookout = Lookout(400, selector)
+        sends.peer.send(send(properties=PLAIN))
+        flusher.wait_idle()
+        sends.store.step(NOW)
+    sends.peer.take()
+    assert len(sends.peer.received) == 2
+    assert (selector.lookout.statistics().looks, awake_us) == ((0, []) if is_interpreted else (2, [400]))
     sends.store.close()
 
 

@@ -53,6 +53,26 @@ def test_targets_become_durable_in_their_order(flusher: BareFlusher, make: Make)
     assert flusher.statistics().lag == 0
 
 
+def test_who_is_awaited_is_synced_like_any_other(flusher: BareFlusher, make: Make) -> None:
+    """Whether the thread is awake when a target comes, or has waited in vain and sleeps, nothing is lost."""
+    segment = make(0)
+    for end in range(1, 300):
+        flusher.submit(Target(end, end, [segment]))
+        flusher.stay_awake((end % 3) * 400)
+        flusher.wait_idle()
+        assert (flusher.done.end, flusher.done.timestamp) == (end, end)
+    assert flusher.statistics().syncs == 299
+
+
+def test_a_thread_that_is_awake_can_be_stopped(flusher: BareFlusher, make: Make) -> None:
+    """However long it was to wait."""
+    flusher.submit(Target(1, 1, [make(0)]))
+    flusher.stay_awake(60_000_000)
+    flusher.wait_idle()
+    flusher.stop()
+    assert flusher.done.end == 1
+
+
 def test_newest_target_wins(flusher: BareFlusher, make: Make) -> None:
     """However fast targets come, the last one gets done, with no more syncs than targets."""
     segment = make(0)
