@@ -6,9 +6,9 @@ A broker gives less than was asked for when messages are large or lie far back; 
 connection that breaks loses what was in flight: those slots ask again from where they stand. A piece is the body of an
 answer; it is given out when everything before it in its range has been.
 
-Under a filter an answer may reach far beyond what was asked for, so slots side by side would read the same offsets
-several times. There a range is one slot, read one pull after the other; the rows behind its end are cut by whoever
-makes rows of pieces. Several ranges are read side by side all the same.
+Under a filter an answer may reach beyond its slot, and the next slot reads that once more. So slots are long there
+(the caller chooses `step`), each is read one pull after the other, and whoever makes rows of pieces leaves out those
+that are not below `upto`.
 """
 
 from collections import deque
@@ -23,7 +23,8 @@ from protocol.codes import ResponseCode
 
 
 class Piece(msgspec.Struct):
-    """Offsets [begin, upto) of a range, as an answer brought them: places in a buffer, or bytes of its own."""
+    """Offsets [begin, upto) of a range, as an answer brought them: places in a buffer, or bytes of its own. Under a
+    filter some that lie behind may stand there, too."""
 
     range: Range
     begin: int
@@ -96,9 +97,9 @@ def verdict(code: int, following: int, slot: Slot, is_filtered: bool) -> Verdict
 
 
 class PullWindow:
-    """The slots of a task. `step`: offsets of a pull; None: a range is one slot."""
+    """The slots of a task, of `step` offsets each."""
 
-    def __init__(self, ranges: Iterable[Range], step: int | None) -> None:
+    def __init__(self, ranges: Iterable[Range], step: int) -> None:
         self._unopened = _slots(ranges, step)
         self._waiting: deque[Slot] = deque()
         self._asked: dict[int, Slot] = {}
@@ -178,7 +179,7 @@ class PullWindow:
         self._lines.setdefault(slot.range, deque()).append(slot)
 
 
-def _slots(ranges: Iterable[Range], step: int | None) -> Iterator[Slot]:
+def _slots(ranges: Iterable[Range], step: int) -> Iterator[Slot]:
     for whole in ranges:
-        for begin in range(whole.begin, whole.end, step or len(whole)):
-            yield Slot(whole, begin, min(begin + (step or len(whole)), whole.end), [])
+        for begin in range(whole.begin, whole.end, step):
+            yield Slot(whole, begin, min(begin + step, whole.end), [])

@@ -42,6 +42,10 @@ from protocol.filters.tag import split_tags
 from protocol.headers.pull import PullMessageResponseHeader
 
 MOST_IN_FLIGHT: Final = 64
+FILTERED_IN_FLIGHT: Final = 8
+FILTERED_STEP: Final = 800
+"""Offsets of a slot under a filter: as many as a broker looks through for one pull (docs/formats.md, "getMessage")."""
+
 LEAST_IN_FLIGHT: Final = 2
 IN_FLIGHT_BYTES: Final = 8 << 20
 """As many pulls are in flight as bring about this much."""
@@ -107,13 +111,13 @@ class RangeReader:
         self._work = work
         self._schema = arrow_schema(options.include_properties)
         self._tags = pa.array(split_tags(options.expression)) if options.is_by_tags else None
-        step = options.pull_batch if options.takes_everything else None
-        self._window = PullWindow(work.ranges, step)
+        is_plain = options.takes_everything
+        self._window = PullWindow(work.ranges, options.pull_batch if is_plain else FILTERED_STEP)
         self._frames: dict[MessageQueue, PullFrames] = {}
+        self._joined = bytearray()
         self._losses = LossRule(options.fail_on_data_loss)
         self._patience = Patience(options.broker_timeout_ms / 1000)
-        self._most = MOST_IN_FLIGHT
-        self._depth = MOST_IN_FLIGHT
+        self._limit = self._most = self._depth = MOST_IN_FLIGHT if is_plain else FILTERED_IN_FLIGHT
         self._busy: str | None = None
         self._is_doubtful = False
         self._given = self._batches = self._pulls = self._breaks = 0
@@ -247,7 +251,7 @@ class RangeReader:
 
     def _weigh(self, size: int) -> None:
         """Large answers: fewer at a time; likewise for a while where a connection broke, perhaps over too many."""
-        self._most = min(self._most + 1, MOST_IN_FLIGHT)
+        self._most = min(self._most + 1, self._limit)
         self._depth = max(LEAST_IN_FLIGHT, min(self._most, IN_FLIGHT_BYTES // max(size, 1)))
 
     # --------------------------------------------------------------------------------------------------------- rows
@@ -256,10 +260,11 @@ class RangeReader:
         """What can be given out of the buffer; nothing refers to it afterwards."""
         pieces = self._window.take()
         view = connection.view
-        for buffer, starts in self._placed(view, pieces):
-            batch = record_batch(buffer, starts, self._work.broker_name, self._schema)
-            if self._tags is not None:
-                batch = batch.filter(pc.is_in(batch.column("tags"), value_set=self._tags))
+        if pieces:
+            buffer = self._in_order(view, pieces)
+            batch = self._wanted(
+                record_batch(buffer, self._starts(buffer, pieces), self._work.broker_name, self._schema)
+            )
             if batch.num_rows:
                 self._given += batch.num_rows
                 self._batches += 1
@@ -268,22 +273,29 @@ class RangeReader:
             if isinstance(piece.body, tuple):
                 piece.body = bytes(view[slice(*piece.body)])
 
-    def _placed(self, view: memoryview, pieces: list[Piece]) -> Iterator[tuple[memoryview, Ints]]:
-        """Buffers, and where the rows begin in them: the connection's own, if the answers came in order."""
-        if not pieces:
-            return
-        places = [piece.body for piece in pieces if isinstance(piece.body, tuple)]
-        if len(places) == len(pieces) and is_ordered(pieces):
-            pieces = sorted(pieces, key=lambda piece: piece.body)
-            yield view, self._starts(view, pieces)
-            return
-        joined = memoryview(b"".join(bytes_of(view, piece) for piece in pieces))
+    def _wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that have one of the tags, compared as text; mostly all of them."""
+        if self._tags is None:
+            return batch
+        has_tag = pc.is_in(batch.column("tags"), value_set=self._tags)
+        return batch if pc.all(has_tag).as_py() else batch.filter(has_tag)
+
+    def _in_order(self, view: memoryview, pieces: list[Piece]) -> memoryview:
+        """What the pieces' places are in, ascending in each range: the connection's own, if the answers came so."""
+        if all(isinstance(piece.body, tuple) for piece in pieces) and is_ordered(pieces):
+            pieces.sort(key=lambda piece: piece.body)
+            return view
+        bodies = [bytes_of(view, piece) for piece in pieces]
+        size = sum(map(len, bodies))
+        if size > len(self._joined):
+            self._joined = bytearray(size)
+        joined = memoryview(self._joined)[:size]
         at = 0
-        for piece in pieces:
-            size = len(bytes_of(view, piece))
-            piece.body = (at, at + size)
-            at += size
-        yield joined, self._starts(joined, pieces)
+        for piece, body in zip(pieces, bodies, strict=True):
+            piece.body = (at, at + len(body))
+            joined[slice(*piece.body)] = body
+            at += len(body)
+        return joined
 
     def _starts(self, buffer: memoryview, pieces: Sequence[Piece]) -> Ints:
         """Where the wanted records begin."""
@@ -293,7 +305,7 @@ class RangeReader:
                 if len(starts) != piece.upto - piece.begin:
                     self._note_missing(piece, queue_offsets(buffer, starts))
             return np.concatenate(found)
-        ends = np.array([piece.range.end for piece in pieces], np.int64)
+        ends = np.array([piece.upto for piece in pieces], np.int64)
         starts = np.concatenate(found)
         return starts[queue_offsets(buffer, starts) < ends.repeat([len(each) for each in found])]
 

@@ -236,6 +236,31 @@ async def test_tags_are_compared_as_text(cluster: Cluster, broker: Broker) -> No
     assert chosen == {q: [n for n in range(3, COUNT - 5) if n % 3 != 1] for q in QUEUES}
 
 
+async def test_filtered_pulls_are_in_flight_together(
+    cluster: Cluster, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several parts of a range at once: rows come in order and once, though answers reach into the next parts."""
+    monkeypatch.setattr(range_reader, "FILTERED_STEP", 50)
+    together: list[int] = []
+    under_way = 0
+
+    async def filtered(connection: PeerConnection, request: RemotingCommand) -> RemotingCommand:
+        nonlocal under_way
+        under_way += 1
+        together.append(under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        at = request.header(PullMessageHeader).queue_offset
+        wanted = [n for n in range(at, COUNT) if n % 3 != 1][:20]
+        records = [broker.queues["T", request.header(PullMessageHeader).queue_id][n] for n in wanted]
+        return RemotingCommand.response(ext=pulled(wanted[-1] + 1, COUNT), body=b"".join(records))
+
+    broker.on(RequestCode.PULL_MESSAGE, filtered)
+    chosen = await read(cluster, *BOTH, subExpression="0 || 2")
+    assert chosen == {q: [n for n in range(3, COUNT - 5) if n % 3 != 1] for q in QUEUES}
+    assert max(together) > 1
+
+
 async def test_connections_are_kept_for_the_next_task(cluster: Cluster, broker: Broker) -> None:
     """One for both; a task that is given up closes its own."""
     await read(cluster, *BOTH)
