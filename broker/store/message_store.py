@@ -219,6 +219,10 @@ class MessageStore:
         """Someone sends one by one: the next commit comes soon after this one is flushed."""
         self._durability.log.stay_awake(limit_us)
 
+    def stay_awake(self, limit_us: int) -> None:
+        """Someone sends one by one: the next commit comes soon after this one is flushed."""
+        self._durability.log.stay_awake(limit_us)
+
     @property
     def is_flush_behind(self) -> bool:
         """More than `flushLagLimit` is written and not flushed: senders should wait until it has ended."""
