@@ -13,7 +13,7 @@ Only the event loop's thread comes in here. Source: docs/formats.md, "Store dire
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from broker.store.allocate import Allocator
@@ -61,8 +61,7 @@ _UNLIMITED = 1 << 62
 
 
 class MessageStore:
-    """One store. `on_arrival(topic, queue_id, max_offset, tags_codes)` is called for new units that may be seen, in the
-    `topics` of which somebody wants to hear; None: in all."""
+    """One store. `on_arrival(topic, queue_id, max_offset, tags_codes)` is called for new units that may be seen."""
 
     def __init__(
         self,
@@ -70,7 +69,6 @@ class MessageStore:
         now_ms: Callable[[], int],
         on_arrival: Arrival | None = None,
         disk: Disk | None = None,
-        topics: Container[str] | None = None,
     ) -> None:
         self._config = config
         self._disk = disk = disk or Disk()
@@ -100,7 +98,7 @@ class MessageStore:
         """Add messages that stay contiguous in the log: all of them, or none."""
         self.put_alike: Callable[[Sequence[Append]], None] = self._log.put_alike
         """The same of messages that differ in body, properties and flag only."""
-        self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival, topics)
+        self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival)
         self._reader = StoreReader(config, self._log)
         self._helper = helper_thread()
         has_index = config.message_index_enable
@@ -219,10 +217,6 @@ class MessageStore:
         """Someone sends one by one: the next commit comes soon after this one is flushed."""
         self._durability.log.stay_awake(limit_us)
 
-    def stay_awake(self, limit_us: int) -> None:
-        """Someone sends one by one: the next commit comes soon after this one is flushed."""
-        self._durability.log.stay_awake(limit_us)
-
     @property
     def is_flush_behind(self) -> bool:
         """More than `flushLagLimit` is written and not flushed: senders should wait until it has ended."""
@@ -258,12 +252,8 @@ class MessageStore:
 
         This and the other lookups raise ColdRead, in a store with a loop, for what is not in memory: see `fetch`.
         """
-        if self._log.batch:
-            self.commit()
-        queue = self._queues.by_key.get((topic, queue_id))
-        if queue is not None:
-            queue.correct_min_offset(self._log.files.min_offset, self._reader.reads)
-        return self._reader.get(queue, offset, max_count, matches, max_total_bytes)
+        self.commit()
+        return self._reader.get(self._queue(topic, queue_id), offset, max_count, matches, max_total_bytes)
 
     def has_wanted(self, topic: str, queue_id: int, test: PropertyTest, offset: int, count: int) -> bool:
         """Whether one of `count` messages from `offset` passes a test of properties, or that cannot be told at once."""
