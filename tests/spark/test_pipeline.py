@@ -43,6 +43,13 @@ SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 BEGINNING, END = datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(4e9, UTC)
 JSON = "id BIGINT NOT NULL, item STRING"
 COUNT = 300
+CLUSTER = {
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+    "spark.driver.host": "127.0.0.1",
+}
 AVRO = {
     "type": "record",
     "name": "Order",
@@ -109,6 +116,7 @@ def finish(spark: SparkSession, what: Job) -> list[str]:
 def kill_behind(line: str, command: list[str | Path], directory: Path) -> None:
     """Run a command until it says something, and let the power fail."""
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    environment |= {"SPARK_HOME": str(spark_home(directory)), "SPARK_LOCAL_DIRS": str(directory)}
     with subprocess.Popen(
         command,
         cwd=directory,
@@ -130,22 +138,25 @@ def kill_behind(line: str, command: list[str | Path], directory: Path) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+def spark_home(directory: Path) -> Path:
+    """PySpark, but what executors leave behind lies below `directory`."""
+    home = directory / "spark"
+    home.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        (home / entry.name).symlink_to(entry)
+    return home
+
+
 @pytest.mark.timeout(300)  # two starts of Spark, on a machine that may be busy
 def test_a_pipeline_that_is_killed_goes_on_where_it_was(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
-    """spark-submit, killed between batches with bad rows among them; then the rest: each row once in Parquet."""
+    """On a cluster of two executors, killed between batches with bad rows among them; then each row once in Parquet."""
     send(broker, "Orders", range(COUNT))
     arguments = ["-n", broker.namesrv, "-t", "Orders,Payments", "-o", "lake", "--checkpoint", "checkpoint"]
     arguments += ["--json-schema", JSON, "--dead-letter-topic", "Dead", "--max-rows", "100", "--interval", "0 seconds"]
-    submit: list[str | Path] = [
-        SUBMIT,
-        "--master",
-        "local[2]",
-        "--driver-memory",
-        "1g",
-        "--driver-java-options",
-        JAVA_OPTIONS,
-    ]
-    submit += ["--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=ERROR"]
+    submit: list[str | Path] = [SUBMIT, "--master", "local-cluster[2,1,512]"]
+    submit += ["--driver-memory", "1g", "--driver-java-options", JAVA_OPTIONS]
+    for name, value in CLUSTER.items():
+        submit += ["--conf", f"{name}={value}"]
     send(broker, "Payments", range(COUNT, COUNT + 50))
     kill_behind("parquet batch=1 ", [*submit, ROOT / "deploy/spark/pipeline.py", *arguments], tmp_path)
     send(broker, "Payments", range(COUNT + 50, COUNT + 100))
