@@ -9,14 +9,11 @@ The compiled twin is in protocol/compiled/batch.py. Source: docs/formats.md, "Ba
 
 from typing import Final
 
-from broker.processors.stored_properties import PLAIN, Shared, keys_of, tags_code_of
+from broker.processors.stored_properties import END, END_BYTES, PLAIN, SPACE, Shared, keys_of, tags_code_of
 from broker.store.append import Append
 from protocol.message import ENTRY_END, NAME_END, PropertyName, batch_records
 from protocol.record import Buffer
 
-_SPACE: Final = ord(" ")
-_END: Final = ord(ENTRY_END)
-_END_BYTES: Final = ENTRY_END.encode()
 _WAITS: Final = f"{PropertyName.WAIT}{NAME_END}true{ENTRY_END}".encode()
 _ONLY_WAITS: Final[Shared] = ((f"{ENTRY_END}{PropertyName.WAIT}{NAME_END}".encode(), _WAITS),)
 """What clients say of nearly every batch; whether a message says it too, its match tells."""
@@ -51,8 +48,8 @@ class PlainBatches:
         for flag, content, own in batch_records(body):
             if not own.isascii():
                 own = str(own, "utf-8", "replace").encode()
-            if own and own[-1] != _END:
-                own += _END_BYTES
+            if own and own[-1] != END:
+                own += END_BYTES
             found = PLAIN(own)
             if found is None:
                 return None
@@ -79,6 +76,6 @@ class PlainBatches:
                 born_host,
                 reconsume_times,
             )
-            append.keys = keys_of(unique_key, keys) if keys is None or _SPACE in keys else [unique_key, keys]
+            append.keys = keys_of(unique_key, keys) if keys is None or SPACE in keys else [unique_key, keys]
             appends.append(append)
         return appends

@@ -11,7 +11,16 @@ from typing import Any, Final, TypeAlias
 
 from broker.delivery.diversion import Divert, Grant, never
 from broker.processors.plain_batches import PlainBatches
-from broker.processors.stored_properties import PropertyCompletion, Shared
+from broker.processors.stored_properties import (
+    END,
+    END_BYTES,
+    PLAIN,
+    SPACE,
+    PropertyCompletion,
+    Shared,
+    keys_of,
+    tags_code_of,
+)
 from broker.remoting.connection import Connection
 from broker.store.append import Append, PutStatus
 from protocol import compiled
@@ -60,7 +69,7 @@ class SendMessages:
         self._grant = grant
         self._wishing = completion.wishing
         self._complete = completion.complete
-        self._plain_properties = completion.plain
+        self._cluster_entry = completion.cluster_entry
         leaf = compiled.load("decode")
         self.plain: Callable[[Sequence[RemotingCommand], int, Mapping[str, int], bytes], list[PlainSend]]
         """`(commands, at, queues, born host)`: the appends of the plain sends that stand at `at` and behind it, into
@@ -93,9 +102,10 @@ class SendMessages:
     def _plain(
         self, commands: Sequence[RemotingCommand], at: int, queues: Mapping[str, int], born_host: bytes
     ) -> list[PlainSend]:
-        plain_properties = self._plain_properties
+        usual = self._cluster_entry
         sends: list[PlainSend] = []
         topic, queue_count = "", 0
+        last_tags, code = None, 0
         for command in commands[at:] if at else commands:
             sent = command.sent
             if sent is None:
@@ -106,15 +116,22 @@ class SendMessages:
             queue_id = sent.queue_id
             if not 0 <= queue_id < queue_count or (sent.batch and sent.batch != "false"):
                 break
-            properties = plain_properties(sent.properties)
-            if properties is None:
+            own = sent.properties.encode("utf-8", "replace")
+            if own and own[-1] != END:
+                own += END_BYTES
+            found = PLAIN(own)
+            if found is None:
                 break
-            encoded, code, keys = properties
+            keys, unique_key, _, tags = found.groups()
+            if unique_key is None:
+                break
+            if tags != last_tags:
+                last_tags, code = tags, tags_code_of(tags)
             append = Append(
                 topic,
                 queue_id,
                 command.body,
-                encoded,
+                own + usual,
                 code,
                 sent.flag,
                 sent.sys_flag,
@@ -122,8 +139,8 @@ class SendMessages:
                 born_host,
                 sent.reconsume_times or 0,
             )
-            append.keys = keys
-            sends.append((command, append, keys[0]))
+            append.keys = keys_of(unique_key, keys) if keys is None or SPACE in keys else [unique_key, keys]
+            sends.append((command, append, unique_key))
         return sends
 
     def single(

@@ -43,21 +43,17 @@ _WISHING: Final = re.compile(
 """The same with wishes; the other groups are the last of them: a name and its number, or the mark of a half message."""
 _WISHES: Final = (b"DELAY\x01", b"TIMER_", b"TRAN_MSG")
 
-_SPACE: Final = ord(" ")  # to look for a number in bytes costs a sixth of looking for a byte
-_END: Final = ord(ENTRY_END)
-_END_BYTES: Final = ENTRY_END.encode()
+SPACE: Final = ord(" ")  # to look for a number in bytes costs a sixth of looking for a byte
+END: Final = ord(ENTRY_END)
+END_BYTES: Final = ENTRY_END.encode()
 
 _NOT_JUST_ADDED: Final = {PropertyName.KEYS, PropertyName.TAGS, PropertyName.UNIQ_KEY}  # a message is found by them
 
 Shared: TypeAlias = tuple[tuple[bytes, bytes], ...]
 """A batch's own properties: `(02 name 01, what is added to a message that lacks it)`; b"" if that is not all."""
 
-PlainProperties: TypeAlias = tuple[bytes, int, list[bytes]]
-"""What is stored, the tags code, and what the message is found by: its unique key first."""
-
-
 WishingProperties: TypeAlias = tuple[bytes, int, list[bytes], Wish]
-"""The same of a message that does not go straight to its topic, and why."""
+"""What is stored of a message that does not go straight to its topic, the tags code, what it is found by, and why."""
 
 
 class StoredProperties(msgspec.Struct, gc=False):
@@ -84,25 +80,12 @@ class PropertyCompletion:
     def __repr__(self) -> str:
         return f"<PropertyCompletion {self._cluster_entry!r}>"
 
-    def plain(self, sent: str) -> PlainProperties | None:
-        """What `complete` and the index would find in the properties of nearly every message, in one step; None where
-        a closer look is due, or a unique key is to be made."""
-        own = sent.encode("utf-8", "replace")
-        if own and own[-1] != _END:
-            own += _END_BYTES
-        found = PLAIN(own)
-        if found is None:
-            return None
-        keys, unique_key, _, tags = found.groups()
-        if unique_key is None:
-            return None
-        return own + self.cluster_entry, tags_code_of(tags), keys_of(unique_key, keys)
-
     def wishing(self, sent: str) -> WishingProperties | None:
-        """As `plain`, of properties that are usual but for exactly one wish; None for any other."""
+        """What `complete` and the index would find in properties that are usual but for exactly one wish; None for any
+        other, and where a unique key is to be made."""
         own = sent.encode("utf-8", "replace")
-        if own and own[-1] != _END:
-            own += _END_BYTES
+        if own and own[-1] != END:
+            own += END_BYTES
         found = _WISHING(own)
         if found is None or sum(map(own.count, _WISHES)) != 1:
             return None
@@ -155,7 +138,7 @@ def keys_of(unique_key: bytes, keys: bytes | None) -> list[bytes]:
     """What a message is found by."""
     if keys is None:
         return [unique_key]
-    return [unique_key, *filter(None, keys.split(b" "))] if _SPACE in keys else [unique_key, keys]
+    return [unique_key, *filter(None, keys.split(b" "))] if SPACE in keys else [unique_key, keys]
 
 
 @lru_cache

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.processors.stored_properties import PropertyCompletion
+from broker.processors.stored_properties import PLAIN, PropertyCompletion
 from protocol.message import BatchRecord, decode_properties
 
 CLUSTER = "CLUSTER\x01DefaultCluster\x02"
@@ -83,6 +83,5 @@ def test_records_of_a_batch_keep_their_own_and_gain_the_rest() -> None:
 
 def test_ordered_messages_take_the_general_way() -> None:
     """Who counts them has a look at them; runs of plain sends hold none."""
-    completion = PropertyCompletion("c", lambda: "K")
-    assert completion.plain("UNIQ_KEY\x01A\x02") is not None
-    assert completion.plain("UNIQ_KEY\x01A\x02__SHARDINGKEY\x01k\x02") is None
+    assert PLAIN(b"UNIQ_KEY\x01A\x02") is not None
+    assert PLAIN(b"UNIQ_KEY\x01A\x02__SHARDINGKEY\x01k\x02") is None
