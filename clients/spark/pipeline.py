@@ -52,7 +52,7 @@ parse goes to the dead-letter topic with the reason.
 
 Examples:\n
   mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --available-now\n
-  mqspark-pipeline -n ns1:9876;ns2:9876 -t Orders,Payments -o s3a://lake/messages --interval "5 minutes"\n
+  mqspark-pipeline -n "ns1:9876;ns2:9876" -t Orders,Payments -o s3a://lake/messages --interval "5 minutes"\n
   mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --json-schema "id BIGINT" --dead-letter-topic Orders-dead\n
   mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --avro-schema order.avsc --drop-bad-rows\n
   spark-submit --master yarn deploy/spark/pipeline.py -n 127.0.0.1:9876 --pattern "Orders.*" -o hdfs:///lake\n
