@@ -153,16 +153,21 @@ class PullProcessor:
         code = _SUCCESS if result.status is _FOUND else _code_of(result.status, offset)
         if is_first and code is _NOT_FOUND and self._park(connection, command, header, admitted):
             return None
-        self._offsets.note_pull(header.consumer_group, topic, queue_id, result.next_begin_offset)
-        if self._is_fall_recorded and result.fall_behind_bytes >= 0:
-            self.fall_behind.note(header.consumer_group, topic, queue_id, result.fall_behind_bytes)
-        self._answer(connection, command, code, result, admitted)
-        if result.status is _FOUND:
-            self.deliveries.note(topic, header.consumer_group, result.message_count, result.total_bytes)
-        self._latencies.note(
-            command.code, code, connection.arrived_s, was_parked=not is_first, was_oneway=command.is_oneway
-        )
+        is_oneway = command.is_oneway
+        if not is_oneway:
+            self._answer(connection, command, code, result, admitted)
+        self._note(header, result)
+        self._latencies.note(command.code, code, connection.arrived_s, was_parked=not is_first, was_oneway=is_oneway)
         return None
+
+    def _note(self, header: PullMessageHeader, result: GetResult) -> None:
+        """Keep the books of a pull that was served."""
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        self._offsets.note_pull(group, topic, queue_id, result.next_begin_offset)
+        if self._is_fall_recorded and result.fall_behind_bytes >= 0:
+            self.fall_behind.note(group, topic, queue_id, result.fall_behind_bytes)
+        if result.status is _FOUND:
+            self.deliveries.note(topic, group, result.message_count, result.total_bytes)
 
     def _get(self, header: PullMessageHeader, offset: int, admitted: AdmittedPull, *, is_first: bool) -> GetResult:
         """What the queue has; ColdRead before anything is changed."""
@@ -244,8 +249,6 @@ class PullProcessor:
         result: GetResult,
         admitted: AdmittedPull,
     ) -> None:
-        if command.is_oneway:
-            return
         group = admitted.group
         ask_next = MASTER_ID
         if self._slave_may_be_read:

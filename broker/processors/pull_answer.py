@@ -27,6 +27,7 @@ _JSON: Final = (
     b'"serializeTypeCurrentRPC":"JSON","version":%d}'
 ) % (Flag.RESPONSE, LANGUAGE.encode(), VERSION)
 
+_PREFIX: Final = Struct(">ii")  # of a frame in JSON, whose dialect is 0
 _I32: Final = Struct(">i")
 _SMALLEST: Final = -(2**31)  # takes all five bytes of an integer
 _PLACES: Final = Struct(">BqBqBqBqBiBi")
@@ -62,7 +63,8 @@ def pull_answer_head(
             topic.topic_sys_flag,
             request.opaque,
         )
-        return encode_prefix(JSON, len(header), result.total_bytes) + header
+        size = len(header)
+        return _PREFIX.pack(4 + size + result.total_bytes, size) + header
     header = _JSON % (
         code,
         group.group_sys_flag,

@@ -6,6 +6,7 @@ response, processors what they answer themselves, a turn's sends in one call. Co
 peers cannot add rows by asking for numbers that nobody serves.
 """
 
+from bisect import bisect_left
 from time import monotonic
 from typing import Final, NamedTuple
 
@@ -57,7 +58,9 @@ class Latencies:
         row = self.rows.get(outcome)
         if row is None:
             row = self.rows[Outcome(*outcome)] = Buckets(BOUNDS_MS)
-        row.note((monotonic() - arrived_s) * 1000, times)
+        elapsed_ms = (monotonic() - arrived_s) * 1000
+        row.counts[bisect_left(BOUNDS_MS, elapsed_ms)] += times
+        row.total += elapsed_ms * times
 
     def statistics(self) -> LatenciesStatistics:
         """The figures now."""

@@ -135,9 +135,9 @@ class Output:
                 self._enqueue(gathered)
                 self._send()
         else:
-            write_all(transport, gathered, self.gathered_bytes)  # type: ignore[arg-type]  # no regions
-            self._files.note_copied(self.gathered_bytes)
-            self._forget_gathered()
+            size, self._gathered, self.gathered_bytes = self.gathered_bytes, [], 0
+            write_all(transport, gathered, size)  # type: ignore[arg-type]  # no regions
+            self._files.note_copied(size)
             self._settle(transport)
 
     def _forget_gathered(self) -> None:

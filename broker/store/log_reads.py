@@ -220,21 +220,27 @@ class LogReads:
         """Whether [position, end) of a file is in memory, as far as that is worth a look."""
         return 0 < end - position <= _NEAR_BYTES and self._residency.holds(file, position, end - position)
 
-    def scattered(self, units: bytes | bytearray, begin: int, end: int, total: int) -> Sequence[Piece]:
+    def scattered(self, units: bytes | bytearray, begin: int, end: int, total: int) -> Sequence[Piece] | None:
         """As `pieces`, of the records of sound units, between bytes `begin` and `end` of the log: they hardly touch,
-        and are too little, `total` bytes, to look which ones do. What lies between them need not be verified."""
+        and are too little, `total` bytes, to look which ones do. What lies between them need not be verified. None:
+        the log has no byte `begin`."""
         file = self._files.find(begin)
-        if file is None or end > file.end or total > _SCATTERED_BYTES:
+        if file is None:
+            return None
+        if end > file.end or total > _SCATTERED_BYTES:
             return self.pieces([unit[:2] for unit in UNIT.iter_unpack(units)])
-        start = file.start
-        if begin < self.hot_from and not self._is_at_hand(file, begin - start, end - start):
-            return self.pieces([unit[:2] for unit in UNIT.iter_unpack(units)])
+        if begin < self._verified.tail or begin < self._log.written - self._hot_tail_bytes:
+            start = file.start
+            if not self._is_at_hand(file, begin - start, end - start):
+                return self.pieces([unit[:2] for unit in UNIT.iter_unpack(units)])
         return (Scatter(units, file, total),)
 
-    def run(self, begin: int, size: int) -> Sequence[Piece]:
-        """As `pieces`, of records without a gap between them."""
+    def run(self, begin: int, size: int) -> Sequence[Piece] | None:
+        """As `pieces`, of records without a gap between them. None: the log has no byte `begin`."""
         file = self._files.find(begin)
-        if file is None or begin + size > file.end or begin < self.hot_from:
+        if file is None:
+            return None
+        if begin + size > file.end or begin < self.hot_from:
             return self.pieces(((begin, size),))
         return (Region(file, begin - file.start, size),)
 

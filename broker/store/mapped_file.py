@@ -34,12 +34,13 @@ class Holder(Protocol):
 class MappedFile:
     """The segment of `size` bytes that begins at byte `start` of its log."""
 
-    __slots__ = ("_disk", "_holders", "_map", "fd", "is_deleted", "path", "size", "start", "view")
+    __slots__ = ("_disk", "_holders", "_map", "end", "fd", "is_deleted", "path", "size", "start", "view")
 
     def __init__(self, path: str, start: int, size: int, fd: int, disk: Disk) -> None:
         self.path = path
         self.start = start
         self.size = size
+        self.end = start + size  # the first byte of the log that is not in this segment
         self.fd = fd
         self.is_deleted = False  # no longer part of the log; its bytes last as long as its holders
         self._holders: list[Holder] = []
@@ -56,11 +57,6 @@ class MappedFile:
         except OSError:
             os.close(fd)
             raise
-
-    @property
-    def end(self) -> int:
-        """The first byte of the log that is not in this segment."""
-        return self.start + self.size
 
     def write(self, data: Data, at: int) -> None:
         """Write at byte `at` of the segment. OSError: how much of it arrived is unknown."""

@@ -134,7 +134,11 @@ class Reader:
         count = min(max_count, most)
         if offset < queue.sound_from and not self._checks.knows_units(queue, offset, min(offset + count, queue.end)):
             return None
-        units = self._next_units(queue, offset, count)
+        first, ahead = self._ahead.get(queue, _NONE_AHEAD)
+        at = (offset - first) * UNIT_SIZE
+        units = ahead[at : at + count * UNIT_SIZE] if at >= 0 else b""
+        if len(units) < count * UNIT_SIZE:
+            units = self._read_ahead(queue, offset, count)
         count = len(units) // UNIT_SIZE
         if not 0 < count <= MOST_UNITS:
             return None
@@ -142,22 +146,20 @@ class Reader:
         written = self._log.written
         if total > most_bytes or total > max_total_bytes or end > written:
             return None
-        if begin < self._files.min_offset or begin < written - self._memory_bytes:
+        if begin < written - self._memory_bytes:
             return None
         if end - begin == total:
             pieces = self._places.run(begin, total)
         else:
             pieces = self._places.scattered(units, begin, end, total)
+        if pieces is None:
+            return None
         next_offset, behind = offset + count, written - last
         return GetResult(_FOUND, next_offset, queue.min_offset, queue.end, pieces, count, total, behind, False)
 
-    def _next_units(self, queue: ConsumeQueue, offset: int, count: int) -> bytes | bytearray:
+    def _read_ahead(self, queue: ConsumeQueue, offset: int, count: int) -> bytes | bytearray:
         """Up to `count` units. Of a queue that is caught up with, more are read at once; what is kept never changes."""
         size = count * UNIT_SIZE
-        first, ahead = self._ahead.get(queue, _NONE_AHEAD)
-        at = (offset - first) * UNIT_SIZE
-        if at >= 0 and len(ahead) - at >= size:
-            return ahead[at : at + size]
         units = queue.read_nowait(offset, count * _READ_AHEAD, self._reads)
         if len(units) > size:
             if len(self._ahead) >= _MOST_AHEAD:
