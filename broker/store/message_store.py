@@ -252,8 +252,12 @@ class MessageStore:
 
         This and the other lookups raise ColdRead, in a store with a loop, for what is not in memory: see `fetch`.
         """
-        self.commit()
-        return self._reader.get(self._queue(topic, queue_id), offset, max_count, matches, max_total_bytes)
+        if self._log.batch:
+            self.commit()
+        queue = self._queues.by_key.get((topic, queue_id))
+        if queue is not None:
+            queue.correct_min_offset(self._log.files.min_offset, self._reader.reads)
+        return self._reader.get(queue, offset, max_count, matches, max_total_bytes)
 
     def has_wanted(self, topic: str, queue_id: int, test: PropertyTest, offset: int, count: int) -> bool:
         """Whether one of `count` messages from `offset` passes a test of properties, or that cannot be told at once."""
