@@ -12,6 +12,7 @@ Source: docs/formats.md, "Send".
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from broker.delivery.put_times import PutTimes
 from broker.processors.send_answer import SendAnswers
@@ -23,6 +24,9 @@ from broker.store.append import PutStatus
 from broker.store.message_store import MessageStore
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
+
+_FLUSH_TIMES: Final = 2
+"""A flush takes longer than a client."""
 
 Turn = list[tuple[Connection, list[PlainSend]]]
 
@@ -88,18 +92,18 @@ class PlainSends:
                 connection.hold_reading()
         if self._store.is_sync:
             self._pool.held += sum(len(sends) for _, sends in turn)
-            if limit_us := self._look_out(turn):
+            if limit_us := self._look_out(turn, _FLUSH_TIMES):
                 self._store.stay_awake(limit_us)
             _let_go_of_bodies(turn)
             self._store.when_settled(partial(self._answer_flushed, turn, turn[0][0].arrived_s))
         else:
             self._answer_all(turn, turn[0][0].arrived_s)
 
-    def _look_out(self, turn: Turn) -> int:
-        """What a sender with one message in flight waits for, the flush and then he himself, comes soon; for how many
-        µs the loop stays awake for it."""
+    def _look_out(self, turn: Turn, times: int = 1) -> int:
+        """What a sender with one message in flight waits for, the flush and then he himself, comes soon; 0 if nobody
+        stays awake for it, else how long (µs)."""
         if len(turn) == 1 and len(turn[0][1]) == 1 and not self._store.is_flush_interpreted:
-            return turn[0][0].look_out()
+            return turn[0][0].look_out(times)
         return 0
 
     def _answer_flushed(self, turn: Turn, arrived_s: float) -> None:

@@ -21,7 +21,7 @@ class RemotingConfig(msgspec.Struct, frozen=True):
     total_backlog_bytes: int = 64 * 1024 * 1024  # all slow readers together
     unfinished_frames_bytes: int = 32 * 1024 * 1024  # all frames that have begun to come
     transfer_by_copying: bool = False  # transferMsgByHeap, on in RocketMQ: files are read and written, never sent
-    busy_poll_us: int = 400  # for what a lone sender waits for, and for his next message; see lookout.py
+    busy_poll_us: int = 200  # for what a lone sender waits for, and for his next message; see lookout.py
 
 
 class TlsMode(Enum):

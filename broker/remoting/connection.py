@@ -271,9 +271,9 @@ class Connection(asyncio.BufferedProtocol):
         if not request.flag & Flag.ONEWAY:
             self.write(encode_command(response.answer_to(request)))
 
-    def look_out(self) -> int:
+    def look_out(self, times: int = 1) -> int:
         """What this peer waits for, or the request behind it, is near: see lookout.py."""
-        return self._selector.lookout.begin()
+        return self._selector.lookout.begin(times)
 
     # --------------------------------------------------------------------------------------------- pauses and progress
 

@@ -6,9 +6,9 @@ machine, and finds its caches cold, so that the same instructions take three tim
 loop polls without waiting, turn after turn; each is a whole turn, in which everybody is served, and the interpreter is
 free while the kernel is asked.
 
-Looking in vain costs CPU for nothing. When nobody came PATIENCE times in a row, occasions are let pass, and after each
-further time twice as many, up to 256; whoever comes in time ends that. So it costs a sender of any other habit a
-microsecond a message, and where there is only one CPU, on which nobody could send meanwhile, nothing is looked for.
+Looking in vain costs CPU for nothing. When failures are PATIENCE ahead of successes, occasions are let pass, and with
+each further failure twice as many, up to 256. So it costs senders of any other habit a microsecond a message, and where
+there is only one CPU, on which nobody could send meanwhile, nothing is looked for.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from typing import Final, Protocol
 import msgspec
 
 PATIENCE: Final = 4
-MOST_MISSED: Final = 12  # looks in vain that are told apart: 256 occasions are let pass at most
+MOST_MISSED: Final = 12  # failures that are told apart: 256 occasions are let pass at most
 
 
 class Reads(Protocol):
@@ -47,7 +47,7 @@ class Lookout:
         self._until_s = 0.0
         self._is_looking = False
         self._to_pass = 0  # so many occasions are still let pass
-        self._missed = 0  # looks in vain since somebody came
+        self._missed = 0  # by how many looks in vain are ahead
         self._looks = 0
         self._in_vain = 0
         self._call_soon: Callable[[Callable[[], None]], object] | None = None
@@ -59,16 +59,16 @@ class Lookout:
         """The figures now."""
         return LookoutStatistics(self._looks, self._in_vain)
 
-    def begin(self) -> int:
-        """Something comes soon: look for it. For how many µs; 0: not this time."""
+    def begin(self, times: int = 1) -> int:
+        """Something comes soon: look for it, for so many times the limit. Returns the limit in µs; 0: not this time."""
         if self._to_pass or not self._limit_us:
             self._to_pass -= self._to_pass > 0
             return 0
         self._looks += 1
-        self._until_s = self._clock() + self._limit_us / 1e6
+        self._until_s = self._clock() + self._limit_us * times / 1e6
         self._seen_bytes = self._reads.received_bytes
         if self._is_looking:
-            self._missed = 0  # it is the one looked for
+            self._came()  # it is the one looked for
         else:
             self._is_looking = True
             if self._call_soon is None:
@@ -79,7 +79,7 @@ class Lookout:
     def _look(self) -> None:
         """One turn more, unless somebody came, or nobody in time."""
         if self._reads.received_bytes != self._seen_bytes:
-            self._missed = 0
+            self._came()
         elif self._clock() < self._until_s and self._call_soon is not None:
             self._call_soon(self._look)
             return
@@ -88,6 +88,10 @@ class Lookout:
             self._missed = min(self._missed + 1, MOST_MISSED)
             self._to_pass = 1 << self._missed >> PATIENCE
         self._is_looking = False
+
+    def _came(self) -> None:
+        if self._missed:
+            self._missed -= 1
 
 
 def affordable(limit_us: int) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 from itertools import pairwise
 
 import pytest
@@ -81,19 +82,41 @@ async def test_who_never_comes_in_time_is_looked_for_ever_more_rarely() -> None:
     assert it.figures.in_vain == len(occasions)
 
 
-async def test_one_who_comes_in_time_ends_the_doubt() -> None:
-    """From then on every occasion counts again."""
+async def test_each_who_comes_in_time_takes_a_failure_back() -> None:
+    """As many as had failed, and every occasion counts again, as in the beginning."""
     it = Awake()
-    for _ in range(20):
+    for _ in range(5_000):
         await it.miss()
-    while it.figures.looks == it.figures.in_vain:
-        it.lookout.begin()
-    it.received_bytes += 1
-    await it.turn()
+    for _ in range(MOST_MISSED):
+        while not it.lookout.begin():
+            pass
+        it.received_bytes += 1
+        await it.turn()
     before = it.figures.looks
     for _ in range(PATIENCE):
         await it.miss()
     assert it.figures.looks == before + PATIENCE
+
+
+async def test_who_seldom_comes_in_time_is_seldom_looked_for() -> None:
+    """Two failures for each success, on average, are too many."""
+    it = Awake()
+    choice = random.Random(5)
+    for _ in range(5_000):
+        it.lookout.begin()
+        it.received_bytes += choice.random() < 1 / 3
+        await it.turn(LIMIT_US + 1)
+    assert it.figures.looks < 150
+
+
+async def test_a_flush_is_looked_for_longer() -> None:
+    """So many times the limit."""
+    it = Awake()
+    assert it.lookout.begin(2) == LIMIT_US
+    await it.turn(LIMIT_US * 1.5)
+    assert it.figures == LookoutStatistics(looks=1, in_vain=0)
+    await it.turn(LIMIT_US)
+    assert it.figures == LookoutStatistics(looks=1, in_vain=1)
 
 
 async def test_without_a_limit_nothing_is_looked_for() -> None:
