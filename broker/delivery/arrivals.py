@@ -94,6 +94,8 @@ class Arrivals:
         self._queues: dict[tuple[str, int], dict[ParkedPull, None]] = {}
         self._connections: dict[Connection, dict[ParkedPull, None]] = {}
         self._watchers: dict[str, Watcher] = {}
+        self.topics: dict[str, int] = {}
+        """Topics of which `arrived` has to be told, with the number of queues that are waited for, and of watchers."""
         self._deadlines: dict[int, list[ParkedPull]] = {}
         self._times: list[int] = []
         self._kept = 0  # pulls in `_deadlines`, parked or not
@@ -125,7 +127,11 @@ class Arrivals:
         pull.is_parked = True
         self._parked += 1
         self._pool.take(pull.size)
-        self._queues.setdefault((pull.topic, pull.queue_id), {})[pull] = None
+        waiting = self._queues.get((pull.topic, pull.queue_id))
+        if waiting is None:
+            waiting = self._queues[pull.topic, pull.queue_id] = {}
+            self.topics[pull.topic] = self.topics.get(pull.topic, 0) + 1
+        waiting[pull] = None
         self._connections.setdefault(pull.connection, {})[pull] = None
         self._kept += 1
         due_ms = end_of_wait(self._now_ms(), min(wait_ms, MAX_WAIT_MS))
@@ -141,6 +147,7 @@ class Arrivals:
     def watch(self, topic: str, watcher: Watcher) -> None:
         """Tell `watcher` of every arrival in a topic, within its turn; it puts nothing before that has ended."""
         self._watchers[topic] = watcher
+        self.topics[topic] = self.topics.get(topic, 0) + 1
 
     def arrived(self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]) -> None:
         """Messages with these tags codes are new in a queue, which now ends before `max_offset`: wake who wants one."""
@@ -210,7 +217,10 @@ class Arrivals:
         pull.is_parked = False
         self._parked -= 1
         self._pool.give_back(pull.size)
-        _remove(self._queues, (pull.topic, pull.queue_id), pull)
+        if _remove(self._queues, (pull.topic, pull.queue_id), pull):
+            self.topics[pull.topic] -= 1
+            if not self.topics[pull.topic]:
+                del self.topics[pull.topic]
         _remove(self._connections, pull.connection, pull)
         if self._kept > SWEEP_THRESHOLD + 2 * self._parked:
             self._sweep()
@@ -261,8 +271,10 @@ def _accepts(pull: ParkedPull, tags_codes: Sequence[int], max_offset: int) -> bo
     return False
 
 
-def _remove(table: dict[K, dict[ParkedPull, None]], key: K, pull: ParkedPull) -> None:
+def _remove(table: dict[K, dict[ParkedPull, None]], key: K, pull: ParkedPull) -> bool:
+    """Take a pull out; whether that was the last one there."""
     pulls = table[key]
     del pulls[pull]
     if not pulls:
         del table[key]
+    return not pulls

@@ -56,22 +56,18 @@ class ConsumeQueue(QueueTail):
         "_files",
         "_path",
         "_path_start",
-        "end",
         "first_start",
-        "is_removed",
         "last_start",
         "min_offset",
         "physical_end",
         "sound_from",
-        "traffic",
         "written",
     )
 
     def __init__(self, topic: str, queue_id: int, directory: str, files: QueueFiles) -> None:
         super().__init__(topic, queue_id)
-        self.is_removed = False  # deleted with its topic; what is still on its way to it is dropped
         self.min_offset = 0
-        self.end = self.written = 0
+        self.written = 0
         self.physical_end = 0  # end of the last unit's record
         self.sound_from = 0  # units from here on were written or compared since the start; older ones may be damaged
         self.traffic = Buckets(SIZE_BOUNDS)  # all sizes of records of its topic since the start

@@ -13,7 +13,7 @@ Only the event loop's thread comes in here. Source: docs/formats.md, "Store dire
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 
 from broker.store.allocate import Allocator
@@ -61,7 +61,8 @@ _UNLIMITED = 1 << 62
 
 
 class MessageStore:
-    """One store. `on_arrival(topic, queue_id, max_offset, tags_codes)` is called for new units that may be seen."""
+    """One store. `on_arrival(topic, queue_id, max_offset, tags_codes)` is called for new units that may be seen, in the
+    `topics` of which somebody wants to hear; None: in all."""
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class MessageStore:
         now_ms: Callable[[], int],
         on_arrival: Arrival | None = None,
         disk: Disk | None = None,
+        topics: Container[str] | None = None,
     ) -> None:
         self._config = config
         self._disk = disk = disk or Disk()
@@ -98,7 +100,7 @@ class MessageStore:
         """Add messages that stay contiguous in the log: all of them, or none."""
         self.put_alike: Callable[[Sequence[Append]], None] = self._log.put_alike
         """The same of messages that differ in body, properties and flag only."""
-        self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival)
+        self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival, topics)
         self._reader = StoreReader(config, self._log)
         self._helper = helper_thread()
         has_index = config.message_index_enable

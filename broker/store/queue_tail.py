@@ -1,7 +1,8 @@
 """What a record takes from its queue, and what it leaves there: the side of a ConsumeQueue that every message touches.
 
     put        topic field and magic into the record; `next_offset`, which the record takes and moves
-    dispatch   the record's unit of 20 bytes behind `pending`, which is what nobody has written to a file yet
+    dispatch   the record's unit of 20 bytes behind `pending`, which is what nobody has written to a file yet; `end`,
+               up to which units may be seen; its size into `traffic`
 
 The compiled twin is in protocol/compiled/record.py.
 
@@ -11,6 +12,7 @@ Source: docs/formats.md, "ConsumeQueue".
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from broker.buckets import Buckets
 from protocol import compiled
 from protocol.codes import SystemTopic
 from protocol.record import topic_field
@@ -31,6 +33,8 @@ class PlainQueueTail:
 
     __slots__ = (
         "_fields",
+        "end",
+        "is_removed",
         "is_schedule",
         "magic",
         "next_offset",
@@ -39,7 +43,10 @@ class PlainQueueTail:
         "queue_id",
         "topic",
         "topic_field",
+        "traffic",
     )
+
+    traffic: Buckets
 
     def __init__(self, topic: str, queue_id: int) -> None:
         self.topic = topic
@@ -49,6 +56,8 @@ class PlainQueueTail:
         self.next_offset = 0
         self.pending = bytearray()
         self.pending_next = 0
+        self.end = 0
+        self.is_removed = False  # deleted with its topic; what is still on its way to it is dropped
         self._fields: list[int] = []  # of the units of this turn: physical offset, size, tags code, and again
 
     def take_turn(self) -> tuple[list[int], list[int]]:

@@ -11,7 +11,8 @@ Source: docs/formats.md, "Dispatch", "tagsCode".
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 import msgspec
@@ -19,9 +20,11 @@ import msgspec
 from broker.store.append import Append
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.index_feed import IndexFeed
+from broker.store.queue_tail import pack_units
 from broker.store.unit_writes import FULL_BYTES, UnitWrites
 from protocol import compiled
 from protocol.codes import SysFlag
+from protocol.disk import UNIT, UNIT_SIZE
 from protocol.message import PropertyName, property_value, tags_code
 from protocol.record import Record
 
@@ -30,6 +33,7 @@ log = logging.getLogger(__name__)
 Arrival: TypeAlias = Callable[[str, int, int, Sequence[int]], None]
 """`(topic, queue id, the queue's new max offset, tags codes of the new units)`"""
 
+_pack_unit: Final = UNIT.pack
 _INNER_BATCH: Final = 0x80
 _UNKNOWN_LEVEL_DELAY_MS: Final = 1_000
 
@@ -68,16 +72,55 @@ def plain_gather_units(
     return touched
 
 
+def plain_publish(
+    queues: Sequence[ConsumeQueue],
+    waiting: dict[ConsumeQueue, None],
+    topics: Container[str] | None,
+    on_arrival: Arrival | None,
+) -> tuple[int, list[ConsumeQueue]]:
+    """Let the new units of queues be seen that may wait in memory; how many they are, and the queues of which they may
+    not. With thousands of queues this loop runs once a message.
+
+    `topics`: whose arrivals somebody wants to hear of; None: all.
+    """
+    units = 0
+    others: list[ConsumeQueue] = []
+    for queue in queues:
+        fields, pending = queue._fields, queue.pending
+        if queue.is_removed or len(pending) + len(fields) // 3 * UNIT_SIZE >= FULL_BYTES:
+            others.append(queue)
+            continue
+        queue._fields = []
+        if len(fields) == 3:
+            units += 1
+            pending += _pack_unit(*fields)
+            queue.traffic.note(fields[1])
+        else:
+            units += len(fields) // 3
+            pending += pack_units(fields)
+            queue.traffic.note_all(fields[1::3])
+        queue.end = queue.pending_next
+        waiting[queue] = None
+        if on_arrival is not None and (topics is None or queue.topic in topics):
+            on_arrival(queue.topic, queue.queue_id, queue.end, fields[2::3])
+    return units, others
+
+
 _leaf = compiled.load("record")
 gather_units = plain_gather_units if _leaf is None else _leaf.gather_units
+_leaf = compiled.load("counts")
+publish = plain_publish if _leaf is None else partial(_leaf.publish, FULL_BYTES)
 
 
 class Reput:
-    """`offset` is how far the log is dispatched."""
+    """`offset` is how far the log is dispatched. `topics`: those of which `on_arrival` wants to hear, None: all."""
 
-    def __init__(self, delay_levels: Sequence[int], on_arrival: Arrival | None = None) -> None:
+    def __init__(
+        self, delay_levels: Sequence[int], on_arrival: Arrival | None = None, topics: Container[str] | None = None
+    ) -> None:
         self._delay_levels = delay_levels
         self.on_arrival = on_arrival
+        self._topics = topics
         self.index: IndexFeed | None = None  # once it has what was dispatched before
         self.offset = 0
         self.writes = UnitWrites()
@@ -97,28 +140,18 @@ class Reput:
                 self.index.add(appends, self.offset)
 
     def _publish(self, queues: Sequence[ConsumeQueue]) -> None:
-        """Let the new units of queues be seen, and say so. With thousands of queues this loop runs once a message, so
-        it does by itself what `writes.add` and `_announce` do for a queue whose units may wait in memory."""
-        writes, on_arrival = self.writes, self.on_arrival
-        limit, waiting = writes.limit, writes.waiting
+        """Let the new units of queues be seen, and say so."""
+        writes = self.writes
+        if writes.limit:
+            units, queues = publish(queues, writes.waiting, self._topics, self.on_arrival)
+            writes.units += units
         for queue in queues:
             codes, sizes = queue.take_turn()
-            if not limit or len(queue.pending) >= FULL_BYTES or queue.is_removed:
-                if writes.add(queue, len(codes)):
-                    self._announce(queue, codes, sizes)
-                else:
-                    self._keep_quiet(queue, codes, sizes)
-                continue
-            writes.units += len(codes)
-            queue.end = queue.pending_next
-            waiting[queue] = None
-            if len(sizes) == 1:
-                queue.traffic.note(sizes[0])
+            if writes.add(queue, len(codes)):
+                self._announce(queue, codes, sizes)
             else:
-                queue.traffic.note_all(sizes)
-            if on_arrival is not None:
-                on_arrival(queue.topic, queue.queue_id, queue.end, codes)
-        if limit and writes.units > limit:
+                self._keep_quiet(queue, codes, sizes)
+        if writes.limit and writes.units > writes.limit:
             writes.write_oldest()
 
     def _keep_quiet(self, queue: ConsumeQueue, tags_codes: list[int], sizes: list[int]) -> None:

@@ -1,6 +1,15 @@
-"""Counting a turn's sizes by bounds, in C; the twin of `broker.buckets.plain_count_up`."""
+"""What a turn brought to queues: its sizes counted by bounds, its units to be seen, in C.
+
+The interpreted twins are `plain_count_up` in broker.buckets and `plain_publish` in broker.store.reput.
+"""
 
 import cython
+from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+from cython.cimports.protocol.compiled.record import QueueTail
+
+Byte = cython.typedef(cython.p_uchar)
+
+UNIT_SIZE = cython.declare(cython.Py_ssize_t, 20)
 
 MOST_BOUNDS = cython.declare(cython.int, 16)
 
@@ -32,3 +41,58 @@ def count_up(values: list, bounds: tuple, counts: list) -> int:
         if tally[at]:
             counts[at] += tally[at]
     return total
+
+
+def publish(full_bytes: cython.Py_ssize_t, queues, waiting: dict, topics, on_arrival):
+    """Let new units be seen of queues that have less than `full_bytes` in memory; how many units, and the queues left
+    over."""
+    units: cython.Py_ssize_t = 0
+    others: list = []
+    queue: QueueTail
+    for item in queues:
+        queue = item
+        if queue.is_removed or len(queue.pending) >= full_bytes:
+            others.append(item)
+            continue
+        units += queue.turn
+        note_sizes(queue)
+        queue.end = queue.pending_next
+        waiting[item] = None
+        if on_arrival is not None and (topics is None or queue.topic in topics):
+            codes, _ = queue.take_turn()
+            on_arrival(queue.topic, queue.queue_id, queue.end, codes)
+        queue.turn = 0
+    return units, others
+
+
+@cython.cfunc
+def note_sizes(queue: QueueTail):
+    """Count the sizes of the queue's new units."""
+    traffic = queue.traffic
+    bounds: tuple = traffic.bounds
+    counts: list = traffic.counts
+    total: cython.longlong = 0
+    size: cython.longlong
+    at: cython.Py_ssize_t
+    _left: cython.Py_ssize_t
+    unit: Byte = cython.cast(Byte, PyByteArray_AS_STRING(queue.pending)) + len(queue.pending) - UNIT_SIZE * queue.turn
+    for _left in range(queue.turn):
+        size = get32(unit + 8)
+        total += size
+        at = 0
+        while at < len(bounds) and size > bounds[at]:
+            at += 1
+        counts[at] += 1
+        unit += UNIT_SIZE
+    traffic.total += total
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def get32(place: Byte) -> cython.uint:
+    return (
+        (cython.cast(cython.uint, place[0]) << 24)
+        | (cython.cast(cython.uint, place[1]) << 16)
+        | (cython.cast(cython.uint, place[2]) << 8)
+        | place[3]
+    )

@@ -29,4 +29,7 @@ cdef class QueueTail:
     cdef public long long next_offset
     cdef public bytearray pending
     cdef public long long pending_next
+    cdef public long long end
+    cdef public bint is_removed
+    cdef public object traffic
     cdef Py_ssize_t turn  # units gathered since the last take_turn

@@ -108,6 +108,8 @@ class QueueTail:
         self.next_offset = 0
         self.pending = bytearray()
         self.pending_next = 0
+        self.end = 0
+        self.is_removed = False
         self.turn = 0
 
     def take_turn(self):

@@ -215,6 +215,20 @@ def test_any_sequence_of_events_resumes_or_drops_each_pull_once() -> None:
     assert [sum(map(len, table.values())) for table in tables] == [len(model)] * 2
 
 
+def test_topics_are_those_that_somebody_wants_to_hear_of(waiting: Waiting) -> None:
+    """As long as a pull waits there, or for good if somebody watches."""
+    topics = waiting.arrivals.topics
+    waiting.park("one")
+    waiting.park("two")
+    waiting.park("other queue", queue_id=1, by="d")
+    waiting.arrivals.watch("S", lambda *_: None)
+    assert set(topics) == {"T", "S"}
+    waiting.arrivals.arrived("T", 0, 5, [1])
+    assert set(topics) == {"T", "S"}
+    waiting.arrivals.forget(connection("d"))
+    assert set(topics) == {"S"}
+
+
 def test_watchers_hear_of_everything_in_their_topic(waiting: Waiting) -> None:
     """Before those who wait there; other topics are nothing to them."""
     heard: list[tuple[int, int, list[int]]] = []

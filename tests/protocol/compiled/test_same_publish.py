@@ -1,0 +1,65 @@
+"""Units that may be seen: the compiled leaf publishes the queues that the interpreted variant publishes."""
+
+import random
+from collections.abc import Container
+from functools import partial
+from typing import Any
+
+import pytest
+
+from broker.buckets import Buckets
+from broker.store.append import PlainAppend, PutStatus
+from broker.store.queue_tail import PlainQueueTail
+from broker.store.reput import plain_gather_units, plain_publish
+from broker.store.unit_writes import FULL_BYTES
+from protocol import compiled
+
+record: Any = compiled.load("record")
+counts: Any = compiled.load("counts")
+pytestmark = pytest.mark.skipif(record is None, reason="the leaves are not built, or switched off")
+
+
+def queues_of(tail: Any) -> list[Any]:
+    queues = [tail(topic, number) for topic in ("T", "U") for number in range(3)]
+    for queue in queues:
+        queue.traffic = Buckets((100, 1_000))
+    return queues
+
+
+def told_by(
+    make: Any, tail: Any, gather: Any, publish: Any, seed: int, topics: Container[str] | None
+) -> tuple[list[Any], list[Any]]:
+    """What is told of arrivals, and everything else that can be seen, turn by turn."""
+    chance = random.Random(seed)
+    queues = queues_of(tail)
+    arrivals: list[Any] = []
+    seen: list[Any] = []
+    for _ in range(30):
+        appends = []
+        for _ in range(chance.choice((1, 4, 40, 400))):
+            queue = chance.choice(queues)
+            size, code = chance.choice((1, 100, 101, 1_000, 5_000)), chance.getrandbits(64) - (1 << 63)
+            places = {"physical_offset": chance.getrandbits(60), "queue_offset": queue.next_offset, "size": size}
+            appends.append(make(queue.topic, queue.queue_id, b"", b"", code, 0, 0, 0, bytes(8), queue=queue, **places))
+            queue.next_offset += 1
+        touched = gather(appends, lambda append: 0, lambda queue: None)
+        touched[0].is_removed = chance.random() < 0.2
+        waiting: dict[Any, None] = {}
+        units, others = publish(touched, waiting, topics, lambda *what: arrivals.append(what))
+        seen.append((units, [queues.index(queue) for queue in waiting]))
+        for queue in others:
+            seen.append((queues.index(queue), queue.take_turn()))
+            queue.pending.clear()
+        seen += [(queue.end, bytes(queue.pending), queue.traffic.counts[:], queue.traffic.total) for queue in queues]
+    return arrivals, seen
+
+
+@pytest.mark.parametrize("topics", [None, {"T"}, ()])
+def test_what_is_published(topics: Container[str] | None) -> None:
+    """Units, sizes and arrivals of the topics that somebody wants to hear of; full and removed queues are left over."""
+    record.begin_with(PutStatus.PENDING)
+    fast = partial(counts.publish, FULL_BYTES)
+    for seed in range(20):
+        expected = told_by(PlainAppend, PlainQueueTail, plain_gather_units, plain_publish, seed, topics)
+        assert told_by(record.Append, record.QueueTail, record.gather_units, fast, seed, topics) == expected
+        assert {topic for topic, *_ in expected[0]} == {name for name in "TU" if topics is None or name in topics}
