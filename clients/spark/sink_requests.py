@@ -88,8 +88,11 @@ class RowRequests:
 
     async def add(self, rows: Sequence[Row]) -> None:
         """Take rows; returns when there is room for more. SendFailed as soon as any request was given up."""
+        queues: dict[str, Sequence[MessageQueue]] = {}
         for message, group, alone in rows:
-            lane = (message.topic, await self._queue(message.topic, group) if group else None)
+            if group and message.topic not in queues:
+                queues[message.topic] = await self._queues(message.topic)
+            lane = (message.topic, queue_of_key(queues[message.topic], group) if group else None)
             gathered = self._gathered.get(lane)
             if gathered is None:
                 gathered = self._gathered[lane] = Gathered()
@@ -119,15 +122,17 @@ class RowRequests:
 
     # ------------------------------------------------------------------------------------------------------ requests
 
-    async def _queue(self, topic: str, group: str) -> MessageQueue:
-        async def choose() -> MessageQueue:
+    async def _queues(self, topic: str) -> Sequence[MessageQueue]:
+        """One at least."""
+
+        async def find() -> Sequence[MessageQueue]:
             queues = await self._producer.publish_queues(topic)
             if not queues:
                 raise NoRoute(f"topic {topic} has no queue to write to: check its permission", topic=topic)
-            return queue_of_key(queues, group)
+            return queues
 
         try:
-            return await repeated(choose, f"route of {topic}", self._limits.retry_timeout_s, self._count_retry)
+            return await repeated(find, f"route of {topic}", self._limits.retry_timeout_s, self._count_retry)
         except ClientError as error:
             raise SendFailed(f"rows for topic {topic} could not be sent: {error}") from error
 
