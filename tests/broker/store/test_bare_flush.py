@@ -54,13 +54,15 @@ def test_targets_become_durable_in_their_order(flusher: BareFlusher, make: Make)
 
 
 def test_who_is_awaited_is_synced_like_any_other(flusher: BareFlusher, make: Make) -> None:
-    """Whether the thread is awake when a target comes, or has waited in vain and sleeps, nothing is lost."""
+    """Whether the thread is awake when a target comes, or has waited in vain and sleeps, nothing is lost. One that is
+    awake may take an end before its timestamp is there; then that is the one before."""
     segment = make(0)
     for end in range(1, 300):
         flusher.submit(Target(end, end, [segment]))
         flusher.stay_awake((end % 3) * 400)
         flusher.wait_idle()
-        assert (flusher.done.end, flusher.done.timestamp) == (end, end)
+        assert flusher.done.end == end
+        assert flusher.done.timestamp in {end - 1, end}
     assert flusher.statistics().syncs == 299
 
 
