@@ -6,9 +6,9 @@
     python -m tests.bench.table --write docs/performance.md      # and put the table there
 
 All brokers of a flush mode are there at once and take turns within each round; those whose turn it is not are stopped.
-The Java ones are warmed for ten seconds before, and the page cache is filled (`peers/memory.py`). Each row tells
-whether its budget holds. A load that cannot be measured
-(a broker that fails) is told, and the others go on. Needs java and mvn for the official brokers, and 30 GB of disk.
+The Java ones are warmed for ten seconds before, and no memory is left to the host (`peers/memory.py`). Each row tells
+whether its budget holds. A load that cannot be measured (a broker that fails) is told, and the others go on. Needs java
+and mvn for the official brokers, and 30 GB of disk.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from clients.mqbench.clusters import make_topics
 from clients.mqbench.runs import produce
 from clients.mqbench.workloads import Workload
 from tests.bench.peers.loads import LOADS, Bench, Length, Load, Measure
-from tests.bench.peers.memory import used_memory
+from tests.bench.peers.memory import Reserve, used_memory
 from tests.bench.peers.rows import ROWS, Row, Samples
 from tests.bench.peers.started import COMPILED, INTERPRETED, NEWER, OFFICIAL, OURS, Started, available, started
 
@@ -97,12 +97,12 @@ def measure_all(
         loads = {name: LOADS[name] for name in names if LOADS[name].flush == flush}
         try:
             with ExitStack() as stack:
-                told("filling the page cache")
-                stack.enter_context(used_memory(home))
+                told("taking the memory that is free")
+                reserve = stack.enter_context(used_memory())
                 brokers = [broker for kind in kinds if (broker := warmed(stack, kind, home, flush)) is not None]
                 for name, load in loads.items():
                     told(f"{flush} {name}")
-                    taken[name] = measure_load(load, brokers, length, rounds, home)
+                    taken[name] = measure_load(load, brokers, length, rounds, home, reserve)
         finally:
             shutil.rmtree(home)
     return taken
@@ -126,7 +126,7 @@ def warmed(stack: ExitStack, kind: str, home: Path, flush: str) -> Started | Non
 
 
 def measure_load(
-    load: Load, brokers: Sequence[Started], length: Length, rounds: int, home: Path
+    load: Load, brokers: Sequence[Started], length: Length, rounds: int, home: Path, reserve: Reserve
 ) -> dict[str, list[dict[str, float]]]:
     """All rounds of one load; who begins changes with each round. A broker that fails is left out from then on."""
     benches = {
@@ -147,6 +147,7 @@ def measure_load(
     for number, step in enumerate(steps):
         order = list(benches)
         for kind in order if number % 2 == 0 else reversed(order):
+            reserve.fill()
             try:
                 with alone(kind, benches):
                     step(kind)
