@@ -37,7 +37,7 @@ async def test_a_read_that_fills_the_window_stands_in_line() -> None:
 async def test_a_round_that_brought_its_bytes_reads_in_small_pieces() -> None:
     """The byte that makes ROUND_BYTES full closes the window to SMALLEST_READ, until the next round."""
     it = rounds()
-    for _ in range(3):
+    for _ in range(ROUND_BYTES // RECEIVE_BUFFER_BYTES - 1):
         it.note(RECEIVE_BUFFER_BYTES, 1.0)
     it.note(RECEIVE_BUFFER_BYTES - 1, 1.0)
     assert len(it.window) == RECEIVE_BUFFER_BYTES
