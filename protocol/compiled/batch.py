@@ -4,7 +4,7 @@ A batch is plain, here, if every message in it has properties of printable ASCII
 (protocol.compiled.properties); those of the batch that it lacks are added. Any other is taken apart by
 protocol.message.decode_batch and broker.processors.stored_properties, which see to the rest and say what is wrong.
 
-Bodies are not copied: each is lent, by a `Part`, from where the batch stands. Nothing is read behind the end of the
+Bodies are not copied: each append knows its place, where the batch stands. Nothing is read behind the end of the
 batch: every length is checked before it is gone by.
 """
 
@@ -12,38 +12,16 @@ import cython
 from cython.cimports.cpython.buffer import (
     Py_buffer,
     PyBUF_SIMPLE,
-    PyBuffer_FillInfo,
     PyBuffer_Release,
     PyObject_GetBuffer,
 )
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.string import memchr, memcmp, memcpy
-from cython.cimports.protocol.compiled.properties import Properties, Text, add_keys, scan_properties
+from cython.cimports.protocol.compiled.properties import Properties, Text, scan_properties
 from cython.cimports.protocol.compiled.record import Append
 
 HEAD = cython.declare(cython.Py_ssize_t, 20)
 DIGITS = cython.declare(cython.p_char, b"0123456789ABCDEF")
-
-
-@cython.final
-@cython.no_gc
-@cython.freelist(512)
-@cython.cclass
-class Part:
-    """Some bytes of a buffer that `owner` keeps where it is; a view of them at half the price."""
-
-    owner = cython.declare(object)
-    start = cython.declare(Text)
-    size = cython.declare(cython.Py_ssize_t)
-
-    def __len__(self):
-        return self.size
-
-    def __getbuffer__(self, view: cython.pointer(Py_buffer), flags: cython.int):
-        PyBuffer_FillInfo(view, self, cython.cast(cython.p_void, self.start), self.size, True, flags)
-
-    def __repr__(self):
-        return f"<Part of {self.size} bytes>"
 
 
 @cython.final
@@ -91,7 +69,9 @@ class Batches:
             append = Append.__new__(Append)
             append.flag = cython.cast(cython.int, get32(start + at + 12))
             at += HEAD
-            append.body = part_of(owner, start + at, body_size)
+            append.held_body = owner
+            append.body_at = start + at
+            append.body_size = body_size
             at += body_size
             size = (start[at] << 8) | start[at + 1]
             at += 2
@@ -132,12 +112,10 @@ class Batches:
         memcpy(chars + size + is_open, PyBytes_AS_STRING(added), len(added))
         if not scan_properties(cython.cast(Text, chars), size + is_open, cython.address(found)):
             return False
-        keys: list = [PyBytes_FromStringAndSize(chars + found.key_at, found.key_size)]
-        if found.keys_size:
-            add_keys(keys, chars + found.keys_at, found.keys_size)
         append.properties = stored
         append.tags_code = found.tags_code
-        append.keys = keys
+        append.key_at, append.key_size = found.key_at, found.key_size
+        append.keys_at, append.keys_size = found.keys_at, found.keys_size
         return True
 
 
@@ -159,15 +137,6 @@ def offset_ids(host: bytes, appends: list):
         to[host_size + 16] = 44
         to += step
     return ids[: size - 1].decode("ascii") if size else ""
-
-
-@cython.cfunc
-def part_of(owner, start: Text, size: cython.Py_ssize_t) -> Part:
-    part: Part = Part.__new__(Part)
-    part.owner = owner
-    part.start = start
-    part.size = size
-    return part
 
 
 @cython.cfunc

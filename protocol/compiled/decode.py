@@ -27,13 +27,12 @@ from cython.cimports.cpython.unicode import PyUnicode_DecodeASCII
 from cython.cimports.libc.string import memcmp, memcpy
 from cython.cimports.protocol.compiled.header import Found, read_binary_header, read_header
 from cython.cimports.protocol.compiled.packed import read_packed_header
-from cython.cimports.protocol.compiled.properties import Text, add_keys
+from cython.cimports.protocol.compiled.properties import Text
 from cython.cimports.protocol.compiled.pull import Pulls
 from cython.cimports.protocol.compiled.record import Append
 
 PREFIX = cython.declare(cython.Py_ssize_t, 8)
 MSGPACK = cython.declare(cython.int, 0x4D)
-COPIED_BYTES = cython.declare(cython.Py_ssize_t, 4096)  # a body up to that is copied: cheaper than a view of it
 TOPIC_BYTES = cython.declare(cython.Py_ssize_t, 256)
 
 
@@ -49,7 +48,9 @@ class Send:
     flag = cython.declare(cython.int, visibility="readonly")
     opaque = cython.declare(cython.int, visibility="readonly")
     version = cython.declare(cython.int, visibility="readonly")
-    body = cython.declare(object, visibility="public")
+    held_body = cython.declare(object)
+    body_at = cython.declare(Text)  # in `data`; NULL once somebody gave it another body
+    body_size = cython.declare(cython.Py_ssize_t)
     topic = cython.declare(str, visibility="readonly")
     queue_id = cython.declare(cython.int, visibility="readonly")
     sys_flag = cython.declare(cython.int)
@@ -75,6 +76,18 @@ class Send:
         if self.command is None:
             self.command = self.decode((self.dialect, self.data[self.header_at : self.header_end], self.body))
         return self.command
+
+    @property
+    def body(self):
+        """The bytes behind the header, where they were received."""
+        if self.held_body is None:
+            self.held_body = self.data[self.header_end : self.header_end + self.body_size]
+        return self.held_body
+
+    @body.setter
+    def body(self, body):
+        self.held_body = body
+        self.body_at = cython.NULL
 
     @property
     def sent(self):
@@ -246,10 +259,8 @@ class Decoder:
         send.properties = PyBytes_FromStringAndSize(
             cython.cast(cython.p_const_char, found.properties.text), found.properties.size
         )
-        if frame_end - body_at <= COPIED_BYTES:
-            send.body = PyBytes_FromStringAndSize(cython.cast(cython.p_char, bytes_ + body_at), frame_end - body_at)
-        else:
-            send.body = data[body_at:frame_end]
+        send.body_at = bytes_ + body_at
+        send.body_size = frame_end - body_at
         send.decode = self.general
         send.data = data
         send.header_at = header_at
@@ -325,14 +336,12 @@ class Sends:
         text: cython.p_char = PyBytes_AS_STRING(send.properties)
         memcpy(PyBytes_AS_STRING(properties), text, size)
         memcpy(PyBytes_AS_STRING(properties) + size, PyBytes_AS_STRING(self.cluster_entry), more)
-        unique_key: bytes = PyBytes_FromStringAndSize(text + send.key_at, send.key_size)
-        keys: list = [unique_key]
-        if send.keys_size:
-            add_keys(keys, text + send.keys_at, send.keys_size)
         append: Append = Append.__new__(Append)
         append.topic = send.topic
         append.queue_id = send.queue_id
-        append.body = send.body
+        append.held_body = send.data if send.body_at != cython.NULL else send.held_body
+        append.body_at = send.body_at
+        append.body_size = send.body_size
         append.properties = properties
         append.tags_code = send.tags_code
         append.flag = send.message_flag
@@ -343,5 +352,6 @@ class Sends:
         append.wait_flush = True
         append.status = self.pending
         append.physical_offset = append.queue_offset = -1
-        append.keys = keys
-        return send, append, unique_key
+        append.key_at, append.key_size = send.key_at, send.key_size
+        append.keys_at, append.keys_size = send.keys_at, send.keys_size
+        return send, append, PyBytes_FromStringAndSize(text + send.key_at, send.key_size)

@@ -1,7 +1,6 @@
 cdef class Append:
     cdef public str topic
     cdef public int queue_id
-    cdef public object body
     cdef public bytes properties
     cdef public long long tags_code
     cdef public int flag
@@ -17,7 +16,14 @@ cdef class Append:
     cdef public int size
     cdef public long long store_timestamp
     cdef public object queue
-    cdef public object keys
+    cdef object held_body
+    cdef const unsigned char* body_at  # a body that stands in what was received, which `held_body` keeps; or NULL
+    cdef Py_ssize_t body_size
+    cdef object held_keys
+    cdef Py_ssize_t key_at  # the unique key and the value of KEYS in `properties`, if the keys were not asked for
+    cdef Py_ssize_t key_size
+    cdef Py_ssize_t keys_at
+    cdef Py_ssize_t keys_size
 
 
 cdef class QueueTail:

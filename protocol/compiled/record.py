@@ -9,14 +9,23 @@ checked against the mapping's length.
 """
 
 import cython
-from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cython.cimports.cpython.buffer import (
+    Py_buffer,
+    PyBUF_SIMPLE,
+    PyBUF_WRITABLE,
+    PyBuffer_FillInfo,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
-from cython.cimports.cpython.bytes import PyBytes_AS_STRING
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.stdint import int32_t, int64_t, uint32_t, uint64_t
-from cython.cimports.libc.string import memcpy, memset
+from cython.cimports.libc.string import memchr, memcpy, memset
+from cython.cimports.protocol.compiled.properties import add_keys
 from isal.isal_zlib import crc32
 
 Byte = cython.typedef(cython.p_uchar)
+Numbers = cython.typedef(cython.pointer(int64_t))
 
 BLANK_SIZE = cython.declare(cython.Py_ssize_t, 8)
 UNIT_SIZE = cython.declare(cython.Py_ssize_t, 20)
@@ -89,8 +98,56 @@ class Append:
         self.queue = queue
         self.keys = keys
 
+    @property
+    def body(self):
+        """Bytes, or a view of them. What still stands in the receive buffer is copied from there."""
+        if self.body_at != cython.NULL:
+            self.held_body = PyBytes_FromStringAndSize(
+                cython.cast(cython.p_const_char, self.body_at), self.body_size
+            )
+            self.body_at = cython.NULL
+        return self.held_body
+
+    @body.setter
+    def body(self, body):
+        self.held_body = body
+        self.body_at = cython.NULL
+
+    @property
+    def keys(self):
+        """The unique key and the others, if they are known."""
+        if self.key_size:
+            text: cython.p_char = PyBytes_AS_STRING(self.properties)
+            keys: list = [PyBytes_FromStringAndSize(text + self.key_at, self.key_size)]
+            add_keys(keys, text + self.keys_at, self.keys_size)
+            self.keys = keys
+        return self.held_keys
+
+    @keys.setter
+    def keys(self, keys):
+        self.held_keys = keys
+        self.key_size = 0
+
     def __repr__(self):
         return f"<Append {self.topic}/{self.queue_id} {self.status} {self.physical_offset}+{self.size}>"
+
+
+@cython.cfunc
+@cython.inline
+def body_length(append: Append) -> cython.Py_ssize_t:
+    return append.body_size if append.body_at != cython.NULL else len(append.held_body)
+
+
+@cython.final
+@cython.cclass
+class Received:
+    """Bytes that stand somewhere in memory, for who wants an object: the next body's as soon as that is looked at."""
+
+    begin = cython.declare(Byte)
+    size = cython.declare(cython.Py_ssize_t)
+
+    def __getbuffer__(self, buffer: cython.pointer(Py_buffer), flags: cython.int):
+        PyBuffer_FillInfo(buffer, self, cython.cast(cython.p_void, self.begin), self.size, True, flags)
 
 
 @cython.cclass
@@ -141,6 +198,7 @@ class RecordBatch:
     room_end = cython.declare(cython.longlong)
     buffer = cython.declare(bytearray)
     used = cython.declare(cython.Py_ssize_t)
+    received = cython.declare(Received)
 
     def __init__(self, queues: dict, store_host: bytes, unusual):
         self.queues = queues
@@ -154,6 +212,7 @@ class RecordBatch:
         self.room_end = -1
         self.buffer = bytearray(1 << 16)
         self.used = 0
+        self.received = Received()
 
     def open(self, at: cython.longlong, segment_end: cython.longlong, timestamp: cython.longlong):
         """Records go to `at` and on, up to where a blank still fits into the segment."""
@@ -193,8 +252,13 @@ class RecordBatch:
             raise KeyError(host_size)
         topic_size: cython.Py_ssize_t = len(queue.topic_field)
         properties_size: cython.Py_ssize_t = len(append.properties)
-        checksum: uint32_t = crc32(append.body) & 0x7FFFFFFF
-        PyObject_GetBuffer(append.body, cython.address(view), PyBUF_SIMPLE)
+        body = append.held_body
+        if append.body_at != cython.NULL:
+            self.received.begin = cython.cast(Byte, append.body_at)
+            self.received.size = append.body_size
+            body = self.received
+        checksum: uint32_t = crc32(body) & 0x7FFFFFFF
+        PyObject_GetBuffer(body, cython.address(view), PyBUF_SIMPLE)
         try:
             size: cython.Py_ssize_t = (
                 AROUND + host_size + self.store_host_size + view.len + topic_size + properties_size
@@ -278,7 +342,7 @@ class RecordBatch:
     def record_size(self, append: Append, topic_size: cython.Py_ssize_t):
         """Bytes that a message's record will take; `topic_size`: of the topic field."""
         hosts: cython.Py_ssize_t = len(append.born_host) + self.store_host_size
-        return AROUND + hosts + len(append.body) + topic_size + len(append.properties)
+        return AROUND + hosts + body_length(append) + topic_size + len(append.properties)
 
     def total_size(self, appends):
         """Bytes of the records of messages that only need room; 0 if something else has to be asked about one."""
@@ -293,7 +357,7 @@ class RecordBatch:
                 if found is None:
                     return 0
                 queue = found
-            size = AROUND + len(append.born_host) + self.store_host_size + len(append.body)
+            size = AROUND + len(append.born_host) + self.store_host_size + body_length(append)
             size += len(queue.topic_field) + len(append.properties)
             if size > self.unchecked_size:
                 return 0
@@ -377,13 +441,13 @@ class IndexEntries:
 
     def __init__(self, find_keys):
         self.find_keys = find_keys
+        self.hashes, self.offsets, self.timestamps = bytearray(), bytearray(), bytearray()
         self.clear()
 
     def clear(self):
         """Nothing waits any more."""
-        self.hashes = bytearray()
-        self.offsets = bytearray()
-        self.timestamps = bytearray()
+        if len(self.hashes) > KEPT_BYTES:
+            self.hashes, self.offsets, self.timestamps = bytearray(), bytearray(), bytearray()
         self.count = 0
         self.topic = None
 
@@ -393,7 +457,11 @@ class IndexEntries:
         for message in messages:
             if type(message) is Append:
                 append = message
-                if append.sys_flag & TRANSACTION != ROLLBACK:
+                if append.sys_flag & TRANSACTION == ROLLBACK:
+                    pass
+                elif append.key_size and not passed:
+                    self.add_places(append)
+                else:
                     self.add_keys(
                         append.topic,
                         self.find_keys(append.properties) if append.keys is None else append.keys,
@@ -412,15 +480,52 @@ class IndexEntries:
     def add_keys(
         self, topic: str, keys: list, passed: cython.Py_ssize_t, offset: cython.longlong, timestamp: cython.longlong
     ):
+        self.turn_to(topic)
+        at: cython.Py_ssize_t
+        for at in range(passed, len(keys)):
+            self.add_row(hash_key(keys[at], self.prefix), offset, timestamp)
+
+    @cython.cfunc
+    def add_places(self, append: Append):
+        """The keys of a message that are known by their places: ASCII."""
+        self.turn_to(append.topic)
+        text: Byte = cython.cast(Byte, PyBytes_AS_STRING(append.properties))
+        begin: Byte = text + append.keys_at
+        end: Byte = begin + append.keys_size
+        mark: Byte
+        self.add_row(
+            hash_bytes(text + append.key_at, append.key_size, self.prefix),
+            append.physical_offset,
+            append.store_timestamp,
+        )
+        while begin < end:
+            mark = cython.cast(Byte, memchr(begin, 32, end - begin))
+            if mark == cython.NULL:
+                mark = end
+            if mark > begin:
+                self.add_row(
+                    hash_bytes(begin, mark - begin, self.prefix), append.physical_offset, append.store_timestamp
+                )
+            begin = mark + 1
+
+    @cython.cfunc
+    @cython.inline
+    def turn_to(self, topic: str):
         if topic is not self.topic:
             self.prefix = 31 * hash_text(topic, 0) + 35
             self.topic = topic
-        at: cython.Py_ssize_t
-        for at in range(passed, len(keys)):
-            add64(self.hashes, positive(hash_key(keys[at], self.prefix)))
-            add64(self.offsets, offset)
-            add64(self.timestamps, timestamp)
-            self.count += 1
+
+    @cython.cfunc
+    @cython.inline
+    def add_row(self, code: uint32_t, offset: int64_t, timestamp: int64_t):
+        if 8 * self.count == len(self.hashes):
+            PyByteArray_Resize(self.hashes, 16 * self.count + 8192)
+            PyByteArray_Resize(self.offsets, 16 * self.count + 8192)
+            PyByteArray_Resize(self.timestamps, 16 * self.count + 8192)
+        cython.cast(Numbers, PyByteArray_AS_STRING(self.hashes))[self.count] = positive(code)
+        cython.cast(Numbers, PyByteArray_AS_STRING(self.offsets))[self.count] = offset
+        cython.cast(Numbers, PyByteArray_AS_STRING(self.timestamps))[self.count] = timestamp
+        self.count += 1
 
     def __len__(self):
         return self.count
@@ -557,13 +662,6 @@ def seconds_between(begin: int64_t, timestamp: int64_t) -> uint32_t:
     if begin <= 0 or timestamp <= begin:
         return 0
     return cython.cast(uint32_t, min((timestamp - begin) // 1000, MAX_SECONDS))
-
-
-@cython.cfunc
-def add64(numbers: bytearray, number: int64_t):
-    size: cython.Py_ssize_t = len(numbers)
-    PyByteArray_Resize(numbers, size + 8)
-    memcpy(PyByteArray_AS_STRING(numbers) + size, cython.address(number), 8)
 
 
 @cython.cfunc
