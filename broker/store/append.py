@@ -1,5 +1,6 @@
 """One message on its way into the log, and how that ended."""
 
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -56,9 +57,19 @@ class PlainAppend(msgspec.Struct, gc=False):
     keys: list[bytes] | None = None  # what it is found by (protocol.disk.index_keys), where its maker knows that
 
 
+def plain_settle(appends: Sequence[PlainAppend], status: PutStatus) -> None:
+    """Give that status to those that are PENDING."""
+    pending = PutStatus.PENDING
+    for append in appends:
+        if append.status is pending:
+            append.status = status
+
+
 _leaf = compiled.load("record")
 if TYPE_CHECKING or _leaf is None:
     Append = PlainAppend
+    settle = plain_settle
 else:
     _leaf.begin_with(PutStatus.PENDING)
     Append = _leaf.Append
+    settle = _leaf.settle

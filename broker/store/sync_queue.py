@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from broker.store.append import Append, PutStatus
+from broker.store.append import Append, PutStatus, settle
 
 log = logging.getLogger(__name__)
 
@@ -83,9 +83,7 @@ class SyncQueue:
 
     @staticmethod
     def _settle(commit: _Commit, status: PutStatus) -> None:
-        for append in commit.appends:
-            if append.status is PutStatus.PENDING:
-                append.status = status
+        settle(commit.appends, status)
         waiters, commit.waiters = commit.waiters, []
         for callback in waiters:
             callback()

@@ -3,6 +3,7 @@
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.string import memcpy
+from cython.cimports.protocol.compiled.decode import Send
 from cython.cimports.protocol.compiled.record import Append
 
 PREFIX = cython.declare(cython.Py_ssize_t, 8)
@@ -46,18 +47,26 @@ class Answers:
         frames: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
         begin: cython.p_char = PyBytes_AS_STRING(frames)
         at: cython.p_char = begin
+        received: Send
+        dialect: cython.int
+        flag: cython.int
+        opaque: cython.int
         for send in sends:
             command, append, unique_key = send
             stored: Append = append
-            dialect: cython.int = command.dialect
-            if stored.status is not self.ok or command.flag & 2:
+            if type(command) is not Send:
+                dialect, flag, opaque = command.dialect, command.flag, command.opaque
+            else:
+                received = command
+                dialect, flag, opaque = received.dialect, received.flag, received.opaque
+            if stored.status is not self.ok or flag & 2:
                 others.append(send)
             elif dialect == 0:
-                at = self.fill(at, stored, unique_key, command.opaque)
+                at = self.fill(at, stored, unique_key, opaque)
             elif dialect == MSGPACK:
-                at = self.fill_packed(at, stored, unique_key, command.opaque)
+                at = self.fill_packed(at, stored, unique_key, opaque)
             elif dialect == 1:
-                at = self.fill_binary(at, stored, unique_key, command.opaque)
+                at = self.fill_binary(at, stored, unique_key, opaque)
             else:
                 others.append(send)
         return frames[: at - begin], others

@@ -43,33 +43,6 @@ TOPIC_BYTES = cython.declare(cython.Py_ssize_t, 256)
 class Send:
     """A plain send. It is used like a RemotingCommand; what only few ask for is read by the general decoder then."""
 
-    dialect = cython.declare(cython.int, visibility="readonly")
-    code = cython.declare(cython.int, visibility="readonly")
-    flag = cython.declare(cython.int, visibility="readonly")
-    opaque = cython.declare(cython.int, visibility="readonly")
-    version = cython.declare(cython.int, visibility="readonly")
-    held_body = cython.declare(object)
-    body_at = cython.declare(Text)  # in `data`; NULL once somebody gave it another body
-    body_size = cython.declare(cython.Py_ssize_t)
-    topic = cython.declare(str, visibility="readonly")
-    queue_id = cython.declare(cython.int, visibility="readonly")
-    sys_flag = cython.declare(cython.int)
-    message_flag = cython.declare(cython.int)
-    born_timestamp = cython.declare(cython.longlong)
-    reconsume_times = cython.declare(cython.int)
-    properties = cython.declare(bytes)
-    tags_code = cython.declare(cython.int)
-    key_at = cython.declare(cython.Py_ssize_t)
-    key_size = cython.declare(cython.Py_ssize_t)
-    keys_at = cython.declare(cython.Py_ssize_t)
-    keys_size = cython.declare(cython.Py_ssize_t)
-    fields = cython.declare(cython.int)
-    decode = cython.declare(object)
-    data = cython.declare(object)
-    header_at = cython.declare(cython.Py_ssize_t)
-    header_end = cython.declare(cython.Py_ssize_t)
-    command = cython.declare(object)
-
     @cython.cfunc
     def general(self):
         """The same command as the general decoder has it."""

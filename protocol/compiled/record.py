@@ -392,6 +392,15 @@ class RecordBatch:
         return f"<RecordBatch messages={len(self.appends)} at={self.at}>"
 
 
+def settle(appends, status):
+    """The twin of broker.store.append.plain_settle."""
+    append: Append
+    for item in appends:
+        append = item
+        if append.status is initial_status:
+            append.status = status
+
+
 def gather_units(appends, deliver_time, jumped):
     """The twin of broker.store.queue_tail.plain_gather_units."""
     touched: list = []
