@@ -1,7 +1,7 @@
 """Runs of queue units: how far apart the records lie that they point to, and those records.
 
 What a pull of the next messages needs to know, without an object for each of them. By the compiled leaf where there is
-one, which also gathers the records: copied one behind the other instead of a view of each.
+one, which keeps in one object where all the records lie, instead of a view of each.
 
 Units are those of disk.py, one at least and up to MOST_UNITS, whole.
 """
@@ -47,3 +47,5 @@ extent: Final[Callable[[bytes | bytearray], tuple[int, int, int, int]]] = (
 gather: Final[Callable[[bytes | bytearray, memoryview, int, int, bytes], Sequence[bytes | memoryview]]] = (
     plain_gather if _leaf is None else _leaf.gather
 )
+Records: Final[type[memoryview]] = memoryview if _leaf is None else _leaf.Records
+"""What records are gathered as: has a length, and gives bytes to whoever asks for a buffer."""

@@ -25,12 +25,14 @@ from broker.remoting.file_sends import (
     end_sends,
     takes_files,
 )
-from broker.remoting.pieces import write_all
+from broker.remoting.pieces import write_gathered
 from broker.remoting.reader import Nobody, Reader
+from protocol.unit_runs import Records
 
 HOT_FOR_S: Final = 1.0
 """How long a region that waits for its peer counts as still in memory."""
 _NEVER: Final = 1 << 62
+_BYTES: Final = (bytes, memoryview, Records)
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +57,11 @@ class Output:
         self._reader: Reader = reader
         self._transport: asyncio.Transport | None = None
         self._may_send_files = False
+        self._fd = -1  # the transport's socket, if files may be sent to it
         self._socket: socket.socket | None = None
         self._gathered: list[bytes | memoryview | FileRegion] = []
         self._regions = 0  # how many of `_gathered` are regions
+        self._has_views = False  # of files, among what else was gathered
         self._queue: deque[bytes | tuple[FileRegion, float]] = deque()  # regions with the time from which they wait
         self._queued_bytes = 0
         self._sent_of_first = 0  # bytes of the queue's first piece
@@ -86,6 +90,7 @@ class Output:
         """Write to this transport."""
         self._transport = transport
         self._may_send_files = takes_files(transport) and not self._transfer.config.transfer_by_copying
+        self._fd = transport.get_extra_info("socket").fileno() if self._may_send_files else -1
         transport.set_write_buffer_limits(high=0)  # it shall tell when all is gone
 
     # ------------------------------------------------------------------------------------------------------- gathering
@@ -114,6 +119,7 @@ class Output:
             gathered_bytes += size
             if region.fd < 0 or (size < shortest_sent and region.is_hot):
                 gathered += region.parts_behind(head)
+                self._has_views = True
             else:
                 self._regions += 1
                 gathered += (head, region)
@@ -135,21 +141,23 @@ class Output:
                 self._enqueue(gathered)
                 self._send()
         else:
-            size, self._gathered, self.gathered_bytes = self.gathered_bytes, [], 0
-            write_all(transport, gathered, size)  # type: ignore[arg-type]  # no regions
+            size, fd = self.gathered_bytes, self._fd if self._has_views else -1
+            self._forget_gathered()
+            write_gathered(transport, fd, gathered, size)  # type: ignore[arg-type]  # no regions
             self._files.note_copied(size)
             self._settle(transport)
 
     def _forget_gathered(self) -> None:
         self._gathered = []
         self._regions = 0
+        self._has_views = False
         self.gathered_bytes = 0
 
     def _send_at_once(self, transport: asyncio.Transport, gathered: list[bytes | memoryview | FileRegion]) -> bool:
         """What most pulls get, one region in memory behind a head, leaves without queue and hold if the socket takes
         it whole; the rest of it is queued. False: it is something else, and nothing has left."""
         region, sock = gathered[-1], self._socket
-        if sock is None or self._regions > 1 or isinstance(region, bytes | memoryview) or not region.is_hot:
+        if sock is None or self._regions > 1 or isinstance(region, _BYTES) or not region.is_hot:
             return False
         if transport.get_write_buffer_size():
             return False
@@ -174,7 +182,7 @@ class Output:
         run: list[bytes | memoryview] = []
         now_s = asyncio.get_running_loop().time()
         for piece in gathered:
-            if isinstance(piece, bytes | memoryview):
+            if isinstance(piece, _BYTES):
                 run.append(piece)
                 continue
             if run:

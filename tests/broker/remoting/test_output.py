@@ -47,6 +47,7 @@ def assert_over(line: FileLine) -> None:
 
 PIECES = st.one_of(
     st.tuples(st.just("bytes"), st.sampled_from([1, 100, 5_000, 70_000]), st.booleans()),
+    st.tuples(st.just("records"), st.sampled_from([1, 700, 5_001, 70_000, 300_000]), st.booleans()),
     st.tuples(st.just("region"), st.sampled_from([1, 700, LONG - 1, LONG, 3 * LONG, 400_000]), st.booleans()),
 )
 
@@ -59,7 +60,8 @@ PIECES = st.one_of(
 )
 @settings(max_examples=60, deadline=None)
 def test_pieces_leave_in_order_byte_by_byte(turns: Any, reads: int, reads_first: bool, copies: bool) -> None:
-    """Whatever mixture of bytes and regions, hot and cold, in whatever turns, the peer gets what was written."""
+    """Whatever mixture of bytes, records and regions, hot and cold, in whatever turns, the peer gets what was
+    written."""
     uvloop.run(exchange(turns, reads, reads_first, copies))
 
 
@@ -73,6 +75,9 @@ async def exchange(turns: list[list[tuple[str, int, bool]]], reads: int, reads_f
                 if kind == "bytes":
                     data = bytes([number + 1]) * size
                     line.connection.write(data)
+                elif kind == "records":
+                    data = b"head" + line.file.data[position : position + size]
+                    line.connection.write_regions([line.file.scattered(position, size)], b"head")
                 else:
                     data = line.file.data[position : position + size]
                     line.connection.write_regions([line.file.region(position, size, is_hot=is_hot)])

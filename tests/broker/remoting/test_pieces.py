@@ -1,11 +1,24 @@
 """Pieces: where large writes are cut."""
 
 import asyncio
-from collections.abc import Iterable
+import random
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pytest
 
-from broker.remoting.pieces import LONG_BYTES, PIECE_BYTES, pieces_of, write_all
+from broker.remoting.pieces import (
+    LONG_BYTES,
+    MOST_PARTS,
+    PIECE_BYTES,
+    pieces_of,
+    plain_write,
+    write_all,
+    write_past,
+    write_rest,
+)
+from protocol.disk import UNIT
+from protocol.unit_runs import gather
 
 LONG = b"x" * (2 * LONG_BYTES)
 
@@ -56,3 +69,67 @@ def test_how_parts_are_written(parts: list[bytes | memoryview], calls: list[obje
     transport = Recording()
     write_all(transport, parts, sum(map(len, parts)))
     assert transport.calls == calls
+
+
+@pytest.fixture
+def line() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A socket to write to, which does not wait, and its peer."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        yield ours, theirs
+
+
+Write = Callable[[int, Sequence[bytes | memoryview]], int]
+both_ways = pytest.mark.parametrize("write", [plain_write, write_past], ids=["plain", "used"])
+
+
+def parts_of(rng: random.Random, segment: memoryview, answers: int) -> list[bytes | memoryview]:
+    """Heads, views, and records that were gathered from a segment."""
+    parts: list[bytes | memoryview] = []
+    for number in range(answers):
+        parts += [rng.randbytes(rng.randrange(40)), segment[number : 2 * number]]
+        places = [(rng.randrange(4000), rng.randrange(90)) for _ in range(rng.randint(1, 64))]
+        units = b"".join(UNIT.pack(at, size, 0) for at, size in places)
+        parts += gather(units, segment, 0, sum(size for _, size in places), rng.randbytes(30))
+    return parts
+
+
+@both_ways
+@pytest.mark.parametrize("answers", [1, 5, 40])
+def test_parts_leave_from_where_they_are(write: Write, answers: int, line: tuple[socket.socket, socket.socket]) -> None:
+    """More of them than one call takes, too: the peer gets every byte, in order."""
+    ours, theirs = line
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    rng = random.Random(answers)
+    parts = parts_of(rng, memoryview(rng.randbytes(5000)), answers)
+    whole = b"".join(parts)
+    assert write(ours.fileno(), parts * 2) == 2 * len(whole)
+    assert theirs.recv(3 * len(whole), socket.MSG_WAITALL | socket.MSG_DONTWAIT) == 2 * whole
+
+
+@both_ways
+def test_a_socket_takes_what_it_has_room_for(write: Write, line: tuple[socket.socket, socket.socket]) -> None:
+    """What is told of as taken is what the peer gets; a full socket, and one without a peer, take nothing."""
+    ours, theirs = line
+    parts: list[bytes | memoryview] = [b"ab" * 500, memoryview(b"xyz" * 400)] * (2 * MOST_PARTS)
+    taken = write(ours.fileno(), parts)
+    assert 0 < taken < 1100 * 4 * MOST_PARTS
+    assert write(ours.fileno(), parts) == 0
+    theirs.setblocking(False)
+    received = bytearray()
+    while len(received) < taken:
+        received += theirs.recv(1 << 20)
+    assert received == b"".join(parts)[:taken]
+    theirs.close()
+    assert write(ours.fileno(), parts) == 0
+
+
+def test_the_rest_is_copied_in_pieces() -> None:
+    """What a socket did not take goes to the transport, without what it took, and nothing of the segment is kept."""
+    parts: list[bytes | memoryview] = [b"a" * 100, memoryview(bytes(range(256)) * 3000)]
+    recording = Recording()
+    write_rest(recording, parts, 101)
+    assert b"".join(recording.calls) == b"".join(parts)[101:]  # type: ignore[arg-type]  # bytes, as is said below
+    assert {type(call) for call in recording.calls} == {bytes}
+    assert [len(call) for call in recording.calls[:-1]] == [PIECE_BYTES] * 2  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """The compiled leaf finds in queue units what the interpreted variant finds."""
 
+import mmap
 import random
 
 import pytest
@@ -26,7 +27,26 @@ def test_random_runs() -> None:
         assert leaf.extent(units) == extent
         head = rng.randbytes(rng.randrange(300))
         views = plain_gather(units, segment, start, size, head)
-        assert leaf.gather(bytearray(units), segment, start, size, head) == (b"".join(views),)
+        found, records = leaf.gather(bytearray(units), segment, start, size, head)
+        assert (found, len(records)) == (head, size)
+        assert found + bytes(records) == b"".join(views)
+
+
+def test_too_many_records() -> None:
+    """A leaf has room for as many as may be asked for at once, and looks at no more."""
+    with pytest.raises(ValueError, match="many"):
+        leaf.gather(UNIT.pack(0, 1, 0) * (MOST_UNITS + 1), memoryview(b"x"), 0, MOST_UNITS + 1, b"")
+
+
+def test_records_hold_their_segment() -> None:
+    """As long as they are there it stays mapped, like a segment with views."""
+    segment = mmap.mmap(-1, 4096)
+    _, records = leaf.gather(UNIT.pack(0, 100, 0), memoryview(segment), 0, 100, b"")
+    with pytest.raises(BufferError):
+        segment.close()
+    assert bytes(records) == bytes(100)
+    del records
+    segment.close()
 
 
 def random_unit(rng: random.Random, start: int) -> bytes:
