@@ -16,7 +16,7 @@ from typing import Final
 
 from broker.delivery.put_times import PutTimes
 from broker.processors.send_answer import SendAnswers
-from broker.processors.send_messages import PlainSend, SendMessages, Waiting
+from broker.processors.send_messages import PlainColumns, PlainSend, SendMessages, Waiting
 from broker.remoting.admission import Pool
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import RunProcessor
@@ -24,11 +24,13 @@ from broker.store.append import PutStatus
 from broker.store.message_store import MessageStore
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
+from protocol.send_columns import SendColumns
 
 _FLUSH_TIMES: Final = 2
 """A flush takes longer than a client."""
 
-Turn = list[tuple[Connection, list[PlainSend]]]
+Turn = list[tuple[Connection, int, list[PlainSend] | PlainColumns]]
+"""Who asked, how many sends these are."""
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +68,10 @@ class PlainSends:
         return {RequestCode.SEND_MESSAGE: self.serve, RequestCode.SEND_MESSAGE_V2: self.serve}
 
     def serve(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
-        """Put the plain sends that stand at `at` and behind it; returns how many."""
+        """Put the plain sends that stand at `at` and behind it; returns how many commands they are."""
+        command = commands[at]
+        if isinstance(command, SendColumns):
+            return self._serve_columns(connection, command)
         sends = self._messages.plain(commands, at, self._queues, connection.peer_host)
         if not sends:
             return 0
@@ -77,8 +82,15 @@ class PlainSends:
             # The SendProcessor will meet the same with that command, and answer it.
             log.exception("a plain send failed peer=%s code=%d", connection.peer, commands[at + len(sends)].code)
         if sends:
-            self._turn.append((connection, sends))
+            self._turn.append((connection, len(sends), sends))
         return len(sends)
+
+    def _serve_columns(self, connection: Connection, command: SendColumns) -> int:
+        appends = self._messages.columns(command, self._queues, connection.peer_host)
+        if appends is None or not self._store.put_columns(appends):
+            return 0
+        self._turn.append((connection, len(appends), PlainColumns(command, appends)))
+        return 1
 
     def finish_turn(self) -> None:
         """Write what this read brought, and answer it when the store has decided."""
@@ -88,10 +100,10 @@ class PlainSends:
         self._turn = []
         self._store.commit()
         if self._store.is_flush_behind:
-            for connection, _ in turn:
+            for connection, *_ in turn:
                 connection.hold_reading()
         if self._store.is_sync:
-            self._pool.held += sum(len(sends) for _, sends in turn)
+            self._pool.held += sum(count for _, count, _ in turn)
             if limit_us := self._look_out(turn, _FLUSH_TIMES):
                 self._store.stay_awake(limit_us)
             _let_go_of_bodies(turn)
@@ -102,21 +114,26 @@ class PlainSends:
     def _look_out(self, turn: Turn, times: int = 1) -> int:
         """What a sender with one message in flight waits for, the flush and then he himself, comes soon; 0 if nobody
         stays awake for it, else how long (µs)."""
-        if len(turn) == 1 and len(turn[0][1]) == 1 and not self._store.is_flush_interpreted:
+        if len(turn) == 1 and turn[0][1] == 1 and not self._store.is_flush_interpreted:
             return turn[0][0].look_out(times)
         return 0
 
     def _answer_flushed(self, turn: Turn, arrived_s: float) -> None:
-        self._pool.held -= sum(len(sends) for _, sends in turn)
+        self._pool.held -= sum(count for _, count, _ in turn)
         self._answer_all(turn, arrived_s)
 
     def _answer_all(self, turn: Turn, arrived_s: float) -> None:
         self._look_out(turn)
-        for connection, sends in turn:
-            frames, others = self._answers.stored_all(sends)
+        for connection, count, sends in turn:
+            if isinstance(sends, PlainColumns):
+                code = sends.command.code
+                frames, others = self._answers.stored_columns(sends)
+            else:
+                code = sends[0][0].code
+                frames, others = self._answers.stored_all(sends)
             if frames:
                 connection.write(frames)
-                self._times.note(sends[0][0].code, ResponseCode.SUCCESS, arrived_s, len(sends) - len(others))
+                self._times.note(code, ResponseCode.SUCCESS, arrived_s, count - len(others))
             if others:
                 self._answer_others(
                     [(connection, c, append, key.decode(), append.queue_id, None) for c, append, key in others],
@@ -126,7 +143,11 @@ class PlainSends:
 
 def _let_go_of_bodies(turn: Turn) -> None:
     """As in send.py: what is written need not stay in memory until it is flushed."""
-    for _, sends in turn:
+    for _, _, sends in turn:
+        if isinstance(sends, PlainColumns):
+            sends.command.let_go()
+            sends.appends.let_go()
+            continue
         for command, append, _ in sends:
             command.let_go()
             append.body = b""

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from broker.processors.send_messages import PlainSend
+from broker.processors.send_messages import PlainColumns, PlainSend
 from broker.store.append import Append, PutStatus
 from protocol import compiled
 from protocol.codes import RETRY_PREFIX, VERSION, Flag, LanguageCode, ResponseCode
@@ -21,6 +21,7 @@ from protocol.message import PropertyName, property_value
 from protocol.message_id import encode_offset_ids
 from protocol.msgpack_header import encode_placed
 from protocol.recall_handle import RecallHandle
+from protocol.send_columns import Sent
 from protocol.serialize import BINARY_FIXED, binary_entry, encode_command
 from protocol.timers import OUT_MS
 
@@ -48,6 +49,7 @@ class SendAnswers:
         begin, queue_id, queue_offset, self._key, end, behind = escaped
         offsets = queue_id + b"%d" + queue_offset + b"%d"
         self._plain = begin + b"%016X" + offsets + self._key + b"%s" + end + b"%d" + behind
+        self._plain_text = begin + b"%016X" + offsets + self._key + b"%b" + end + b"%b" + behind
         self._batch = begin + b"%b" + offsets + b"%b" + end + b"%d" + behind
         self._binary = binary_pieces = _binary_pieces(self.ext, store_host)
         self._packed = packed_pieces = _packed_pieces(self.ext, store_host)
@@ -123,6 +125,19 @@ class SendAnswers:
             header = template % (offset, queue_id, queue_offset, unique_key, command.opaque)
             parts += (prefixes[len(header)], header)
         return b"".join(parts), others
+
+    def stored_columns(self, sends: PlainColumns) -> tuple[bytes, list[PlainSend]]:
+        """The same as `stored_all` of sends that are columns."""
+        template, prefixes, (command, appends) = self._plain_text, _PREFIXES, sends
+        if appends.status is not PutStatus.PUT_OK or len(template) + _LONGEST_FILLING > len(prefixes):
+            return b"", sends.apart()
+        sent: Sent = command.columns
+        offsets = appends.physical_offsets, appends.queue_ids, appends.queue_offsets
+        headers = [template % fields for fields in zip(*offsets, sent.unique_keys, sent.opaques, strict=True)]
+        parts = [b""] * (2 * len(headers))
+        parts[::2] = [prefixes[len(header)] for header in headers]
+        parts[1::2] = headers
+        return b"".join(parts), []
 
     def _binary_parts(self, send: PlainSend) -> tuple[bytes, ...]:
         command, append, unique_key = send

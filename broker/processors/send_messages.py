@@ -7,7 +7,8 @@ properties. Sources: docs/formats.md, "Send", "Batch body".
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from broker.delivery.diversion import Divert, Grant, never
 from broker.processors.plain_batches import PlainBatches
@@ -23,6 +24,7 @@ from broker.processors.stored_properties import (
 )
 from broker.remoting.connection import Connection
 from broker.store.append import Append, PutStatus
+from broker.store.append_columns import AppendColumns
 from protocol import compiled
 from protocol.bodies.enums import TopicFilterType
 from protocol.bodies.topic import TopicConfig
@@ -39,6 +41,7 @@ from protocol.message import (
     encode_properties,
     tags_code,
 )
+from protocol.send_columns import SendColumns, Sent
 
 Waiting: TypeAlias = tuple[Connection, RemotingCommand, Append, str, int, list[Append] | None]
 """A send between its put and its answer: who asked, what, where the last of it went, its unique key, the queue that the
@@ -46,6 +49,22 @@ answer names, a batch's all."""
 
 PlainSend: TypeAlias = tuple[RemotingCommand, Append, bytes]
 """A JSON request, what was made of it, and its unique key, of letters and digits."""
+
+
+class PlainColumns(NamedTuple):
+    """Sends that are columns, and what was made of them."""
+
+    command: SendColumns
+    appends: AppendColumns
+
+    def apart(self) -> list[PlainSend]:
+        """Each by itself, as far as its answer needs it."""
+        sent: Sent = self.command.columns
+        return [
+            (RemotingCommand(code=self.command.code, opaque=int(opaque)), self.appends.append(at), unique_key)
+            for at, (opaque, unique_key) in enumerate(zip(sent.opaques, sent.unique_keys, strict=True))
+        ]
+
 
 NO_DELAY: Final = "-1"
 
@@ -142,6 +161,30 @@ class SendMessages:
             append.keys = keys_of(unique_key, keys) if keys is None or SPACE in keys else [unique_key, keys]
             sends.append((command, append, unique_key))
         return sends
+
+    def columns(self, command: SendColumns, queues: Mapping[str, int], born_host: bytes) -> AppendColumns | None:
+        """The same of plain sends that are columns; None if one of them, or their topic, is not plain."""
+        sent: Sent = command.columns
+        header: SendMessageHeader = command.sample
+        if max(sent.queue_ids) >= queues.get(header.topic, 0) or not all(map(PLAIN, command.samples)):
+            return None
+        keys = sent.unique_keys
+        if sent.keys:
+            keys = list(chain.from_iterable(zip(keys, sent.keys, strict=True)))
+        return AppendColumns(
+            header.topic,
+            sent.queue_ids,
+            command.bodies,
+            sent.properties,
+            self._cluster_entry,
+            sent.tags_codes,
+            header.flag,
+            header.sys_flag,
+            sent.born_timestamps,
+            born_host,
+            header.reconsume_times or 0,
+            keys,
+        )
 
     def single(
         self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig

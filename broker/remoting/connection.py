@@ -31,6 +31,7 @@ from protocol.codes import Flag
 from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError
 from protocol.message_id import encode_host
+from protocol.send_columns import apart
 from protocol.serialize import encode_command
 from protocol.stream import CommandDecoder
 
@@ -239,6 +240,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _defer(self, commands: list[RemotingCommand]) -> None:
         """Keep commands in memory of their own until the peer has read."""
+        commands = apart(commands)
         size = sum(BARE_COMMAND_BYTES + len(command.body) for command in commands)
         self._deferred += [command.detached() for command in commands]
         self._deferred_bytes += size

@@ -27,6 +27,7 @@ from broker.remoting.latencies import UNKNOWN_CODE, Latencies
 from protocol.codes import ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError, RequestError
+from protocol.send_columns import SendColumns
 
 Processor = Callable[[Connection, RemotingCommand], RemotingCommand | Awaitable[RemotingCommand | None] | None]
 
@@ -82,15 +83,18 @@ class Dispatcher:
         for callback in self._turn_ends:
             callback()
 
-    def dispatch_from(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
+    def dispatch_from(self, connection: Connection, commands: list[RemotingCommand], at: int) -> int:
         """Serve the request at `at`, and those behind it that its processor takes with it; returns where the next one
-        stands. Raises what `dispatch` raises."""
+        stands. Columns of sends that cannot be taken as such are taken apart. Raises what `dispatch` raises."""
         command = commands[at]
         entry = self._runs.get(command.code)
         if entry is not None:
             serve_run, pool = entry
             if pool.held < pool.places and (served := serve_run(connection, commands, at)):
                 return at + served
+        if isinstance(command, SendColumns):
+            commands[at : at + 1] = command.apart()
+            return self.dispatch_from(connection, commands, at)
         self.dispatch(connection, command)
         return at + 1
 

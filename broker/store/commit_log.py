@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from broker.store.append import Append, PutStatus
+from broker.store.append_columns import AppendColumns, as_columns, messages_in
 from broker.store.config import StoreConfig
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.mapped_file import MappedFile
@@ -135,6 +136,18 @@ class CommitLog:
             if not self.batch:
                 self._records.restart()  # all were refused: the next batch has a time of its own
 
+    def put_columns(self, columns: AppendColumns) -> bool:
+        """Add messages that are columns: all of them; or none, if one is unusual, and is to be put by itself."""
+        if self._refusal is not None:
+            return False
+        if not self.batch:
+            self._open_batch()
+        try:
+            return self._records.put_columns(columns)
+        finally:
+            if not self.batch:
+                self._records.restart()
+
     def put_all(self, appends: Sequence[Append]) -> None:
         """Add a batch that stays in one piece: all of it, or none."""
         if self._has_room(appends, self._records.total_size(appends)):
@@ -246,7 +259,7 @@ class CommitLog:
             self._take_back(problem)
             return batch
         self._written_bytes += self.end - self.written
-        self._messages += len(batch)
+        self._messages += messages_in(batch)
         self.written = self.end
         if batch:
             self.last_record = batch[-1].physical_offset
@@ -268,7 +281,7 @@ class CommitLog:
     def _take_back(self, problem: OSError) -> None:
         """As if the batch had never been: bytes cleared, offsets returned, statuses decided."""
         full = problem.errno in _FULL_DISK
-        log.error("append failed offset=%d messages=%d error=%s", self.written, len(self.batch), problem)
+        log.error("append failed offset=%d messages=%d error=%s", self.written, messages_in(self.batch), problem)
         status = PutStatus.SERVICE_NOT_AVAILABLE if full else PutStatus.UNKNOWN_ERROR
         if full:
             self.flags.set(RunningFlag.LOG_ERROR, problem)
@@ -278,6 +291,8 @@ class CommitLog:
             if append.queue is not None:
                 append.queue.next_offset -= 1
                 append.queue = None
+            elif (columns := as_columns(append)) is not None:
+                columns.take_back()
         begin, end = self.written, self.end
         self._close_batch()
         self._records.at = begin

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from broker.store.append_columns import AppendColumns, as_columns
 from broker.store.index_hash import Numbers, hash_keys, int64_array
 from protocol import compiled
 from protocol.codes import SysFlag
@@ -66,10 +67,14 @@ class PlainIndexEntries:
     def add(self, messages: Sequence[Indexed], passed: int = 0) -> None:
         """Note the keys of messages, but for the first `passed` keys of the first of them."""
         keys, counts, prefixes = self._keys, self._counts, self._prefixes
+        offsets, timestamps = self._offsets, self._timestamps
         topic, prefix = "", 0
         for message in messages:
             found = message.keys
             if found is None:
+                if (columns := as_columns(message)) is not None:
+                    self._add_columns(columns)
+                    continue
                 found = index_keys(message.properties)
             if passed:
                 found, passed = found[passed:], 0
@@ -81,8 +86,16 @@ class PlainIndexEntries:
             keys += found
             counts.append(len(found))
             prefixes.append(prefix)
-        self._offsets += [message.physical_offset for message in messages]
-        self._timestamps += [message.store_timestamp for message in messages]
+            offsets.append(message.physical_offset)
+            timestamps.append(message.store_timestamp)
+
+    def _add_columns(self, columns: AppendColumns) -> None:
+        count = len(columns)
+        self._keys += columns.message_keys
+        self._counts += [columns.keys_each] * count
+        self._prefixes += [prefix_hash(columns.topic)] * count
+        self._offsets += columns.physical_offsets
+        self._timestamps += [columns.store_timestamp] * count
 
     def __len__(self) -> int:
         return len(self._ready.hashes) + len(self._keys)

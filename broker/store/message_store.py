@@ -18,6 +18,7 @@ from pathlib import Path
 
 from broker.store.allocate import Allocator
 from broker.store.append import Append, PutStatus
+from broker.store.append_columns import AppendColumns
 from broker.store.checkpoint import CheckpointFile
 from broker.store.cleaner import Cleaner, Follower
 from broker.store.cold_reads import ColdRead
@@ -100,6 +101,8 @@ class MessageStore:
         """Add messages that stay contiguous in the log: all of them, or none."""
         self.put_alike: Callable[[Sequence[Append]], None] = self._log.put_alike
         """The same of messages that differ in body, properties and flag only."""
+        self.put_columns: Callable[[AppendColumns], bool] = self._log.put_columns
+        """Add messages that are columns; False: none, they are to be put one by one."""
         self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival, topics)
         self._reader = StoreReader(config, self._log)
         self._helper = helper_thread()

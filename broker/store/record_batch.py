@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from isal.isal_zlib import crc32
 
 from broker.store.append import Append
+from broker.store.append_columns import AppendColumns
 from broker.store.consume_queue import ConsumeQueue
 from protocol import compiled
 from protocol.codes import SysFlag
@@ -128,6 +129,19 @@ class PlainRecordBatch:
             self.appends += appends[:count]
             self.at = at
         return count
+
+    def put_columns(self, columns: AppendColumns) -> bool:
+        """Add messages that are columns: all of them, or none, if one is unusual."""
+        if not columns.find_queues(self._queues.get):
+            return False
+        columns.measure(self._store_host)
+        end = self.at + sum(columns.sizes)
+        if end > self._room_end or max(columns.sizes) > self.unchecked_size:
+            return False
+        self._parts += columns.put(self.at, self.timestamp, self._store_host)
+        self.appends.append(columns)  # type: ignore[arg-type]  # stands for appends
+        self.at = end
+        return True
 
     def put_alike(self, appends: Sequence[Append]) -> None:
         """Add messages that differ in body, properties and flag only, and are known to fit; all of them, or none."""

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from broker.store.append import Append
+from broker.store.append_columns import as_columns, messages_in
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.index_feed import IndexFeed
 from broker.store.queue_tail import pack_units
@@ -58,6 +59,8 @@ def plain_gather_units(
     for append in appends:
         queue = append.queue
         if queue is None:
+            if (columns := as_columns(append)) is not None:
+                columns.gather_units(touched, jumped)
             continue
         if queue.is_schedule:
             append.tags_code = deliver_time(append)
@@ -135,7 +138,7 @@ class Reput:
             last = appends[-1]
             self.offset = last.physical_offset + last.size
             self.last_store_timestamp = last.store_timestamp
-            self._dispatched += len(appends)
+            self._dispatched += messages_in(appends)
             if self.index is not None:
                 self.index.add(appends, self.offset)
 

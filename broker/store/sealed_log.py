@@ -10,6 +10,7 @@ Source: docs/formats.md, "Whole-record checksum".
 from collections.abc import Sequence
 
 from broker.store.append import Append, PutStatus
+from broker.store.append_columns import AppendColumns
 from broker.store.commit_log import CommitLog
 from broker.store.record_batch import PARTS, PlainRecordBatch
 from protocol.record_checksum import seal, with_room
@@ -40,3 +41,7 @@ class SealedCommitLog(CommitLog):
         super().put_all(appends)
 
     put_alike = put_all
+
+    def put_columns(self, columns: AppendColumns) -> bool:  # noqa: ARG002 (none are taken)
+        """Never: each message is sealed by itself."""
+        return False

@@ -243,4 +243,4 @@ async def test_the_loop_stays_awake_for_a_flush_that_does_not_need_the_interpret
 
 def test_this_installation_says_which_variant_was_tested() -> None:
     """As installed means compiled, unless it was not built or is switched off."""
-    assert (stream.decode_whole_frames is stream.interpreted_pass) == (compiled.load("decode") is None)
+    assert (stream.decode_whole_frames is stream.pass_by_columns) == (compiled.load("decode") is None)

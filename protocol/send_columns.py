@@ -1,0 +1,265 @@
+"""Many sends of one read at once, as columns: what the first one means, those mean too that differ in values only.
+
+What a producer sends one behind the other is the same header again and again, but for opaque, born time, queue id and
+the values of properties, which mostly have as many characters as the last time. So a header is understood once
+(protocol.send_layout); of all those of its layout the values are cut out together.
+
+Headers of other lengths, or with other fixed bytes, have another layout: queue ids of one and of two digits, another
+tag. There may be a few of them in a read, of one topic; the order of the sends stays. Whatever is not so is not for
+this module: it finds nothing, and each frame is decoded for itself (protocol.stream).
+
+`SendColumns` stands for its sends among the commands of a read; who cannot use it takes it `apart`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from operator import itemgetter, sub
+from struct import Struct
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from protocol.command import RemotingCommand
+from protocol.send_command import DECODERS
+from protocol.send_layout import Layout, Sent, column, cut, find_layout
+
+FEWEST: Final = 24
+"""Sends of a layout, on average, from which on NumPy's calls cost less than they save."""
+
+
+_BEGINNING: Final = Struct(">iI12s")
+_LENGTH: Final = Struct(">i")
+_PREFIX_BYTES: Final = 8
+_KEY_BYTES: Final = 64
+_MOST_LAYOUTS: Final = 256
+_SHORTEST_STRETCH: Final = 8
+_COPIED_BYTES: Final = 4096
+
+
+class SendColumns(RemotingCommand, gc=False):
+    """Plain sends of one topic that came one behind the other. `body` is all their frames.
+
+    `header` is the first one's; the others have the same topic, flags and reconsume times. `samples` are properties of
+    each layout that there is: where values stand in these, the others have others, of the same kind.
+    """
+
+    columns: Any = msgspec.field(name="(columns)", default=None)  # Sent
+    bodies: Any = msgspec.field(name="(bodies)", default=())
+    sample: Any = msgspec.field(name="(sample)", default=None)  # SendMessageHeader
+    samples: Any = msgspec.field(name="(samples)", default=())
+    decode_apart: Any = msgspec.field(name="(apart)", default=None)  # a protocol.stream.Pass
+
+    def __len__(self) -> int:
+        return len(self.columns.queue_ids)
+
+    def apart(self) -> list[RemotingCommand]:
+        """The same sends, decoded one by one."""
+        commands: list[RemotingCommand] = []
+        self.decode_apart(memoryview(self.body), 0, len(self.body), commands)
+        return commands
+
+    def let_go(self) -> None:
+        """As RemotingCommand's."""
+        super().let_go()
+        self.bodies = ()
+
+
+def apart(commands: Iterable[RemotingCommand]) -> list[RemotingCommand]:
+    """The commands, those one by one that stand here as columns."""
+    return list(
+        chain.from_iterable(command.apart() if isinstance(command, SendColumns) else (command,) for command in commands)
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------- reads
+
+
+Found: TypeAlias = tuple[Layout, Sequence[int], Sent]
+
+
+class ColumnReader:
+    """Reads columns; keeps the layouts that it found."""
+
+    def __init__(self, decode_apart: Callable[[memoryview, int, int, list[RemotingCommand]], int]) -> None:
+        self._decode_apart = decode_apart
+        self._layouts: dict[tuple[int, bytes], Layout] = {}
+
+    def __repr__(self) -> str:
+        return f"<ColumnReader layouts={len(self._layouts)}>"
+
+    def read(self, data: memoryview, start: int, max_frame_bytes: int) -> tuple[SendColumns | None, int]:
+        """The sends that stand at `start` and behind it, if there are many and they look alike; and where they end, or
+        where it is worth trying again when what stands before is decoded."""
+        if len(data) - start < _BEGINNING.size or not _may_be_many(data, start):
+            return None, len(data)
+        stretches = cut_frames(data, start, max_frame_bytes)
+        if not stretches:
+            return None, _behind_others(data, start)
+        headers, bodies, ends = stretches[0] if len(stretches) == 1 else _chained(stretches)
+        while len(ends) >= FEWEST:
+            found = self._layouts_of(data, headers, bodies)
+            if isinstance(found, int):
+                headers, bodies, ends = headers[:found], bodies[:found], ends[:found]
+                continue
+            command = _joined(found)
+            if command is None:
+                break
+            command.bodies = _bodies(data, bodies, ends)
+            command.body = data[start : ends[-1]]
+            command.decode_apart = self._decode_apart
+            return command, ends[-1]
+        return None, stretches[-1][-1][-1]
+
+    def _layouts_of(self, data: memoryview, headers: Sequence[int], bodies: Sequence[int]) -> list[Found] | int:
+        """Each layout that there is, with its members and their columns. Else how many are before the first that has
+        none; 0 if they have too many."""
+        found: list[Found] = []
+        todo = _by_length(headers, bodies)
+        while todo:
+            if (len(found) + len(todo)) * FEWEST > len(headers):
+                return 0
+            members = todo.pop()
+            size = bodies[members[0]] - headers[members[0]]
+            text = _headers(data, headers, size, members)
+            layout, strangers = self._layout_of(text, size)
+            if strangers:
+                todo += _parted(members, strangers)
+                continue
+            sent = None if layout is None else layout.read(text)
+            if layout is None or sent is None:
+                return members[0]
+            found.append((layout, members, sent))
+        return found
+
+    def _layout_of(self, headers: bytes, size: int) -> tuple[Layout | None, list[int]]:
+        """The layout of the first of headers that are as long, and which of the others do not have it."""
+        key = size, headers[:_KEY_BYTES]
+        layout = self._layouts.get(key)
+        if layout is not None:
+            strangers = layout.strangers(headers)
+            if not strangers or strangers[0]:
+                return layout, strangers
+        layout = find_layout(headers[:size])
+        if layout is None:
+            return None, []
+        if len(self._layouts) >= _MOST_LAYOUTS:
+            self._layouts.clear()
+        self._layouts[key] = layout
+        return layout, layout.strangers(headers)
+
+
+def _may_be_many(data: memoryview, start: int) -> bool:
+    """Whether there is room for enough frames half as long as the first one."""
+    length: int = _LENGTH.unpack_from(data, start)[0]
+    return length * (FEWEST // 2) <= len(data) - start
+
+
+def _behind_others(data: memoryview, start: int) -> int:
+    """Where the next frame begins that may be a send; the end of the data if there is none, or no frame."""
+    at = start
+    while len(data) - at >= _BEGINNING.size:
+        length, _, begin = _BEGINNING.unpack_from(data, at)
+        if begin in DECODERS:
+            return at if at > start else len(data)  # or it is not whole
+        if length <= 0:
+            break
+        at += 4 + length
+    return len(data)
+
+
+Stretch: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[int]]
+"""Of frames one behind the other: where their headers begin, their bodies, and where they end."""
+
+
+def cut_frames(data: memoryview, start: int, max_frame_bytes: int) -> list[Stretch]:
+    """Where frames stand whose headers begin as the first one's, which is a plain send's: ranges, for those that are
+    equally long."""
+    stretches: list[Stretch] = []
+    beginning, end = _BEGINNING.unpack_from, len(data)
+    last = end - _BEGINNING.size
+    usual = bytes(data[start + 8 : start + 20])
+    if usual not in DECODERS:
+        return stretches
+    while start <= last:
+        length, word, begin = beginning(data, start)
+        header_at = start + _PREFIX_BYTES
+        body_at = header_at + word
+        size = 4 + length
+        if not body_at <= start + size <= end or begin != usual or size > max_frame_bytes:
+            break
+        behind = start + _like_the_first(data, start, size) * size
+        headers, bodies, ends = (range(at, behind + at - start, size) for at in (header_at, body_at, start + size))
+        stretches.append((headers, bodies, ends))
+        start = behind
+    return stretches
+
+
+def _like_the_first(data: memoryview, start: int, size: int) -> int:
+    """How many frames stand at `start` that begin as the first one, and are as long."""
+    last = start + size * (_SHORTEST_STRETCH - 1)
+    first = data[start : start + _BEGINNING.size]
+    if data[last : last + _BEGINNING.size] != first:
+        return 1
+    count = (len(data) - start) // size
+    beginnings = column(data, count, size, (start, start + _BEGINNING.size))
+    alike = bytes(first) * count
+    if beginnings.tobytes() == alike:
+        return count
+    return next(at for at, beginning in enumerate(beginnings.tolist()) if beginning != first)
+
+
+def _chained(stretches: list[Stretch]) -> Stretch:
+    headers, bodies, ends = (list(chain.from_iterable(parts)) for parts in zip(*stretches, strict=True))
+    return headers, bodies, ends
+
+
+def _headers(data: memoryview, headers: Sequence[int], size: int, members: Sequence[int]) -> bytes:
+    """The headers of some frames, one behind the other."""
+    if isinstance(headers, range) and len(members) == len(headers):
+        return column(data, len(headers), headers.step, (headers.start, headers.start + size)).tobytes()
+    return b"".join([data[at : at + size] for at in map(headers.__getitem__, members)])
+
+
+def _bodies(data: memoryview, bodies: Sequence[int], ends: Sequence[int]) -> list[bytes] | list[memoryview]:
+    """The bodies; short ones are copied, which costs less than views of them."""
+    if isinstance(bodies, range) and 0 < ends[0] - bodies[0] <= _COPIED_BYTES:
+        return cut(data, len(bodies), bodies.step, (bodies.start, ends[0]))
+    return [data[begin:end] for begin, end in zip(bodies, ends, strict=True)]
+
+
+def _by_length(headers: Sequence[int], bodies: Sequence[int]) -> list[Sequence[int]]:
+    """The positions of headers that are equally long."""
+    if isinstance(headers, range):
+        return [range(len(headers))]
+    positions: dict[int, list[int]] = {}
+    for at, length in enumerate(map(sub, bodies, headers)):
+        positions.setdefault(length, []).append(at)
+    return list(positions.values())
+
+
+def _parted(members: Sequence[int], strangers: list[int]) -> list[Sequence[int]]:
+    """Strangers and others apart."""
+    strange = set(strangers)
+    others = [member for at, member in enumerate(members) if at not in strange]
+    return [[members[at] for at in strangers], others]
+
+
+def _joined(found: list[Found]) -> SendColumns | None:
+    """The command of sends whose layouts may differ; None if they are not for one topic, or otherwise not alike."""
+    first, _, sent = found[0]
+    if len(found) > 1:
+        if len({_common(layout) for layout, _, _ in found}) > 1:
+            return None
+        order = [at for _, members, _ in found for at in members]
+        put_in_order: Callable[[list[Any]], tuple[Any, ...]]
+        put_in_order = itemgetter(*sorted(range(len(order)), key=order.__getitem__))
+        columns = (list(chain.from_iterable(parts)) for parts in zip(*(sent for *_, sent in found), strict=True))
+        sent = Sent(*(list(put_in_order(column)) if column else [] for column in columns))
+    samples = [layout.own for layout, _, _ in found]
+    return SendColumns(code=first.code, columns=sent, sample=first.sample, samples=samples)
+
+
+def _common(layout: Layout) -> tuple[object, ...]:
+    """What sends that go together must have in common."""
+    sent = layout.sample
+    return sent.topic, sent.flag, sent.sys_flag, sent.reconsume_times, layout.has_keys
