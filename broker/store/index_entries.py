@@ -163,7 +163,7 @@ def prefix_hash(topic: str) -> int:
     return java_hash(f"{topic}#") & 0xFFFF_FFFF
 
 
-_leaf = compiled.load("record")
+_leaf = compiled.load("index")
 if TYPE_CHECKING or _leaf is None:
     IndexEntries = PlainIndexEntries
 else:

@@ -31,7 +31,7 @@ from broker.store.index_hash import Numbers
 from protocol import compiled
 from protocol.disk import INDEX_HEADER_SIZE, INDEX_ITEM, IndexHeader, IndexLayout
 
-_leaf = compiled.load("record")
+_leaf = compiled.load("index")
 _put_items: Any = None if _leaf is None else _leaf.put_items
 
 FEW_KEYS: Final = 24 if _leaf is None else 2  # below that NumPy's calls cost more than they save

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 SWITCH: Final = "SKYLARK_COMPILED"
 LEAVES: Final = (
-    "properties", "header", "packed", "pull", "decode", "answers", "record", "counts", "batch", "gather", "syncs",
-    "columns",
+    "properties", "header", "packed", "pull", "decode", "answers", "record", "index", "counts", "batch", "gather",
+    "syncs", "columns",
 )  # fmt: skip
 
 is_switched_off: Final = os.environ.get(SWITCH) == "0"

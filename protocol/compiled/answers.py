@@ -3,6 +3,7 @@
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.string import memcpy
+from cython.cimports.protocol.compiled.big_endian import put32
 from cython.cimports.protocol.compiled.decode import Send
 from cython.cimports.protocol.compiled.record import Append
 
@@ -85,8 +86,8 @@ class Answers:
         at = copied(at, self.pieces[4])
         at = digits(at, opaque)
         at = copied(at, self.pieces[5])
-        put_big_endian(frame, cython.cast(cython.uint, at - frame - 4))
-        put_big_endian(frame + 4, cython.cast(cython.uint, at - frame - PREFIX))
+        put32(frame, cython.cast(cython.uint, at - frame - 4))
+        put32(frame + 4, cython.cast(cython.uint, at - frame - PREFIX))
         return at
 
     @cython.cfunc
@@ -95,7 +96,7 @@ class Answers:
     ) -> cython.p_char:
         """The same in the binary dialect."""
         at: cython.p_char = copied(frame + PREFIX, self.binary[0])
-        put_big_endian(at, cython.cast(cython.uint, opaque))
+        put32(at, cython.cast(cython.uint, opaque))
         at = copied(at + 4, self.binary[1])
         ext: cython.p_char = at + 4
         at = copied(ext, self.binary[2])
@@ -103,11 +104,11 @@ class Answers:
         at = counted_digits(copied(at, self.binary[3]), append.queue_id)
         at = counted_digits(copied(at, self.binary[4]), append.queue_offset)
         at = copied(at, self.binary[5])
-        put_big_endian(at, cython.cast(cython.uint, len(unique_key)))
+        put32(at, cython.cast(cython.uint, len(unique_key)))
         at = copied(at + 4, unique_key)
-        put_big_endian(ext - 4, cython.cast(cython.uint, at - ext))
-        put_big_endian(frame, cython.cast(cython.uint, at - frame - 4))
-        put_big_endian(frame + 4, cython.cast(cython.uint, 1 << 24) | cython.cast(cython.uint, at - frame - PREFIX))
+        put32(ext - 4, cython.cast(cython.uint, at - ext))
+        put32(frame, cython.cast(cython.uint, at - frame - 4))
+        put32(frame + 4, cython.cast(cython.uint, 1 << 24) | cython.cast(cython.uint, at - frame - PREFIX))
         return at
 
     @cython.cfunc
@@ -117,22 +118,20 @@ class Answers:
         """The same in MessagePack."""
         size: cython.Py_ssize_t = len(unique_key)  # 64 at most
         at: cython.p_char = copied(frame + PREFIX, self.packed[0])
-        put_big_endian(at, cython.cast(cython.uint, opaque))
+        put32(at, cython.cast(cython.uint, opaque))
         at = copied(at + 4, self.packed[1])
         at = hex_digits(at, append.physical_offset)
         at = copied(at, self.packed[2])
-        put_big_endian(at, cython.cast(cython.uint, append.queue_id))
+        put32(at, cython.cast(cython.uint, append.queue_id))
         at = copied(at + 4, self.packed[3])
-        put_big_endian(at, cython.cast(cython.uint, append.queue_offset >> 32))
-        put_big_endian(at + 4, cython.cast(cython.uint, append.queue_offset))
+        put32(at, cython.cast(cython.uint, append.queue_offset >> 32))
+        put32(at + 4, cython.cast(cython.uint, append.queue_offset))
         at = copied(at + 8, self.packed[4])
         at[0] = cython.cast(cython.char, size)
         at = copied(at + 1, unique_key)
         at = copied(at, self.packed[5])
-        put_big_endian(frame, cython.cast(cython.uint, at - frame - 4))
-        put_big_endian(
-            frame + 4, cython.cast(cython.uint, MSGPACK) << 24 | cython.cast(cython.uint, at - frame - PREFIX)
-        )
+        put32(frame, cython.cast(cython.uint, at - frame - 4))
+        put32(frame + 4, cython.cast(cython.uint, MSGPACK) << 24 | cython.cast(cython.uint, at - frame - PREFIX))
         return at
 
 
@@ -175,7 +174,7 @@ def digits(at: cython.p_char, value: cython.longlong) -> cython.p_char:
 def counted_digits(at: cython.p_char, value: cython.longlong) -> cython.p_char:
     """The same behind its length."""
     end: cython.p_char = digits(at + 4, value)
-    put_big_endian(at, cython.cast(cython.uint, end - at - 4))
+    put32(at, cython.cast(cython.uint, end - at - 4))
     return end
 
 
@@ -190,13 +189,3 @@ def hex_digits(at: cython.p_char, value: cython.longlong) -> cython.p_char:
         digit = (cython.cast(cython.ulonglong, value) >> (60 - 4 * n)) & 15
         at[n] = cython.cast(cython.char, 48 + digit if digit < 10 else 55 + digit)
     return at + 16
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def put_big_endian(at: cython.p_char, value: cython.uint) -> cython.void:
-    at[0] = cython.cast(cython.char, value >> 24)
-    at[1] = cython.cast(cython.char, value >> 16)
-    at[2] = cython.cast(cython.char, value >> 8)
-    at[3] = cython.cast(cython.char, value)

@@ -17,6 +17,7 @@ from cython.cimports.cpython.buffer import (
 )
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.string import memchr, memcmp, memcpy
+from cython.cimports.protocol.compiled.big_endian import get32
 from cython.cimports.protocol.compiled.properties import Properties, Text, scan_properties
 from cython.cimports.protocol.compiled.record import Append
 
@@ -167,14 +168,3 @@ def is_printable(text: Text, size: cython.Py_ssize_t) -> cython.bint:
         byte = text[at]
         others |= (byte > 0x7E) | ((byte < 0x20) & (byte != 1) & (byte != 2))
     return others == 0
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def get32(place: Text) -> cython.uint:
-    return (
-        (cython.cast(cython.uint, place[0]) << 24)
-        | (cython.cast(cython.uint, place[1]) << 16)
-        | (cython.cast(cython.uint, place[2]) << 8)
-        | place[3]
-    )

@@ -14,6 +14,7 @@ from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringA
 from cython.cimports.cpython.mem import PyMem_Free, PyMem_Malloc
 from cython.cimports.libc.stdint import int32_t, int64_t, uint32_t, uint64_t
 from cython.cimports.libc.string import memchr, memcmp, memcpy, memset
+from cython.cimports.protocol.compiled.big_endian import get32, get64
 
 SMALLEST_RECORD = cython.declare(cython.Py_ssize_t, 91)
 MOST_BYTES = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
@@ -305,19 +306,3 @@ def present(part: Parts, count: cython.Py_ssize_t):
 def get16(place: Text) -> uint32_t:
     """Two bytes, big-endian."""
     return cython.cast(uint32_t, place[0]) << 8 | place[1]
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def get32(place: Text) -> uint32_t:
-    """Four bytes, big-endian."""
-    return get16(place) << 16 | get16(place + 2)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def get64(place: Text) -> uint64_t:
-    """Eight bytes, big-endian."""
-    return cython.cast(uint64_t, get32(place)) << 32 | get32(place + 4)

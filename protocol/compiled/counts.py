@@ -5,6 +5,7 @@ The interpreted twins are `plain_count_up` in broker.buckets and `plain_publish`
 
 import cython
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+from cython.cimports.protocol.compiled.big_endian import get32
 from cython.cimports.protocol.compiled.record import QueueTail
 
 Byte = cython.typedef(cython.p_uchar)
@@ -85,14 +86,3 @@ def note_sizes(queue: QueueTail):
         counts[at] += 1
         unit += UNIT_SIZE
     traffic.total += total
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def get32(place: Byte) -> cython.uint:
-    return (
-        (cython.cast(cython.uint, place[0]) << 24)
-        | (cython.cast(cython.uint, place[1]) << 16)
-        | (cython.cast(cython.uint, place[2]) << 8)
-        | place[3]
-    )

@@ -25,6 +25,7 @@ from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Rel
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.cpython.unicode import PyUnicode_DecodeASCII
 from cython.cimports.libc.string import memcmp, memcpy
+from cython.cimports.protocol.compiled.big_endian import get32
 from cython.cimports.protocol.compiled.header import Found, read_binary_header, read_header
 from cython.cimports.protocol.compiled.packed import read_packed_header
 from cython.cimports.protocol.compiled.properties import Text
@@ -173,8 +174,8 @@ class Decoder:
         body_at: cython.Py_ssize_t
         frame_end: cython.Py_ssize_t
         while end - start >= PREFIX:
-            length = cython.cast(cython.int, big_endian(bytes_ + start))
-            word = big_endian(bytes_ + start + 4)
+            length = cython.cast(cython.int, get32(bytes_ + start))
+            word = get32(bytes_ + start + 4)
             frame_end = start + 4 + length
             body_at = start + PREFIX + (word & 0xFFFFFF)
             if body_at > frame_end or frame_end - start > limit:
@@ -250,13 +251,6 @@ class Decoder:
             self.topic_size = size
             memcpy(self.topic_bytes, text, size)
         return self.topic
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def big_endian(at: Text) -> cython.uint:
-    return (cython.cast(cython.uint, at[0]) << 24) | (at[1] << 16) | (at[2] << 8) | at[3]
 
 
 # ------------------------------------------------------------------------------------------------- messages

@@ -6,6 +6,7 @@ at or behind the end.
 
 import cython
 from cython.cimports.libc.string import memcmp
+from cython.cimports.protocol.compiled.big_endian import get32
 from cython.cimports.protocol.compiled.properties import copy_properties, read_properties
 
 REQUIRED = cython.declare(cython.int, 0xFF)  # bits of the letters a to h
@@ -248,10 +249,10 @@ def read_binary_header(at: Text, end: Text, found: cython.pointer(Found)) -> cyt
         return False
     found.code = (at[0] << 8) | at[1]
     found.version = cython.cast(cython.short, (at[3] << 8) | at[4])
-    found.opaque = big_endian(at + 5)
-    found.flag = big_endian(at + 9)
-    size = big_endian(at + 17)
-    if (found.code != 310 and found.code != 10) or big_endian(at + 13) != 0 or size != end - at - 21:
+    found.opaque = get32(at + 5)
+    found.flag = get32(at + 9)
+    size = get32(at + 17)
+    if (found.code != 310 and found.code != 10) or get32(at + 13) != 0 or size != end - at - 21:
         return False
     at += 21
     found.reconsume_times = 0
@@ -263,7 +264,7 @@ def read_binary_header(at: Text, end: Text, found: cython.pointer(Found)) -> cyt
         if name_size == 0 or end - name < name_size + 5:
             return False
         at = name + name_size
-        size = big_endian(at)
+        size = get32(at)
         at += 4
         if size <= 0 or size > end - at:
             return False
@@ -319,10 +320,3 @@ def is_printable(text: Text, size: cython.Py_ssize_t) -> cython.bint:
         if text[n] < 0x20 or text[n] > 0x7E:
             return False
     return True
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def big_endian(at: Text) -> cython.int:
-    return (cython.cast(cython.int, at[0]) << 24) | (at[1] << 16) | (at[2] << 8) | at[3]

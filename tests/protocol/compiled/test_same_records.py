@@ -21,6 +21,7 @@ from protocol.disk import IndexLayout, index_keys
 from protocol.record import Record, iterate
 
 leaf: Any = compiled.load("record")
+index_leaf: Any = compiled.load("index")
 pytestmark = pytest.mark.skipif(leaf is None, reason="the leaf is not built, or switched off")
 
 SEEDS = range(200)
@@ -109,7 +110,7 @@ def variants(store_host: bytes) -> tuple[Variant, Variant]:
         leaf.QueueTail,
         leaf.RecordBatch,
         leaf.gather_units,
-        leaf.IndexEntries(index_keys),
+        index_leaf.IndexEntries(index_keys),
         store_host,
     )
 
@@ -237,4 +238,4 @@ def test_items_stay_inside_the_file() -> None:
     """Nothing is stored behind the mapping's end."""
     numbers = np.ones(3, np.int64)
     with pytest.raises(ValueError, match="do not fit"):
-        leaf.put_items(bytearray(40 + 4 * 5 + 20 * 3), 5, 1, 0, numbers, numbers, numbers)
+        index_leaf.put_items(bytearray(40 + 4 * 5 + 20 * 3), 5, 1, 0, numbers, numbers, numbers)
