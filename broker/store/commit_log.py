@@ -29,6 +29,7 @@ from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.queue_table import QueueTable
 from broker.store.record_batch import PlainRecordBatch, RecordBatch
 from broker.store.running_flags import RunningFlag, RunningFlags
+from broker.store.zeros_ahead import ZerosAhead
 from protocol.codes import RETRY_PREFIX
 from protocol.record import (
     BLANK,
@@ -43,7 +44,6 @@ log = logging.getLogger(__name__)
 _RECORD_OVERHEAD: Final = 64 << 10  # what a record may be longer than the longest body
 MAX_RETRY_TOPIC_BYTES: Final = 255
 _PROBE_BYTES: Final = 4_096
-_BLOCK_BYTES: Final = 4_096
 _RETRY_MS: Final = 1_000
 _FULL_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
@@ -70,7 +70,7 @@ class CommitLog:
         self._make_queue = queues.make
         self._now_ms = now_ms
         self._size = config.mapped_file_size_commit_log
-        self._is_padded = config.written_beforehand_bytes > 0
+        self._zeros = ZerosAhead(config)
         self.files = files
         self.flags = RunningFlags(self._on_flags)
         self._refusal = self.flags.refusal
@@ -230,14 +230,15 @@ class CommitLog:
             with self._records.data() as data:
                 self._filled.append((self._segment, self._batch_start(), bytes(data) + blank))
             self._records.restart()
-        self._turn_to(segment)
         self._records.open(start, segment.end, self.last_store_timestamp)
+        self._turn_to(segment)
         return True
 
     def _turn_to(self, segment: MappedFile) -> None:
         self._segment = segment
         self._segment_end = segment.end
         self._ahead_at = segment.start + segment.size // 8
+        self._zeros.turn_to(segment, self.end)
 
     def _batch_start(self) -> int:
         return self._filled[-1][0].end if self._filled else self.written
@@ -253,8 +254,10 @@ class CommitLog:
             for segment, at, data in self._filled:
                 segment.write(data, at - segment.start)
             if self._segment is not None and batch:
-                with self._records.data(self._padding(self._segment)) as records:
+                padding = self._zeros.padding(self._segment, self.end)
+                with self._records.data(padding) as records:
                     self._segment.write(records, self._batch_start() - self._segment.start)
+                self._zeros.follow(self._segment, self.end + padding)
         except OSError as problem:
             self._take_back(problem)
             return batch
@@ -268,11 +271,6 @@ class CommitLog:
             self._ahead_at = self._segment_end
             self.files.prepare(self._segment_end)
         return batch
-
-    def _padding(self, segment: MappedFile) -> int:
-        """How many zeros go behind a batch. In a segment that was written beforehand the rest of the last block would
-        have to be read from the disk if its page is no longer in memory, and everybody would wait for that."""
-        return min((segment.start - self.end) % _BLOCK_BYTES, segment.end - self.end) if self._is_padded else 0
 
     def _close_batch(self) -> None:
         self._records.close()

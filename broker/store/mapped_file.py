@@ -77,6 +77,10 @@ class MappedFile:
         """
         os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
+    def stored_end(self, at: int) -> int:
+        """Up to where bytes from `at` on are stored, be it as zeros; behind that, blocks are only reserved."""
+        return os.lseek(self.fd, at, os.SEEK_HOLE)
+
     def zero(self, begin: int, end: int | None = None) -> int:
         """Clear bytes [begin, end) where anything is stored; what was never written is left unwritten.
 

@@ -325,16 +325,3 @@ def test_stopped_store_refuses(tmp_path: Path) -> None:
     it.store.close()
     (append,) = it.put(message())
     assert append.status is PutStatus.SERVICE_NOT_AVAILABLE
-
-
-def test_a_batch_fills_its_last_block_where_zeros_were_written(tmp_path: Path) -> None:
-    """Under SYNC_FLUSH a write ends with its block or its segment, so that no block has to be read before it."""
-    with opened(tmp_path, sync=True) as it:
-        appends = [message(b"x" * 300, queue_id=number % 2) for number in range(7)]
-        for append in appends:
-            it.put(append)
-        writes = [(begin, size) for path, begin, size in it.disk.writes if "commitlog" in path]
-        ends = [begin + size for begin, size in writes if size < SEGMENT_BYTES]  # one made the segment
-        assert len(ends) == len(appends)
-        assert all(end % 4096 == 0 or end == SEGMENT_BYTES for end in ends)
-        assert [append.physical_offset + append.size for append in appends][-1] == it.store.statistics().log.max_offset
