@@ -28,6 +28,8 @@ from protocol.send_columns import SendColumns
 
 _FLUSH_TIMES: Final = 2
 """A flush takes longer than a client."""
+_ALONE: Final = 4
+"""So many sends one by one, and nobody else's in between, are a habit."""
 
 Turn = list[tuple[Connection, int, list[PlainSend] | PlainColumns]]
 """Who asked, how many sends these are."""
@@ -59,6 +61,8 @@ class PlainSends:
         self._times = times
         self._answer_others = answer_others
         self._turn: Turn = []
+        self._last: Connection | None = None
+        self._in_row = 0  # turns of a single send from the same connection
 
     def __repr__(self) -> str:
         return f"<PlainSends runs={len(self._turn)}>"
@@ -98,13 +102,13 @@ class PlainSends:
         if not turn:
             return
         self._turn = []
-        self._store.commit()
+        self._store.commit(self._store.is_flush_interpreted and self._is_alone(turn))
         if self._store.is_flush_behind:
             for connection, *_ in turn:
                 connection.hold_reading()
         if self._store.is_sync:
             self._pool.held += sum(count for _, count, _ in turn)
-            if limit_us := self._look_out(turn, _FLUSH_TIMES):
+            if not self._store.is_flush_interpreted and (limit_us := self._look_out(turn, _FLUSH_TIMES)):
                 self._store.stay_awake(limit_us)
             _let_go_of_bodies(turn)
             self._store.when_settled(partial(self._answer_flushed, turn, turn[0][0].arrived_s))
@@ -114,16 +118,22 @@ class PlainSends:
     def _look_out(self, turn: Turn, times: int = 1) -> int:
         """What a sender with one message in flight waits for, the flush and then he himself, comes soon; 0 if nobody
         stays awake for it, else how long (µs)."""
-        if len(turn) == 1 and turn[0][1] == 1 and not self._store.is_flush_interpreted:
-            return turn[0][0].look_out(times)
-        return 0
+        return turn[0][0].look_out(times) if _is_single(turn) else 0
+
+    def _is_alone(self, turn: Turn) -> bool:
+        """Whether one connection has sent one by one for a while, and no other has."""
+        is_next = _is_single(turn) and turn[0][0] is self._last
+        self._in_row = self._in_row + 1 if is_next else 0
+        self._last = turn[0][0]
+        return self._in_row >= _ALONE
 
     def _answer_flushed(self, turn: Turn, arrived_s: float) -> None:
         self._pool.held -= sum(count for _, count, _ in turn)
         self._answer_all(turn, arrived_s)
 
     def _answer_all(self, turn: Turn, arrived_s: float) -> None:
-        self._look_out(turn)
+        if self._in_row >= _ALONE or not self._store.is_flush_interpreted:
+            self._look_out(turn)
         for connection, count, sends in turn:
             if isinstance(sends, PlainColumns):
                 code = sends.command.code
@@ -139,6 +149,10 @@ class PlainSends:
                     [(connection, c, append, key.decode(), append.queue_id, None) for c, append, key in others],
                     arrived_s,
                 )
+
+
+def _is_single(turn: Turn) -> bool:
+    return len(turn) == 1 and turn[0][1] == 1
 
 
 def _let_go_of_bodies(turn: Turn) -> None:

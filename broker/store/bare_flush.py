@@ -49,9 +49,14 @@ class BareFlusher(Flusher):
     def acknowledge(self) -> None:
         """Take note of the announcement."""
         super().acknowledge()
+        self.newest()
+
+    def newest(self) -> Target:
+        """`done` as it is now, announced or not."""
         end, timestamp, self._syncs = self._leaf.done()
         if end > self.done.end:
             self.done = Target(end, timestamp, ())
+        return self.done
 
     def stop(self) -> None:
         """Sync what was submitted and end the thread; `done` and `failure` are final then."""

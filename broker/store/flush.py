@@ -103,6 +103,13 @@ class Flusher:
         if self._is_woken and self._is_asleep:
             os.eventfd_write(self._wake_fd, 1)
 
+    def sync_here(self, target: Target) -> None:
+        """Make this durable in the caller's thread, which waits for the disk. Only while `is_idle`."""
+        self._submitted = target  # first: a thread that looks now syncs it once more, and takes nothing back
+        if self._is_synced(target):
+            self._syncs += 1
+            self.done = target
+
     def hurry(self) -> None:
         """Have a paced flusher sync what there is now, however little: somebody waits for it."""
         self._is_urgent = True
@@ -110,6 +117,10 @@ class Flusher:
 
     def stay_awake(self, limit_us: int) -> None:
         """The next target is near: a thread that keeps nobody from running may wait so long for it without sleep."""
+
+    def newest(self) -> Target:
+        """`done` as it is now, announced or not."""
+        return self.done
 
     def acknowledge(self) -> None:
         """Take note of the announcement: `event_fd` is readable again only after the next one."""
@@ -190,13 +201,17 @@ class Flusher:
         return pages >= pace.least_pages or age_ms >= pace.thorough_interval_ms
 
     def _sync(self, target: Target) -> None:
+        if self._is_synced(target):
+            self._publish(target)
+
+    def _is_synced(self, target: Target) -> bool:
         try:
             for file in target.files:
                 _sync(file)
         except OSError as problem:
             self._fail(problem)
-        else:
-            self._publish(target)
+            return False
+        return True
 
     def _publish(self, target: Target) -> None:
         self._syncs += 1

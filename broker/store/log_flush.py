@@ -14,17 +14,22 @@ Source: docs/formats.md, "Flush".
 
 import asyncio
 from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Final
 
 import msgspec
 
 from broker.store import bare_flush
-from broker.store.append import Append, PutStatus
+from broker.store.append import Append, PutStatus, settle
 from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.flush import Flusher, FlusherStatistics, Pace, Target
 from broker.store.running_flags import RunningFlag
 from broker.store.sync_queue import Settled, SyncQueue
 from broker.store.transient_pool import TransientPool, commit_pace_of, committer_of
+
+_LONG_S: Final = 0.005  # a sync by which the loop was held up
+_REST: Final = 20  # for so many times as long it tries none
 
 
 class LogFlushStatistics(msgspec.Struct, frozen=True):
@@ -62,6 +67,7 @@ class LogFlush:
         self._flusher: Flusher | None = None
         self._committer: Flusher | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._left_until_s = 0.0  # until then, syncs are not for the loop
         self._hasty: list[tuple[int, Settled]] = []  # who waits for the disk, up to that byte
         self.is_interpreted = False  # the thread of a SYNC_FLUSH
         self.is_behind = False
@@ -126,19 +132,38 @@ class LogFlush:
 
     # commits
 
-    def committed(self, batch: list[Append]) -> None:
-        """Appends just put into the log: decide and dispatch them now, or when the threads have passed them."""
-        self._submit()
+    def committed(self, batch: list[Append], is_lone: bool = False) -> None:
+        """Appends just put into the log: decide and dispatch them now, or when the threads have passed them.
+
+        `is_lone`: there is nothing else to do until they are flushed.
+        """
+        if not (is_lone and self._flush_here()):
+            self._submit()
         if self._is_sync:
             self._waiting.add(self._log.written, batch, self._log.last_store_timestamp)
+            self._look()
             return
         if self._is_seen_at_once:
             self._dispatch(batch)
         else:
             self._waiting.add(self._log.written, batch, self._log.last_store_timestamp)
-        ok = PutStatus.PUT_OK
-        for append in batch:
-            append.status = ok
+        settle(batch, PutStatus.PUT_OK)
+
+    def _flush_here(self) -> bool:
+        """Have the loop sync what only one sender waits for: a thread that needs the interpreter would be woken for it,
+        and the loop by the thread, which takes longer than the sync. A disk that is slow is left to the thread."""
+        flusher = self._flusher
+        if flusher is None or not self.is_interpreted or self._committer is not None or not flusher.is_idle:
+            return False
+        begun_s = monotonic()
+        if begun_s < self._left_until_s:
+            return False
+        end, timestamp = self._log.written, self._log.last_store_timestamp
+        flusher.sync_here(Target(end, timestamp, self._log.files.from_offset(flusher.done.end)))
+        ended_s = monotonic()
+        if ended_s - begun_s > _LONG_S:
+            self._left_until_s = ended_s + _REST * (ended_s - begun_s)
+        return True
 
     def when_settled(self, callback: Settled) -> None:
         """Call back once every append committed so far is decided; at once if it is."""
@@ -235,6 +260,13 @@ class LogFlush:
             self._look_behind(flusher)
         if self._hasty:
             self._tell_hasty(flusher.done.end)
+
+    def _look(self) -> None:
+        """Answer whom the flusher has passed meanwhile: its announcement is heard only after all reads of this turn,
+        and until then their senders could be at work."""
+        flusher = self._flusher
+        if flusher is not None and flusher.failure is None:
+            self._waiting.flushed(flusher.newest().end)
 
     def _tell_hasty(self, flushed: int) -> None:
         ready = [callback for end, callback in self._hasty if end <= flushed]

@@ -197,11 +197,14 @@ class MessageStore:
 
     # putting
 
-    def commit(self) -> list[Append]:
-        """Write the batch and return its appends: decided under ASYNC_FLUSH, else PENDING until `when_settled`."""
+    def commit(self, is_lone: bool = False) -> list[Append]:
+        """Write the batch and return its appends: decided under ASYNC_FLUSH, else PENDING until `when_settled`.
+
+        `is_lone`: somebody sends one by one and nobody else does, so there is time to wait for the disk.
+        """
         batch = self._log.commit()
         if batch and batch[0].status is PutStatus.PENDING:  # else it was taken back
-            self._durability.log.committed(batch)
+            self._durability.log.committed(batch, is_lone)
         return batch
 
     def when_settled(self, callback: Settled) -> None:

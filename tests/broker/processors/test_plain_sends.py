@@ -241,6 +241,32 @@ async def test_the_loop_stays_awake_for_a_flush_that_does_not_need_the_interpret
     sends.store.close()
 
 
+async def test_who_sends_alone_is_flushed_in_his_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After four sends one by one the store is told that there is time, until somebody sends otherwise; and the loop
+    looks out for the next one, not for the flush."""
+    sends = Sends(tmp_path, disk=TestDisk(), flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    selector, commit = sends.peer.selector, sends.store.commit
+    alone: list[bool] = []
+
+    def note(is_lone: bool = False) -> list[Append]:
+        alone.append(is_lone)
+        return commit(is_lone)
+
+    monkeypatch.setattr(sends.store, "commit", note)
+    assert sends.store.is_flush_interpreted
+    selector.lookout = Lookout(400, selector)
+    for count in (1, 1, 1, 1, 1, 1, 1, 2, 1):  # at the first one the topic is looked at
+        sends.peer.send(*[send(properties=PLAIN) for _ in range(count)])
+        assert sends.store._durability.log._flusher is not None
+        sends.store._durability.log._flusher.wait_idle()
+        sends.store.step(NOW)
+    assert alone == [False] * 5 + [True] * 2 + [False] * 2
+    assert selector.lookout.statistics().looks == 2
+    sends.peer.take()
+    assert [answer.code for answer in sends.peer.received] == [0] * 10
+    sends.store.close()
+
+
 def test_this_installation_says_which_variant_was_tested() -> None:
     """As installed means compiled, unless it was not built or is switched off."""
     assert (stream.decode_whole_frames is stream.pass_by_columns) == (compiled.load("decode") is None)

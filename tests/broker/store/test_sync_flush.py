@@ -2,11 +2,13 @@
 
 import asyncio
 import errno
+import threading
 from pathlib import Path
 
 import pytest
 
-from broker.store.append import PutStatus
+from broker.store import log_flush
+from broker.store.append import Append, PutStatus
 from tests.harness.stores import Opened, message, opened
 
 
@@ -160,3 +162,92 @@ def test_nothing_waits_under_async_flush(tmp_path: Path) -> None:
         called: list[bool] = []
         it.store.when_settled(lambda: called.append(True))
         assert called == [True]
+
+
+def test_a_commit_looks_for_syncs_that_ended(tmp_path: Path) -> None:
+    """Who was flushed meanwhile is settled by the next commit, before the flusher's announcement is heard."""
+    with opened(tmp_path, sync=True) as it:
+        (first,) = it.put(message(b"first"))
+        settled: list[PutStatus] = []
+        it.store.when_settled(lambda: settled.append(first.status))
+        assert it.store._durability.log._flusher is not None
+        it.store._durability.log._flusher.wait_idle()
+        it.disk.syncs.clear()
+        (second,) = it.put(message(b"second"))
+        assert (settled, second.status) == ([PutStatus.PUT_OK], PutStatus.PENDING)
+        it.disk.syncs.set()
+        wait_flushed(it)
+
+
+def put_alone(it: Opened) -> Append:
+    """A message whose sender has the store for himself."""
+    append = message()
+    it.store.put(append)
+    it.store.commit(is_lone=True)
+    return append
+
+
+def test_a_lone_commit_is_synced_at_once(tmp_path: Path) -> None:
+    """Without any thread: it is settled when the commit returns, and consumers see it."""
+    with opened(tmp_path, sync=True) as it:
+        threads = set()
+        it.disk.refuse = lambda call, path: threads.add(threading.current_thread()) if call == "fdatasync" else None
+        appends = [put_alone(it) for _ in range(2)]
+        assert [append.status for append in appends] == [PutStatus.PUT_OK] * 2
+        assert (it.bodies(), threads) == ([b"hello"] * 2, {threading.main_thread()})
+        assert it.store.statistics().flusher.syncs == 2
+
+
+def test_a_lone_commit_waits_for_nobody_elses_sync(tmp_path: Path) -> None:
+    """While the thread syncs, whoever comes alone waits for it like others."""
+    with opened(tmp_path, sync=True) as it:
+        it.disk.syncs.clear()
+        it.put(message())
+        append = put_alone(it)
+        assert (append.status, it.bodies()) == (PutStatus.PENDING, [])
+        it.disk.syncs.set()
+        wait_flushed(it)
+        assert append.status is PutStatus.PUT_OK
+
+
+def test_a_slow_disk_is_left_to_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a sync that held the loop up it tries none for twenty times as long."""
+    now_s = 0.0
+    monkeypatch.setattr(log_flush, "monotonic", lambda: now_s)
+
+    def take_time(call: str, path: str) -> None:
+        nonlocal now_s
+        if call == "fdatasync" and "/commitlog/" in path and threading.current_thread() is threading.main_thread():
+            now_s += 0.006
+
+    with opened(tmp_path, sync=True) as it:
+        it.disk.refuse = take_time
+        assert put_alone(it).status is PutStatus.PUT_OK
+        it.disk.syncs.clear()
+        now_s += 0.119
+        left = put_alone(it)
+        assert left.status is PutStatus.PENDING
+        it.disk.syncs.set()
+        wait_flushed(it)
+        now_s += 0.002
+        assert put_alone(it).status is PutStatus.PUT_OK
+
+
+def test_a_lone_commit_whose_sync_fails_is_refused(tmp_path: Path) -> None:
+    """As with the thread: its sender is told, and the store is read-only from then on."""
+    it = Opened(tmp_path, sync=True)
+    it.must_be_sound = False
+    failures = iter([OSError(errno.EIO, "told to")])
+
+    def refuse(call: str, path: str) -> None:
+        if call == "fdatasync" and "/commitlog/" in path and (failure := next(failures, None)):
+            raise failure
+
+    it.disk.refuse = refuse
+    append = put_alone(it)
+    assert (append.status, it.bodies()) == (PutStatus.PENDING, [])
+    it.store.step(it.clock.now_ms)
+    assert append.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert (it.bodies(), it.store.is_writable) == ([], False)
+    assert put_alone(it).status is PutStatus.SERVICE_NOT_AVAILABLE
+    it.store.close()
