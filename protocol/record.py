@@ -47,6 +47,7 @@ MAX_PROPERTIES_BYTES: Final = 32767
 HOST_FLAGS: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 
 # Where a field lies that is read or patched on its own.
+BODY_CRC_AT: Final = 8
 QUEUE_OFFSET_AT: Final = 20
 PHYSICAL_OFFSET_AT: Final = 28
 SYS_FLAG_AT: Final = 36

@@ -13,19 +13,21 @@ Source: docs/formats.md, "Send".
 """
 
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from broker.delivery.kinds import special_kind
 from broker.delivery.put_times import PutTimes
 from broker.processors.plain_sends import PlainSends
 from broker.processors.send_answer import SendAnswers
 from broker.processors.send_checks import SendChecks
-from broker.processors.send_messages import SendMessages, Waiting
+from broker.processors.send_messages import Batch, SendMessages, Waiting, first_of
 from broker.remoting.admission import Pool
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor, RunProcessor
 from broker.store.append import Append, PutStatus
+from broker.store.batch_columns import BatchColumns
 from broker.store.message_store import MessageStore
+from protocol.bodies.topic import TopicConfig
 from protocol.codes import Flag, RequestCode, ResponseCode, SystemTopic
 from protocol.command import RemotingCommand
 from protocol.errors import RequestError
@@ -104,9 +106,7 @@ class SendProcessor:
         try:
             topic = self._topic_for(connection, command, header)
             if is_true(header.batch):
-                appends, unique_key = self._messages.batch(connection, command, header, topic)
-                self._store.put_alike(appends)
-                self._turn.append((connection, command, appends[-1], unique_key, appends[0].queue_id, appends))
+                self._turn.append(self._put_batch(connection, command, header, topic))
             else:
                 append, unique_key, queue_id = self._messages.single(connection, command, header, topic)
                 if append.status is PutStatus.PENDING:
@@ -115,6 +115,16 @@ class SendProcessor:
         except RequestError as refusal:
             return RemotingCommand.response(refusal.code, refusal.remark, self._answers.ext)
         return None
+
+    def _put_batch(
+        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
+    ) -> Waiting:
+        columns, unique_key = self._messages.batch_columns(connection, command, header, topic)
+        if columns is not None and self._store.put_columns(columns):
+            return connection, command, cast(Append, columns), unique_key, columns.queue_id, columns
+        appends, unique_key = self._messages.batch(connection, command, header, topic)
+        self._store.put_alike(appends)
+        return connection, command, appends[-1], unique_key, appends[0].queue_id, appends
 
     # --------------------------------------------------------------------------------------------------------- answers
 
@@ -159,7 +169,8 @@ class SendProcessor:
                     connection.write(frame)
                     continue
             if append.status in STORED:
-                connection.write(self._stored_frame(command, batch or [append], unique_key, queue_id))
+                sent = [append] if batch is None else batch
+                connection.write(self._stored_frame(command, append.status, sent, unique_key, queue_id))
             else:
                 connection.answer(command, self._refusal(append.status))
         if waiting:
@@ -169,7 +180,7 @@ class SendProcessor:
     def _note_kinds(self, waiting: list[Waiting]) -> None:
         """Have messages of special kinds counted as such, behind the count of all; runs have none."""
         for _, _, last, _, _, batch in waiting:
-            if batch is not None and last.keys is not None:
+            if isinstance(batch, BatchColumns) or (batch is not None and last.keys is not None):
                 continue  # a plain batch
             for append in batch or (last,):
                 kind = special_kind(append.properties)
@@ -187,15 +198,18 @@ class SendProcessor:
         for _, command, append, *_ in waiting:
             note(command.code, RESULTS[append.status][0], arrived_s, was_oneway=command.is_oneway)
 
-    def _stored_frame(self, command: RemotingCommand, appends: list[Append], unique_key: str, queue_id: int) -> bytes:
+    def _stored_frame(
+        self, command: RemotingCommand, status: PutStatus, batch: Batch, unique_key: str, queue_id: int
+    ) -> bytes:
         """The answer to a send that is stored, in any dialect."""
-        code, remark = RESULTS[appends[-1].status]
+        first = first_of(batch)
+        code, remark = RESULTS[status]
         header = SendMessageResponseHeader(
-            msg_id=self._answers.message_ids(appends),
+            msg_id=self._answers.message_ids(batch),
             queue_id=queue_id,
-            queue_offset=appends[0].queue_offset,
+            queue_offset=first.queue_offset,
             transaction_id=unique_key or None,
-            recall_handle=self._answers.recall_handle(appends[0]) if appends[0].topic == _TIMER else None,
+            recall_handle=self._answers.recall_handle(first) if first.topic == _TIMER else None,
         )
         return self._answers.stored_general(command, code, remark, header)
 
@@ -213,5 +227,7 @@ def _let_go_of_bodies(pending: list[Waiting]) -> None:
     """What is written need not stay in memory until it is flushed: a body may be large, and a frame of its own."""
     for _, command, append, _, _, batch in pending:
         command.let_go()
+        if isinstance(batch, BatchColumns):
+            continue  # it has let go already
         for each in batch or (append,):
             each.body = b""

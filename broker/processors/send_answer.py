@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
-from broker.processors.send_messages import PlainColumns, PlainSend
+from broker.processors.send_messages import Batch, PlainColumns, PlainSend, first_of
 from broker.store.append import Append, PutStatus
+from broker.store.batch_columns import BatchColumns
 from protocol import compiled
 from protocol.codes import RETRY_PREFIX, VERSION, Flag, LanguageCode, ResponseCode
 from protocol.command import JSON, LANGUAGE, MSGPACK, ROCKETMQ, RemotingCommand
@@ -67,9 +68,11 @@ class SendAnswers:
     def __repr__(self) -> str:
         return f"<SendAnswers {self.ext}>"
 
-    def message_ids(self, appends: Sequence[Append]) -> str:
+    def message_ids(self, batch: Batch) -> str:
         """The offset ids of records of this broker, joined by commas."""
-        return _offset_ids(self._store_host, appends)
+        if isinstance(batch, BatchColumns):
+            return encode_offset_ids(self._store_host, batch.physical_offsets)
+        return _offset_ids(self._store_host, batch)
 
     def recall_handle(self, append: Append) -> str | None:
         """What a timer message is taken back with; None for any other, and for those of retry topics."""
@@ -97,13 +100,13 @@ class SendAnswers:
             key = b'%b","recallHandle":"%b' % (key, recall_handle.encode())
         return _framed(self._plain % (physical_offset, queue_id, queue_offset, key, request.opaque))
 
-    def stored_batch(self, request: RemotingCommand, appends: Sequence[Append], unique_key: str) -> bytes | None:
+    def stored_batch(self, request: RemotingCommand, batch: Batch, unique_key: str) -> bytes | None:
         """The same of a batch, which says where all of it went; it seldom has a unique key of its own."""
         key = unique_key.encode("utf-8", "replace")
         if request.dialect != JSON or not (key.isalnum() or not key):
             return None
-        first = appends[0]
-        ids = self.message_ids(appends)[2 * len(self._store_host) :].encode()
+        first = first_of(batch)
+        ids = self.message_ids(batch)[2 * len(self._store_host) :].encode()
         key = self._key + key if key else key
         return _framed(self._batch % (ids, first.queue_id, first.queue_offset, key, request.opaque))
 

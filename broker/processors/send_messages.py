@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from broker.delivery.diversion import Divert, Grant, never
 from broker.processors.plain_batches import PlainBatches
@@ -25,6 +25,7 @@ from broker.processors.stored_properties import (
 from broker.remoting.connection import Connection
 from broker.store.append import Append, PutStatus
 from broker.store.append_columns import AppendColumns
+from broker.store.batch_columns import BatchColumns
 from protocol import compiled
 from protocol.bodies.enums import TopicFilterType
 from protocol.bodies.topic import TopicConfig
@@ -43,7 +44,9 @@ from protocol.message import (
 )
 from protocol.send_columns import SendColumns, Sent
 
-Waiting: TypeAlias = tuple[Connection, RemotingCommand, Append, str, int, list[Append] | None]
+Batch: TypeAlias = list[Append] | BatchColumns
+
+Waiting: TypeAlias = tuple[Connection, RemotingCommand, Append, str, int, Batch | None]
 """A send between its put and its answer: who asked, what, where the last of it went, its unique key, the queue that the
 answer names, a batch's all."""
 
@@ -105,6 +108,7 @@ class SendMessages:
             if batch_leaf is None
             else batch_leaf.Batches(PutStatus.PENDING, completion.cluster_entry)
         ).appends
+        self._columns_of_batch = PlainBatches(completion.cluster_entry).columns if batch_leaf is None else None
         self.limit(max_message_size)
 
     def limit(self, max_message_size: int) -> None:
@@ -250,20 +254,26 @@ class SendMessages:
         """The appends of a batch, and the batch's own unique key if it has one. RequestError if it is none."""
         self._check_batch(command, header)
         batch_level, shared = self._level(header.properties)
-        queue_id = header.queue_id if header.queue_id >= 0 else any_queue(topic)
-        sys_flag = header.sys_flag
-        if topic.topic_filter_type is _MULTI_TAG:
-            sys_flag |= SysFlag.MULTI_TAGS
-        born = header.born_timestamp, connection.peer_host, header.reconsume_times or 0
+        common = _common(connection, header, topic)
         appends = None
         if shared is not None:
-            appends = self._plain_batch(command.body, shared, topic.topic_name, queue_id, sys_flag, *born)
+            appends = self._plain_batch(command.body, shared, *common)
         if appends is None:
-            appends = [
-                self._of_batch(record, batch_level, topic.topic_name, queue_id, sys_flag, *born)
-                for record in decode_batch(command.body)
-            ]
+            appends = [self._of_batch(record, batch_level, *common) for record in decode_batch(command.body)]
         return appends, batch_level.get(PropertyName.UNIQ_KEY, "")
+
+    def batch_columns(
+        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
+    ) -> tuple[BatchColumns | None, str]:
+        """The same as columns; None for a batch that is to be taken message by message."""
+        if self._columns_of_batch is None:
+            return None, ""
+        self._check_batch(command, header)
+        batch_level, shared = self._level(header.properties)
+        if shared is None:
+            return None, ""
+        columns = self._columns_of_batch(command.body, shared, *_common(connection, header, topic))
+        return columns, batch_level.get(PropertyName.UNIQ_KEY, "")
 
     def _of_batch(
         self, record: BatchRecord, batch_level: dict[str, str], topic: str, queue_id: int, sys_flag: int, *born: Any
@@ -299,6 +309,23 @@ class SendMessages:
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
         if not size or header.sys_flag & SysFlag.TRANSACTION_MASK:
             raise RequestError(ResponseCode.MESSAGE_ILLEGAL, self.illegal)
+
+
+def first_of(batch: Batch) -> Append:
+    """What knows where a batch begins."""
+    return cast(Append, batch) if isinstance(batch, BatchColumns) else batch[0]
+
+
+def _common(
+    connection: Connection, header: SendMessageHeader, topic: TopicConfig
+) -> tuple[str, int, int, int, bytes, int]:
+    """What the messages of a batch share: topic, queue, sysFlag, born time and host, times reconsumed."""
+    queue_id = header.queue_id if header.queue_id >= 0 else any_queue(topic)
+    sys_flag = header.sys_flag
+    if topic.topic_filter_type is _MULTI_TAG:
+        sys_flag |= SysFlag.MULTI_TAGS
+    born = header.born_timestamp, connection.peer_host
+    return topic.topic_name, queue_id, sys_flag, *born, header.reconsume_times or 0
 
 
 def _level(text: str, completion: PropertyCompletion) -> tuple[dict[str, str], Shared | None]:

@@ -45,6 +45,7 @@ STAGES = {
 }
 BODY_BYTES = 1024
 CUT_BYTES = 65_536
+FIRST_NUMBER = 100  # of a batch whose keys are equally long
 
 
 def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[tuple[str, int]]:
@@ -75,11 +76,12 @@ def fed(side: SendSide, frames: bytes, piece: int) -> int:
     return spent
 
 
-def profile(side: SendSide, members: int, batches: int, rounds: int) -> dict[str, float]:
+def profile(side: SendSide, members: int, batches: int, rounds: int, first: int) -> dict[str, float]:
     """ns per message of every stage."""
     body = os.urandom(BODY_BYTES)
     frames = b"".join(
-        encode(Target(TOPIC, n, "broker-a"), Message(0, n, 0, FIRST_BORN_MS), 10, body, members) for n in range(batches)
+        encode(Target(TOPIC, n, "broker-a"), Message(0, first + n, 0, FIRST_BORN_MS), 10, body, members)
+        for n in range(batches)
     )
     buffer = side.selector.receive_buffer
     assert len(frames) <= len(buffer), "more than a read brings"
@@ -90,8 +92,10 @@ def profile(side: SendSide, members: int, batches: int, rounds: int) -> dict[str
 
     for _ in range(rounds):
         watch = Stopwatch()
-        watch.within(SendMessages, "batch", "encode")
-        watch.within(side.store, "put_alike", "store")
+        for method in ("batch", "batch_columns"):
+            watch.within(SendMessages, method, "encode")
+        for method in ("put_alike", "put_columns"):
+            watch.within(side.store, method, "store")
         watch.within(MessageStore, "commit", "commit")
         watch.within(MappedFile, "write", "write")
         watch.within(Reput, "dispatch", "dispatch")
@@ -116,7 +120,7 @@ async def run(options: argparse.Namespace) -> None:
         gc.collect()
         gc.freeze()
         print(f"Python {platform.python_version()}, {compiled.variant()}, batches of {options.members} x {BODY_BYTES}")
-        best = profile(side, options.members, options.batches, options.rounds)
+        best = profile(side, options.members, options.batches, options.rounds, 0 if options.uneven else FIRST_NUMBER)
         for stage, what in STAGES.items():
             print(f"{stage:10}{best.get(stage, 0):10.0f}   {what}")
         print(f"{BODY_BYTES * 1000 / best['whole']:.0f} MB/s of bodies")
@@ -130,6 +134,7 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=100, help="messages of a batch")
     parser.add_argument("--batches", type=int, default=2, help="to a read")
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--uneven", action="store_true", help="the first batch has keys of two lengths")
     parser.add_argument("--no-index", action="store_true")
     parser.add_argument("--directory", help="where the temporary store is made")
     asyncio.run(run(parser.parse_args()))
