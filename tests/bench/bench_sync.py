@@ -1,11 +1,15 @@
-"""SYNC_FLUSH: how fast messages are acknowledged, into segments reserved only and into segments written beforehand.
+"""SYNC_FLUSH: how fast messages are acknowledged, by what was written to a segment before.
+
+    reserved     nothing
+    stretches    zeros go ahead of the log, 256 KiB at a time (broker/store/zeros_ahead.py)
+    beforehand   everything, before the round
 
     python -m tests.bench.bench_sync [--in-flight 64] [--body 1024] [--seconds 3] [--segment-mib 256] [--rounds 3] ...
 
 So many senders, each with one message in flight, in this process: whatever the flusher settled is put again in the
 same turn, so that commits and syncs find each other as they do in a broker, without its sockets. Prints, for each
 kind of segment, the best and the median of the rounds: acknowledged k/s, µs from put to acknowledgement (p50, p99),
-messages per sync, CPU µs per message. Rounds of both kinds alternate; the segments are made before a round begins.
+messages per sync, CPU µs per message. Rounds of all kinds alternate; the segments are made before a round begins.
 """
 
 import argparse
@@ -58,7 +62,7 @@ class Round:
             self.done.set_result(None)
 
 
-async def run_round(directory: Path, *, written: bool, options: argparse.Namespace) -> dict[str, float]:
+async def run_round(directory: Path, *, kind: str, options: argparse.Namespace) -> dict[str, float]:
     """The figures of one round."""
     config = StoreConfig(
         store_path_root_dir=directory,
@@ -67,8 +71,9 @@ async def run_round(directory: Path, *, written: bool, options: argparse.Namespa
         mapped_file_size_commit_log=options.segment_mib << 20,
     )
     store = MessageStore(config, lambda: time.time_ns() // 1_000_000)
-    if not written:
+    if kind != "beforehand":
         store._allocator.piece_bytes = 0
+    store._log._zeros._has_stretches = kind == "stretches"
     store.load()
     store.start(asyncio.get_running_loop())
     for future in [request.made for request in store._allocator._requests.values()]:
@@ -102,18 +107,18 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, default=None, help="where to make the store (default: TMPDIR)")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="bench-sync-", dir=options.directory))
-    results: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+    results: dict[str, list[dict[str, float]]] = {"reserved": [], "stretches": [], "beforehand": []}
     try:
         for number in range(options.rounds):
-            for written, rounds in results.items():
-                directory = root / f"{number}-{written}"
-                rounds.append(uvloop.run(run_round(directory, written=written, options=options)))
+            for kind, rounds in results.items():
+                directory = root / f"{number}-{kind}"
+                rounds.append(uvloop.run(run_round(directory, kind=kind, options=options)))
                 shutil.rmtree(directory)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     print(f"{options.in_flight} in flight, body {options.body}, {options.rounds} rounds of {options.seconds:g} s each")
-    for written, rounds in results.items():
-        print("written beforehand" if written else "reserved only")
+    for kind, rounds in results.items():
+        print(kind)
         for name in rounds[0]:
             values = [one[name] for one in rounds]
             best = max(values) if name in {"k/s", "msg/sync"} else min(values)
