@@ -69,7 +69,7 @@ class FileRegion(Protocol):
 class TransferStatistics(msgspec.Struct, frozen=True):
     """How bytes left, in calls and bytes since the start; `waiting` regions and `backlog_bytes` now.
 
-    `copied`: written by the transport, whatever they were. `sent`: by sendfile in the event loop. `cold_sent`: by
+    `copied`: written as bytes, whatever they were. `sent`: by sendfile in the event loop. `cold_sent`: by
     sendfile in a thread. `cold_read`: read by a thread, then copied (and counted there, too). `cut`: transfers that
     ended before their last byte because a file failed or was taken away.
     """

@@ -5,7 +5,7 @@ Most of it is bytes, and leaves in one write. An answer may also have regions of
 
     long and in memory      by sendfile                                     file_sends.py
     maybe not in memory     by sendfile in a thread
-    short and in memory     gathered straight from the mapping, with everything else: a call for each would cost more
+    short and in memory     straight from the mapping, with everything else by one call      pieces.py
 
         write, write_regions ... -> Transfer.flush -> Output.flush -> transport
                                                         `-> queue: bytes | region ... -> sendfile, transport
