@@ -7,7 +7,8 @@
 What has to wait waits in the `SyncQueue`. After one failed write or sync of these threads nothing is acknowledged any
 more. While more than `flushLagLimit` is written and not flushed (`is_behind`), those who send are not read from:
 `on_behind` is called when that begins, `on_caught_up` when it has ended. The page cache must not be filled faster than
-the disk empties it, or everybody waits for it at once.
+the disk empties it, or everybody waits for it at once. From a part of it on the flusher does not wait for its rhythm:
+half a second of fast senders would be the limit before the disk has begun.
 
 Source: docs/formats.md, "Flush".
 """
@@ -30,6 +31,8 @@ from broker.store.transient_pool import TransientPool, commit_pace_of, committer
 
 _LONG_S: Final = 0.005  # a sync by which the loop was held up
 _REST: Final = 20  # for so many times as long it tries none
+
+_EARLY: Final = 4  # that part of `flushLagLimit`
 
 
 class LogFlushStatistics(msgspec.Struct, frozen=True):
@@ -70,6 +73,7 @@ class LogFlush:
         self._left_until_s = 0.0  # until then, syncs are not for the loop
         self._hasty: list[tuple[int, Settled]] = []  # who waits for the disk, up to that byte
         self.is_interpreted = False  # the thread of a SYNC_FLUSH
+        self._hurried_behind: Target | None = None  # what was on disk when the flusher was told not to wait
         self.is_behind = False
         self.on_behind: Callable[[], None] = lambda: None
         self.on_caught_up: Callable[[], None] = lambda: None
@@ -212,10 +216,14 @@ class LogFlush:
             files = self._pool.uncommitted(written)
             self._committer.submit(Target(written, self._log.last_store_timestamp, files))
             self._refuse_while_deficient(self._pool)
-        if written - flusher.done.end > self._lag_limit and flusher.failure is None:
+        lag = written - flusher.done.end
+        if lag > self._lag_limit and flusher.failure is None:
             if not self.is_behind:
                 self.is_behind = True
                 self.on_behind()
+            self._hurry(flusher)
+        elif lag > self._lag_limit // _EARLY and flusher.done is not self._hurried_behind:
+            self._hurried_behind = flusher.done
             self._hurry(flusher)
 
     def _submit_flush(self, flusher: Flusher, end: int, timestamp: int) -> None:

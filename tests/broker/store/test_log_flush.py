@@ -58,6 +58,19 @@ def test_a_slow_rhythm_is_not_waited_for(tmp_path: Path) -> None:
         assert heard == [False]
 
 
+def test_the_disk_begins_early(tmp_path: Path) -> None:
+    """From a quarter of the limit on a flush does not wait for its rhythm, so that senders seldom have to."""
+    slow: dict[str, Any] = {"flush_interval_commit_log": 600_000, "flush_commit_log_least_pages": 1_000}
+    with opened(tmp_path, flush_lag_limit=4 * LIMIT, **slow) as it:
+        for _ in range(3):
+            it.put(message(b"x" * 5_000))
+            assert 5_000 < it.store.statistics().flush_lag < LIMIT
+            it.put(message(b"x" * 6_000))
+            assert not it.store.is_flush_behind
+            wait_flushed(it)
+            assert it.store.statistics().flush_lag == 0
+
+
 def test_with_a_pool_the_buffer_counts(tmp_path: Path) -> None:
     """What stands in a buffer is not flushed either, and does not wait for the committer's rhythm."""
     slow: dict[str, Any] = {"commit_interval_commit_log": 600_000, "commit_commit_log_thorough_interval": 600_000}
