@@ -23,9 +23,10 @@ from protocol.command import RemotingCommand
 from protocol.send_command import DECODERS
 from protocol.send_layout import Layout, Sent, column, cut, find_layout
 
-FEWEST: Final = 24
-"""Sends of a layout, on average, from which on NumPy's calls cost less than they save."""
-
+FEWEST: Final = 32
+"""So many sends of one layout cost less together than one by one."""
+_FOR_ANOTHER: Final = 32
+"""So many more have to be there for each other layout."""
 
 _BEGINNING: Final = Struct(">iI12s")
 _LENGTH: Final = Struct(">i")
@@ -92,10 +93,10 @@ class ColumnReader:
         where it is worth trying again when what stands before is decoded."""
         if len(data) - start < _BEGINNING.size or not _may_be_many(data, start):
             return None, len(data)
-        stretches = cut_frames(data, start, max_frame_bytes)
-        if not stretches:
+        headers, bodies, ends = cut_frames(data, start, max_frame_bytes)
+        if not ends:
             return None, _behind_others(data, start)
-        headers, bodies, ends = stretches[0] if len(stretches) == 1 else _chained(stretches)
+        behind = ends[-1]
         while len(ends) >= FEWEST:
             found = self._layouts_of(data, headers, bodies)
             if isinstance(found, int):
@@ -108,7 +109,7 @@ class ColumnReader:
             command.body = data[start : ends[-1]]
             command.decode_apart = self._decode_apart
             return command, ends[-1]
-        return None, stretches[-1][-1][-1]
+        return None, behind
 
     def _layouts_of(self, data: memoryview, headers: Sequence[int], bodies: Sequence[int]) -> list[Found] | int:
         """Each layout that there is, with its members and their columns. Else how many are before the first that has
@@ -116,7 +117,7 @@ class ColumnReader:
         found: list[Found] = []
         todo = _by_length(headers, bodies)
         while todo:
-            if (len(found) + len(todo)) * FEWEST > len(headers):
+            if FEWEST + (len(found) + len(todo) - 1) * _FOR_ANOTHER > len(headers):
                 return 0
             members = todo.pop()
             size = bodies[members[0]] - headers[members[0]]
@@ -167,19 +168,22 @@ def _behind_others(data: memoryview, start: int) -> int:
     return len(data)
 
 
-Stretch: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[int]]
+Frames: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[int]]
 """Of frames one behind the other: where their headers begin, their bodies, and where they end."""
 
 
-def cut_frames(data: memoryview, start: int, max_frame_bytes: int) -> list[Stretch]:
-    """Where frames stand whose headers begin as the first one's, which is a plain send's: ranges, for those that are
+def cut_frames(data: memoryview, start: int, max_frame_bytes: int) -> Frames:
+    """Where frames stand whose headers begin as the first one's, which is a plain send's: as ranges, if all of them are
     equally long."""
-    stretches: list[Stretch] = []
+    alike: tuple[range, ...] = (range(0),) * 3  # those at the beginning that are equally long
+    headers: list[int] = []
+    bodies: list[int] = []
+    ends: list[int] = []
     beginning, end = _BEGINNING.unpack_from, len(data)
     last = end - _BEGINNING.size
-    usual = bytes(data[start + 8 : start + 20])
+    usual = bytes(data[start + _PREFIX_BYTES : start + _BEGINNING.size])
     if usual not in DECODERS:
-        return stretches
+        return headers, bodies, ends
     while start <= last:
         length, word, begin = beginning(data, start)
         header_at = start + _PREFIX_BYTES
@@ -187,11 +191,18 @@ def cut_frames(data: memoryview, start: int, max_frame_bytes: int) -> list[Stret
         size = 4 + length
         if not body_at <= start + size <= end or begin != usual or size > max_frame_bytes:
             break
-        behind = start + _like_the_first(data, start, size) * size
-        headers, bodies, ends = (range(at, behind + at - start, size) for at in (header_at, body_at, start + size))
-        stretches.append((headers, bodies, ends))
-        start = behind
-    return stretches
+        if not ends and not alike[0] and (bytes_alike := _like_the_first(data, start, size) * size) > size:
+            alike = tuple(range(at, at + bytes_alike, size) for at in (header_at, body_at, start + size))
+            start += bytes_alike
+            continue
+        headers.append(header_at)
+        bodies.append(body_at)
+        start += size
+        ends.append(start)
+    first_headers, first_bodies, first_ends = alike
+    if not ends:
+        return first_headers, first_bodies, first_ends
+    return [*first_headers, *headers], [*first_bodies, *bodies], [*first_ends, *ends]
 
 
 def _like_the_first(data: memoryview, start: int, size: int) -> int:
@@ -206,11 +217,6 @@ def _like_the_first(data: memoryview, start: int, size: int) -> int:
     if beginnings.tobytes() == alike:
         return count
     return next(at for at, beginning in enumerate(beginnings.tolist()) if beginning != first)
-
-
-def _chained(stretches: list[Stretch]) -> Stretch:
-    headers, bodies, ends = (list(chain.from_iterable(parts)) for parts in zip(*stretches, strict=True))
-    return headers, bodies, ends
 
 
 def _headers(data: memoryview, headers: Sequence[int], size: int, members: Sequence[int]) -> bytes:
@@ -250,13 +256,19 @@ def _joined(found: list[Found]) -> SendColumns | None:
     if len(found) > 1:
         if len({_common(layout) for layout, _, _ in found}) > 1:
             return None
-        order = [at for _, members, _ in found for at in members]
-        put_in_order: Callable[[list[Any]], tuple[Any, ...]]
-        put_in_order = itemgetter(*sorted(range(len(order)), key=order.__getitem__))
-        columns = (list(chain.from_iterable(parts)) for parts in zip(*(sent for *_, sent in found), strict=True))
-        sent = Sent(*(list(put_in_order(column)) if column else [] for column in columns))
+        sent = _merged([members for _, members, _ in found], [sent for *_, sent in found])
     samples = [layout.own for layout, _, _ in found]
     return SendColumns(code=first.code, columns=sent, sample=first.sample, samples=samples)
+
+
+def _merged(members: list[Sequence[int]], parts: list[Sent]) -> Sent:
+    """Columns that have the rows of these at the places of their members."""
+    places = [0] * sum(map(len, members))
+    for number, at in enumerate(chain.from_iterable(members)):
+        places[at] = number
+    in_order: Callable[[list[Any]], tuple[Any, ...]] = itemgetter(*places)
+    columns = (list(chain.from_iterable(column)) for column in zip(*parts, strict=True))
+    return Sent(*(list(in_order(column)) if column else [] for column in columns))
 
 
 def _common(layout: Layout) -> tuple[object, ...]:

@@ -22,7 +22,7 @@ from protocol.message import PropertyName, property_value
 from protocol.message_id import encode_offset_ids
 from protocol.msgpack_header import encode_placed
 from protocol.recall_handle import RecallHandle
-from protocol.send_columns import Sent
+from protocol.send_layout import Sent
 from protocol.serialize import BINARY_FIXED, binary_entry, encode_command
 from protocol.timers import OUT_MS
 

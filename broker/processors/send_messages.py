@@ -42,7 +42,8 @@ from protocol.message import (
     encode_properties,
     tags_code,
 )
-from protocol.send_columns import SendColumns, Sent
+from protocol.send_columns import SendColumns
+from protocol.send_layout import Sent
 
 Batch: TypeAlias = list[Append] | BatchColumns
 

@@ -30,7 +30,7 @@ from broker.metadata.topics import TopicsConfig, TopicTable
 from broker.processors.send import SendProcessor
 from broker.processors.send_answer import SendAnswers
 from broker.processors.send_checks import SendChecks, SendConfig
-from broker.processors.send_messages import SendMessages
+from broker.processors.send_messages import PlainColumns, PlainSend, SendMessages
 from broker.processors.stored_properties import PropertyCompletion
 from broker.remoting.admission import Pool
 from broker.remoting.config import RemotingConfig
@@ -45,7 +45,9 @@ from broker.store.message_store import MessageStore
 from broker.store.reput import Reput
 from protocol import compiled
 from protocol.bodies.topic import TopicConfig
+from protocol.command import RemotingCommand
 from protocol.message_id import encode_host
+from protocol.send_columns import SendColumns
 from protocol.stream import CommandDecoder
 from tests.bench.bench_send import DIALECTS, TOPIC, send_frame
 from tests.harness.peer import MemoryTransport
@@ -63,6 +65,8 @@ STAGES = {
     "send": "answers joined (without the kernel)",
     "whole": "receive buffer to transport, all of the above but read",
 }
+FIRST_OPAQUE = 10**9
+"""As many digits for all, as after a while."""
 clock = time.perf_counter_ns
 
 
@@ -71,7 +75,7 @@ class SendSide:
 
     def __init__(self, directory: Path, *, is_indexed: bool) -> None:
         config = StoreConfig(
-            store_path_root_dir=directory, message_index_enable=is_indexed, mapped_file_size_commit_log=256 << 20
+            store_path_root_dir=directory, message_index_enable=is_indexed, mapped_file_size_commit_log=1 << 30
         )
         self.store = MessageStore(config, now_ms)
         self.store.load()
@@ -133,19 +137,21 @@ def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[
     marks = [clock()]
     commands = CommandDecoder().feed_commands(data)
     marks.append(clock())
-    sends = side.messages.plain(commands, 0, side.checks.queues, side.connection.peer_host)
+    sends = sends_of(side, commands)
     marks.append(clock())
-    side.store.put_run([append for _, append, _ in sends])
+    put(side, sends)
     marks.append(clock())
     watch.take()
     side.store.commit()
     marks.append(clock())
-    frames, others = side.answers.stored_all(sends)
+    frames, others = (
+        side.answers.stored_columns(sends) if isinstance(sends, PlainColumns) else side.answers.stored_all(sends)
+    )
     side.connection.write(frames)
     marks.append(clock())
     side.selector.flush()
     marks.append(clock())
-    assert len(sends) == len(commands)
+    assert frames
     assert not others
     stages = ("decode", "encode", "store", "commit", "answer", "send")
     spent = dict(zip(stages, (b - a for a, b in pairwise(marks)), strict=True)) | watch.take()
@@ -155,13 +161,34 @@ def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[
     yield from spent.items()
 
 
+def sends_of(side: SendSide, commands: list[RemotingCommand]) -> PlainColumns | list[PlainSend]:
+    """What is made of the commands of a read."""
+    queues, host = side.checks.queues, side.connection.peer_host
+    if isinstance(commands[0], SendColumns):
+        columns = side.messages.columns(commands[0], queues, host)
+        assert columns is not None
+        assert len(commands) == 1
+        return PlainColumns(commands[0], columns)
+    sends = side.messages.plain(commands, 0, queues, host)
+    assert len(sends) == len(commands)
+    return sends
+
+
+def put(side: SendSide, sends: PlainColumns | list[PlainSend]) -> None:
+    if isinstance(sends, PlainColumns):
+        assert side.store.put_columns(sends.appends)
+    else:
+        side.store.put_run([append for _, append, _ in sends])
+
+
 def profile(side: SendSide, batch: int, rounds: int, dialect: int) -> dict[str, float]:
     """ns per message of every stage."""
     body = bytes(range(256)) * 4
-    first = send_frame(0, 0, body, dialect)
-    side.selector.receive_buffer[: len(first)] = first
-    side.connection.buffer_updated(len(first))  # the topic is looked at once
-    frames = b"".join(send_frame(n, n % 4, body, dialect) for n in range(batch))
+    for n in range(4):
+        first = send_frame(n, n, body, dialect)
+        side.selector.receive_buffer[: len(first)] = first
+        side.connection.buffer_updated(len(first))  # the topic is looked at once, and the queues are made
+    frames = b"".join(send_frame(FIRST_OPAQUE + n, n % 4, body, dialect) for n in range(batch))
     buffer = side.selector.receive_buffer
     buffer[: len(frames)] = frames
     turns = max(1, 256 // batch)

@@ -84,7 +84,7 @@ async def test_plain_sends_leave_the_same_bytes(tmp_path: Path, monkeypatch: pyt
             sends.peer.send_bytes(send(7, queue_id=turn) + frames(60) + send(8, queue_id=-1) + frames(40, 10_000))
 
     _, taken = both_ways(tmp_path, monkeypatch, feed)
-    assert taken > 500
+    assert taken > 400
 
 
 async def test_what_is_not_plain_is_served_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,15 +123,13 @@ async def test_sends_wait_for_the_flush(tmp_path: Path, monkeypatch: pytest.Monk
 
     def feed(sends: Sends) -> None:
         for turn in range(3):
-            before = sends.pool.held
             sends.peer.send_bytes(frames(50, 1_000 * turn + 1_000))
-            assert sends.pool.held == before + 50
+            assert sends.pool.held == 50
             flusher = sends.store._durability.log._flusher
             assert flusher is not None
-            if turn:
-                flusher.wait_idle()
-                sends.store.step(NOW)
-                assert sends.pool.held == 0
+            flusher.wait_idle()
+            sends.store.step(NOW)
+            assert sends.pool.held == 0
 
     _, taken = both_ways(tmp_path, monkeypatch, feed, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     assert taken == 100  # at the first ones the topic is looked at
@@ -216,7 +214,7 @@ async def test_random_reads_leave_the_same_bytes(tmp_path: Path, monkeypatch: py
             sends.peer.send_bytes(b"".join(read))
 
     _, taken = both_ways(tmp_path, monkeypatch, feed)
-    assert taken > 1_000
+    assert taken > 500
 
 
 def test_columns_count_for_their_messages() -> None:
