@@ -31,7 +31,8 @@ from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
 from protocol.unit_runs import MOST_UNITS, extent
 
 MAX_PULL_BYTES = 128 << 20
-_READ_AHEAD = 8  # times as many units as are wanted
+_READ_AHEAD = 32  # times as many units as are wanted
+_MOST_UNITS_AHEAD = 1024  # 20 KiB
 _MOST_AHEAD = 256  # queues
 _NONE_AHEAD = (0, b"")
 _FALLBACK_RAM_BYTES = 24 << 30
@@ -160,7 +161,8 @@ class Reader:
     def _read_ahead(self, queue: ConsumeQueue, offset: int, count: int) -> bytes | bytearray:
         """Up to `count` units. Of a queue that is caught up with, more are read at once; what is kept never changes."""
         size = count * UNIT_SIZE
-        units = queue.read_nowait(offset, count * _READ_AHEAD, self._reads)
+        most = max(count, min(count * _READ_AHEAD, _MOST_UNITS_AHEAD))
+        units = queue.read_nowait(offset, most, self._reads)
         if len(units) > size:
             if len(self._ahead) >= _MOST_AHEAD:
                 self._ahead.clear()
