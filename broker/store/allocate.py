@@ -8,8 +8,9 @@ A segment is reserved (fallocated), so that a full disk shows here. Under SYNC_F
 zeros from end to end: syncing bytes that were on disk before is cheaper than turning reserved blocks into written ones.
 But the disk is the same for both, and a log that writes as fast as it can loses more by the zeros than it gains by
 them (tests/bench/bench_sync.py). So zeros are written in pieces, each synced at once, and give way: full speed while
-nobody appends, a piece every 20 ms beside a log that moves, nothing beside one in a hurry. A segment that is needed
-before it is done is handed out as far as it has come; the rest of it is reserved only.
+nobody appends, a piece every 20 ms beside a log that moves, nothing beside one in a hurry; under SYNC_FLUSH, where
+somebody waits for each sync, every log that moves is. A segment that is needed before it is done is handed out as far
+as it has come; the rest of it is reserved only.
 
 Source: docs/formats.md, "Mapped files".
 """
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 WAIT_S: Final = 5.0  # the longest that a roll waits for a segment under way; RocketMQ's figure
 _ZEROS: Final = bytes(256 << 10)
 _GIVE_WAY_S: Final = 0.02
-_HURRY_BYTES: Final = 320 << 10  # appended within that time: 16 MiB/s
+HURRY_BYTES: Final = 320 << 10  # appended within that time: 16 MiB/s
 
 
 class SegmentKind(Protocol):
@@ -69,7 +70,8 @@ class _Request:
 class Allocator:
     """Makes files on request, `path` is the key of a request; and segments of some kind over them.
 
-    `piece_bytes`: how much is written beforehand between two syncs, 0: nothing is. `appended`: where the log ends.
+    `piece_bytes`: how much is written beforehand between two syncs, 0: nothing is. `appended`: where the log ends;
+    it is in a hurry if it has grown by `hurry_bytes` within 20 ms.
     """
 
     def __init__(
@@ -78,10 +80,12 @@ class Allocator:
         kind: SegmentKind | None = None,
         piece_bytes: int = 0,
         appended: Callable[[], int] = lambda: 0,
+        hurry_bytes: int = HURRY_BYTES,
     ) -> None:
         self._kind = kind or PlainSegments()
         self.piece_bytes = piece_bytes
         self.appended = appended
+        self._hurry_bytes = hurry_bytes
         self._disk = disk
         self._waiting: SimpleQueue[_Request | None] = SimpleQueue()
         self._requests: dict[str, _Request] = {}  # not taken yet
@@ -181,7 +185,7 @@ class Allocator:
         now = self.appended()
         while now != before and not request.wanted.wait(_GIVE_WAY_S):
             before, now = now, self.appended()
-            if now - before < _HURRY_BYTES:
+            if now - before < self._hurry_bytes:
                 break
         return now
 

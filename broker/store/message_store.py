@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 
-from broker.store.allocate import Allocator
+from broker.store.allocate import HURRY_BYTES, Allocator
 from broker.store.append import Append, PutStatus
 from broker.store.append_columns import AppendColumns
 from broker.store.checkpoint import CheckpointFile
@@ -79,7 +79,11 @@ class MessageStore:
         self._running = RunningFiles(root, disk)
         pool = TransientPool.of(config)
         self._allocator = Allocator(
-            disk, pool or WarmUp.of(config), config.written_beforehand_bytes, lambda: self._log.written
+            disk,
+            pool or WarmUp.of(config),
+            config.written_beforehand_bytes,
+            lambda: self._log.written,
+            1 if config.is_sync_flush else HURRY_BYTES,
         )
         self._queue_files = QueueFiles(config.mapped_file_size_consume_queue, config.open_queue_files, disk)
         self._queues = QueueTable(root, self._queue_files, disk)

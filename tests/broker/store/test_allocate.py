@@ -135,6 +135,26 @@ def test_gives_way_to_a_log_in_a_hurry(tmp_path: Path) -> None:
     assert not os.path.exists(path)
 
 
+def test_gives_way_to_any_log_that_moves_if_told_to(tmp_path: Path) -> None:
+    """The least that may count as a hurry is a byte."""
+    disk = GatedDisk()
+    disk.go.set()
+    looks = threading.Semaphore(0)
+    ends = iter((0, 1, 2, 3, 3))
+
+    def appended() -> int:
+        looks.release()
+        return next(ends, 3)
+
+    allocator = Allocator(disk, piece_bytes=256 << 10, appended=appended, hurry_bytes=1)
+    path = str(tmp_path / "log" / "0")
+    allocator.request(path, 512 << 10)
+    made(allocator, path)
+    assert len(disk.writes) == 2
+    assert [looks.acquire(blocking=False) for _ in range(6)] == [True] * 5 + [False]
+    allocator.close()
+
+
 def test_what_could_not_be_made_is_asked_for_again(tmp_path: Path) -> None:
     """A failure is told to whoever looks, and the next look asks again."""
     disk = TestDisk()
