@@ -183,7 +183,7 @@ def add(part, vectors: cython.pointer(iovec), count: cython.pointer(cython.int))
 @cython.exceptval(check=False)
 def bring(place: cython.p_char, size: cython.longlong) -> cython.void:
     """Have a record brought into the cache meanwhile: who looks through a log finds none of it there, and the kernel
-    would wait for each line when it copies. 2 us of the 16 that 32 KiB take to a socket."""
+    would wait for each line when it copies."""
     end: cython.p_char = place + size
     while place < end:
         bring_near(place)
