@@ -38,17 +38,17 @@ def files(root: Path) -> dict[str, str]:
 
 
 def both_ways(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, feed: Feed, disks: bool = False, **settings: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, feed: Feed, disk: type[TestDisk] | None = None, **settings: Any
 ) -> tuple[Sends, int]:
     """Feed two brokers, and hold all that can be seen of one to the other; the second one, and how many messages it
     took in columns."""
     taken = 0
-    outcomes = []
+    outcomes, brokers = [], []
     for way in (stream.interpreted_pass, stream.pass_by_columns):
         monkeypatch.setattr(stream, "decode_whole_frames", way)
         random.seed(1)  # who names no queue gets any
         root = tmp_path / way.__name__
-        sends = Sends(root, TestDisk() if disks else None, **SMALL_INDEX, **settings)
+        sends = Sends(root, disk() if disk else None, **SMALL_INDEX, **settings)
         put = sends.store.put_columns
 
         def count(columns: AppendColumns, put: Callable[[AppendColumns], bool] = put) -> bool:
@@ -64,9 +64,10 @@ def both_ways(
         traffic = {topic: (t.sizes.counts, t.sizes.total) for topic, t in sends.store.traffic().items()}
         held = sends.pool.held
         sends.store.close()
+        brokers.append(sends)
         outcomes.append((answers, files(root), statistics.log, statistics.dispatched, traffic, held))
     assert outcomes[0] == outcomes[1]
-    return sends, taken
+    return brokers[-1], taken
 
 
 def frames(count: int, first: int = 1_000, **fields: Any) -> bytes:
@@ -112,7 +113,7 @@ async def test_sends_that_do_not_fit_go_where_single_ones_go(tmp_path: Path, mon
             sends.peer.send_bytes(frames(50, 1_000 * turn))
         sends.peer.send_bytes(frames(30) + send(5_000, bytes(9_000)) + frames(30))
 
-    settings = {"mapped_file_size_commit_log": 100_000, "max_message_size": 8_000}
+    settings: dict[str, Any] = {"mapped_file_size_commit_log": 100_000, "max_message_size": 8_000}
     sends, taken = both_ways(tmp_path, monkeypatch, feed, **settings)
     assert taken > 1_000
     assert sends.store.max_physical_offset > 400_000
@@ -142,7 +143,7 @@ async def test_an_overdue_flush_is_told_to_each(tmp_path: Path, monkeypatch: pyt
         sends.peer.send_bytes(frames(50))
         sends.store._durability.log._waiting.expire(NOW + 60_000)
 
-    settings = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+    settings: dict[str, Any] = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
     both_ways(tmp_path, monkeypatch, feed, **settings)
 
 
@@ -163,7 +164,7 @@ async def test_a_write_that_fails_is_told_to_each(tmp_path: Path, monkeypatch: p
         disk.refuse = may
         sends.peer.send_bytes(frames(40))
 
-    both_ways(tmp_path, monkeypatch, feed, disks=True)
+    both_ways(tmp_path, monkeypatch, feed, TestDisk)
 
 
 async def test_a_full_pool_refuses_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
