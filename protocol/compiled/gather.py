@@ -19,7 +19,6 @@ from cython.cimports.posix.uio import iovec, writev
 Text = cython.typedef(cython.p_const_uchar)
 UNIT = cython.declare(cython.Py_ssize_t, 20)
 SIZE_AT = cython.declare(cython.Py_ssize_t, 8)
-LINE = cython.declare(cython.int, 64)
 MOST_UNITS = cython.declare(cython.int, 64)
 MOST_VECTORS = cython.declare(cython.int, 1024)  # of one call
 
@@ -85,7 +84,6 @@ class Records:
                 raise ValueError("a record outside of its segment")
             self.vectors[self.count].iov_base = cython.cast(cython.p_char, self.segment.buf) + at
             self.vectors[self.count].iov_len = size
-            bring(cython.cast(cython.p_char, self.segment.buf) + at, size)
             self.count += 1
             left -= size
             place += UNIT
@@ -176,18 +174,6 @@ def add(part, vectors: cython.pointer(iovec), count: cython.pointer(cython.int))
     count[0] += 1
     PyBuffer_Release(cython.address(view))
     return view.len
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def bring(place: cython.p_char, size: cython.longlong) -> cython.void:
-    """Have a record brought into the cache meanwhile: who looks through a log finds none of it there, and the kernel
-    would wait for each line when it copies."""
-    end: cython.p_char = place + size
-    while place < end:
-        bring_near(place)
-        place += LINE
 
 
 @cython.cfunc
