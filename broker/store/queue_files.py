@@ -91,7 +91,7 @@ class QueueFiles:
             self._dirty_directories[changed] = None
         self._dirty_directories[directory] = None
         self._forget(path)
-        os.close(self._opened(partial(self._disk.create_sparse, path, self.file_size)))
+        self._keep(path, self._opened(partial(self._disk.create_sparse, path, self.file_size)))
 
     def write(self, path: str, data: Data, at: int) -> None:
         """Write at byte `at`. OSError as the disk gives it."""
@@ -181,14 +181,18 @@ class QueueFiles:
         return QueueFilesStatistics(len(self._descriptors), len(self._dirty))
 
     def _descriptor(self, path: str) -> int:
-        descriptors = self._descriptors
-        fd = descriptors.pop(path, None)
+        fd = self._descriptors.pop(path, None)
         if fd is None:
             fd = self._opened(partial(self._disk.open, path))
-            if len(descriptors) >= self._limit:
-                os.close(descriptors.pop(next(iter(descriptors))))
-        descriptors[path] = fd  # the last one used stands last
+        self._keep(path, fd)
         return fd
+
+    def _keep(self, path: str, fd: int) -> None:
+        """The last one used stands last; the first one goes, if they are too many."""
+        descriptors = self._descriptors
+        if len(descriptors) >= self._limit:
+            os.close(descriptors.pop(next(iter(descriptors))))
+        descriptors[path] = fd
 
     def _opened(self, call: Callable[[], int]) -> int:
         """A new descriptor. When the process has none to spare, ours go: half of them, the longest unused."""

@@ -66,22 +66,34 @@ def publish(full_bytes: cython.Py_ssize_t, queues, waiting: dict, topics, on_arr
     return units, others
 
 
+_bounds = cython.declare(tuple, None)  # those that stand in _limits
+_limits = cython.declare(cython.longlong[16])
+
+
 @cython.cfunc
 def note_sizes(queue: QueueTail):
-    """Count the sizes of the queue's new units."""
+    """Count the sizes of the queue's new units; at most 15 bounds, the same for most queues."""
+    global _bounds  # noqa: PLW0603
     traffic = queue.traffic
     bounds: tuple = traffic.bounds
     counts: list = traffic.counts
     total: cython.longlong = 0
     size: cython.longlong
+    many: cython.int = len(bounds)
     at: cython.Py_ssize_t
     _left: cython.Py_ssize_t
     unit: Byte = cython.cast(Byte, PyByteArray_AS_STRING(queue.pending)) + len(queue.pending) - UNIT_SIZE * queue.turn
+    if bounds is not _bounds:
+        if many >= MOST_BOUNDS:
+            raise ValueError(f"{many} bounds are too many")
+        for at in range(many):
+            _limits[at] = bounds[at]
+        _bounds = bounds
     for _left in range(queue.turn):
         size = get32(unit + 8)
         total += size
         at = 0
-        while at < len(bounds) and size > bounds[at]:
+        while at < many and size > _limits[at]:
             at += 1
         counts[at] += 1
         unit += UNIT_SIZE

@@ -23,18 +23,16 @@ Nothing here reads behind the end of its input: each loop is bounded by it, and 
 import cython
 from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cython.cimports.cpython.unicode import PyUnicode_DecodeASCII
-from cython.cimports.libc.string import memcmp, memcpy
+from cython.cimports.libc.string import memcpy
 from cython.cimports.protocol.compiled.big_endian import get32
 from cython.cimports.protocol.compiled.header import Found, read_binary_header, read_header
 from cython.cimports.protocol.compiled.packed import read_packed_header
 from cython.cimports.protocol.compiled.properties import Text
-from cython.cimports.protocol.compiled.pull import Pulls
+from cython.cimports.protocol.compiled.pull import Pulls, Words
 from cython.cimports.protocol.compiled.record import Append
 
 PREFIX = cython.declare(cython.Py_ssize_t, 8)
 MSGPACK = cython.declare(cython.int, 0x4D)
-TOPIC_BYTES = cython.declare(cython.Py_ssize_t, 256)
 
 
 @cython.final
@@ -139,16 +137,13 @@ class Decoder:
     general = cython.declare(object)
     illegal = cython.declare(object)
     pulls = cython.declare(Pulls)
-    topic = cython.declare(str)  # the last one: the next is mostly the same
-    topic_bytes = cython.declare(cython.uchar[256])
-    topic_size = cython.declare(cython.Py_ssize_t)
+    topics = cython.declare(Words)
 
     def __init__(self, general, illegal, pull_header):
         self.general = general
         self.illegal = illegal
         self.pulls = Pulls(general, pull_header)
-        self.topic = ""
-        self.topic_size = 0
+        self.topics = Words()
 
     def decode(self, data, start: cython.Py_ssize_t, limit: cython.Py_ssize_t, commands: list):
         """Add the commands of all whole frames from `start` on; returns where the first incomplete one begins."""
@@ -221,7 +216,7 @@ class Decoder:
         send.flag = found.flag
         send.opaque = found.opaque
         send.version = found.version
-        send.topic = self.topic_of(found.topic, found.topic_size)
+        send.topic = self.topics.of(found.topic, found.topic_size)
         send.queue_id = found.queue_id
         send.sys_flag = found.sys_flag
         send.message_flag = found.message_flag
@@ -240,17 +235,6 @@ class Decoder:
         send.header_at = header_at
         send.header_end = body_at
         return send
-
-    @cython.cfunc
-    def topic_of(self, text: Text, size: cython.Py_ssize_t) -> str:
-        """A topic's name: the same object for as long as it is the same topic."""
-        if size != self.topic_size or memcmp(self.topic_bytes, text, size) != 0:
-            if size > TOPIC_BYTES:
-                return PyUnicode_DecodeASCII(cython.cast(cython.p_const_char, text), size, cython.NULL)
-            self.topic = PyUnicode_DecodeASCII(cython.cast(cython.p_const_char, text), size, cython.NULL)
-            self.topic_size = size
-            memcpy(self.topic_bytes, text, size)
-        return self.topic
 
 
 # ------------------------------------------------------------------------------------------------- messages

@@ -1,9 +1,8 @@
 from protocol.compiled.properties cimport Text
 
 cdef class Words:
-    cdef str text
-    cdef unsigned char[256] bytes_
-    cdef Py_ssize_t size
+    cdef str last
+    cdef list words
     cdef str of(self, Text text, Py_ssize_t size)
 
 cdef class Pulls:

@@ -14,13 +14,14 @@ protocol.pull_command. Nothing is read at or behind the end of a header.
 """
 
 import cython
-from cython.cimports.cpython.unicode import PyUnicode_DecodeASCII
-from cython.cimports.libc.string import memcmp, memcpy
+from cython.cimports.cpython.unicode import PyUnicode_DATA, PyUnicode_DecodeASCII, PyUnicode_GET_LENGTH
+from cython.cimports.libc.string import memcmp
 from cython.cimports.protocol.compiled.header import read_int32, read_int32_text, read_number_text, read_text
 from cython.cimports.protocol.compiled.packed import read_int, read_integer, read_nil, read_printable
 
 MSGPACK = cython.declare(cython.int, 0x4D)
 WORD_BYTES = cython.declare(cython.Py_ssize_t, 256)
+MOST_WORDS = cython.declare(cython.Py_ssize_t, 2048)
 PULLS_BY_PLACE = cython.declare(cython.int, 2)
 NIL = cython.declare(cython.int, 0xC0)
 REQUIRED = cython.declare(cython.int, 0x1FF)  # the first nine fields
@@ -167,22 +168,37 @@ class Pull:
 
 @cython.cclass
 class Words:
-    """The last text of a kind: the next is mostly the same, and is then the same object."""
+    """The texts of a kind that came lately: who sends the same bytes gets the same object, whose hash is known. A text
+    takes the place of the one that it would stand in for."""
 
     def __init__(self):
-        self.text = ""
-        self.size = 0
+        self.last = ""
+        self.words = [""] * MOST_WORDS
 
     @cython.cfunc
     def of(self, text: Text, size: cython.Py_ssize_t) -> str:
         """The text of those ASCII bytes."""
-        if size != self.size or memcmp(self.bytes_, text, size) != 0:
-            if size > WORD_BYTES:
-                return PyUnicode_DecodeASCII(cython.cast(cython.p_const_char, text), size, cython.NULL)
-            self.text = PyUnicode_DecodeASCII(cython.cast(cython.p_const_char, text), size, cython.NULL)
-            self.size = size
-            memcpy(self.bytes_, text, size)
-        return self.text
+        word: str = self.last
+        code: cython.uint = 0
+        n: cython.Py_ssize_t
+        if says(word, text, size):
+            return word
+        if size > WORD_BYTES:
+            return PyUnicode_DecodeASCII(cython.cast(cython.p_const_char, text), size, cython.NULL)
+        for n in range(size):
+            code = 31 * code + text[n]
+        word = self.words[code % MOST_WORDS]
+        if not says(word, text, size):
+            word = PyUnicode_DecodeASCII(cython.cast(cython.p_const_char, text), size, cython.NULL)
+            self.words[code % MOST_WORDS] = word
+        self.last = word
+        return word
+
+
+@cython.cfunc
+@cython.inline
+def says(word: str, text: Text, size: cython.Py_ssize_t) -> cython.bint:
+    return PyUnicode_GET_LENGTH(word) == size and memcmp(PyUnicode_DATA(word), text, size) == 0
 
 
 @cython.cclass

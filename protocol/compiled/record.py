@@ -29,6 +29,7 @@ BLANK_SIZE = cython.declare(cython.Py_ssize_t, 8)
 UNIT_SIZE = cython.declare(cython.Py_ssize_t, 20)
 AROUND = cython.declare(cython.Py_ssize_t, 74)  # of a record without hosts, body, topic field and properties
 KEPT_BYTES = cython.declare(cython.Py_ssize_t, 8 << 20)  # a larger buffer is given back
+KNOWN_QUEUES = cython.declare(cython.Py_ssize_t, 1 << 14)
 BORN_HOST_V6 = cython.declare(cython.int, 0x10)
 STORE_HOST_V6 = cython.declare(cython.int, 0x20)
 TRANSACTION = cython.declare(cython.int, 0xC)
@@ -191,6 +192,7 @@ class RecordBatch:
     buffer = cython.declare(bytearray)
     used = cython.declare(cython.Py_ssize_t)
     received = cython.declare(Received)
+    known = cython.declare(list)
 
     def __init__(self, queues: dict, store_host: bytes, unusual):
         self.queues = queues
@@ -205,6 +207,7 @@ class RecordBatch:
         self.buffer = bytearray(1 << 16)
         self.used = 0
         self.received = Received()
+        self.known = [None] * KNOWN_QUEUES
 
     def open(self, at: cython.longlong, segment_end: cython.longlong, timestamp: cython.longlong):
         """Records go to `at` and on, up to where a blank still fits into the segment."""
@@ -233,11 +236,10 @@ class RecordBatch:
         """Add one message; `last`: the queue of the one before, or None. Returns its own, or None."""
         queue: QueueTail = last
         if queue is None or append.queue_id != queue.queue_id or append.topic != queue.topic:
-            found = self.queues.get((append.topic, append.queue_id))
-            if found is None:
+            queue = self.queue_of(append)
+            if queue is None:
                 self.unusual(append)
                 return None
-            queue = found
         view: Py_buffer
         host_size: cython.Py_ssize_t = len(append.born_host)
         if host_size != 8 and host_size != 20:
@@ -264,6 +266,17 @@ class RecordBatch:
         if not size:
             self.unusual(append)
             return None
+        return queue
+
+    @cython.cfunc
+    def queue_of(self, append: Append) -> QueueTail:
+        """Its queue, if there is one. Those asked for lately are found without a key being made."""
+        place: cython.size_t = cython.cast(cython.size_t, cython.cast(cython.p_void, append.topic)) >> 4
+        place = (31 * place + append.queue_id) % KNOWN_QUEUES
+        queue: QueueTail = self.known[place]
+        if queue is None or queue.is_removed or append.queue_id != queue.queue_id or append.topic != queue.topic:
+            queue = self.queues.get((append.topic, append.queue_id))
+            self.known[place] = queue
         return queue
 
     @cython.cfunc
@@ -345,10 +358,9 @@ class RecordBatch:
         for item in appends:
             append = item
             if queue is None or append.queue_id != queue.queue_id or append.topic != queue.topic:
-                found = self.queues.get((append.topic, append.queue_id))
-                if found is None:
+                queue = self.queue_of(append)
+                if queue is None:
                     return 0
-                queue = found
             size = AROUND + len(append.born_host) + self.store_host_size + body_length(append)
             size += len(queue.topic_field) + len(append.properties)
             if size > self.unchecked_size:

@@ -62,7 +62,7 @@ async def test_the_line_is_let_in_first_come_first_served() -> None:
     await turn()
     assert (order, len(it.window)) == (names[:32], ROUND_BYTES // 16)
     await turn()
-    assert (order, len(it.window)) == (names, RECEIVE_BUFFER_BYTES)
+    assert (order, len(it.window)) == (names, ROUND_BYTES // 3)
     await turn()
     figures = it.statistics()
     assert (figures.in_line, figures.filled, figures.rounds) == (0, 35, 3)
@@ -120,15 +120,15 @@ async def test_rounds_that_take_long_bring_less() -> None:
         await turn()
         return len(it.window)
 
-    for _ in range(2):
-        assert await end_after(LONG_S) == RECEIVE_BUFFER_BYTES
-    assert await end_after(LONG_S) == RECEIVE_BUFFER_BYTES // 2
-    assert await end_after(LONG_S) == RECEIVE_BUFFER_BYTES // 4
-    assert await end_after(1.0) == RECEIVE_BUFFER_BYTES // 4
-    assert await end_after(LONG_S * 0.9) == RECEIVE_BUFFER_BYTES // 4
-    assert await end_after(LONG_S * 0.4) == RECEIVE_BUFFER_BYTES // 2
-    it.note(RECEIVE_BUFFER_BYTES // 2 - 1, now_s)
-    assert len(it.window) == RECEIVE_BUFFER_BYTES // 2
+    round_bytes = ROUND_BYTES
+    while round_bytes > USUAL_READ:
+        round_bytes //= 2
+        assert await end_after(LONG_S) == min(round_bytes, RECEIVE_BUFFER_BYTES)
+    assert await end_after(1.0) == USUAL_READ
+    assert await end_after(LONG_S * 0.9) == USUAL_READ
+    assert await end_after(LONG_S * 0.4) == 2 * USUAL_READ
+    it.note(2 * USUAL_READ - 1, now_s)
+    assert len(it.window) == 2 * USUAL_READ
     it.note(1, now_s)
     assert len(it.window) == SMALLEST_READ
 
