@@ -35,6 +35,7 @@ _KEY_BYTES: Final = 64
 _MOST_LAYOUTS: Final = 256
 _SHORTEST_STRETCH: Final = 8
 _COPIED_BYTES: Final = 4096
+_MOST_LEFT_ALONE: Final = 62  # reads that are not looked at, after many in a row in which nothing was found
 
 
 class SendColumns(RemotingCommand, gc=False):
@@ -79,14 +80,38 @@ Found: TypeAlias = tuple[Layout, Sequence[int], Sent]
 
 
 class ColumnReader:
-    """Reads columns; keeps the layouts that it found."""
+    """Reads columns; keeps the layouts that it found.
+
+    Where sends do not look alike, to find that out costs more than to decode them. So a read in which nothing was found
+    has the next two left alone, another one has six, and so on, until something is found again. (Of two producers who
+    take turns the other one is next then.)
+    """
 
     def __init__(self, decode_apart: Callable[[memoryview, int, int, list[RemotingCommand]], int]) -> None:
         self._decode_apart = decode_apart
         self._layouts: dict[tuple[int, bytes], Layout] = {}
+        self._left_alone = 0  # so many reads more
+        self._in_vain = 0  # and so many after the next one in which nothing is found
 
     def __repr__(self) -> str:
         return f"<ColumnReader layouts={len(self._layouts)}>"
+
+    def decode(self, data: memoryview, start: int, max_frame_bytes: int, commands: list[RemotingCommand]) -> int:
+        """A pass over whole frames (protocol.stream.Pass), in which many sends that look alike are one command."""
+        end = len(data)
+        if self._left_alone:
+            self._left_alone -= 1
+            return self._decode_apart(data, start, max_frame_bytes, commands)
+        while start < end:
+            columns, behind = self.read(data, start, max_frame_bytes)
+            if columns is not None:
+                commands.append(columns)
+                start = behind
+                continue
+            start = self._decode_apart(data[:behind], start, max_frame_bytes, commands)
+            if start < behind:
+                break
+        return start
 
     def read(self, data: memoryview, start: int, max_frame_bytes: int) -> tuple[SendColumns | None, int]:
         """The sends that stand at `start` and behind it, if there are many and they look alike; and where they end, or
@@ -96,7 +121,7 @@ class ColumnReader:
         headers, bodies, ends = cut_frames(data, start, max_frame_bytes)
         if not ends:
             return None, _behind_others(data, start)
-        behind = ends[-1]
+        behind, is_worth = ends[-1], len(ends) >= FEWEST
         while len(ends) >= FEWEST:
             found = self._layouts_of(data, headers, bodies)
             if isinstance(found, int):
@@ -108,7 +133,10 @@ class ColumnReader:
             command.bodies = _bodies(data, bodies, ends)
             command.body = data[start : ends[-1]]
             command.decode_apart = self._decode_apart
+            self._in_vain = 0
             return command, ends[-1]
+        if is_worth:
+            self._in_vain = self._left_alone = min(2 * self._in_vain + 2, _MOST_LEFT_ALONE)
         return None, behind
 
     def _layouts_of(self, data: memoryview, headers: Sequence[int], bodies: Sequence[int]) -> list[Found] | int:

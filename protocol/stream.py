@@ -90,25 +90,8 @@ def interpreted_pass(data: memoryview, start: int, max_frame_bytes: int, command
     return start
 
 
-_columns: Final = ColumnReader(interpreted_pass)
-
-
-def pass_by_columns(data: memoryview, start: int, max_frame_bytes: int, commands: list[RemotingCommand]) -> int:
-    """The same; many sends that look alike are one command."""
-    end = len(data)
-    while start < end:
-        columns, behind = _columns.read(data, start, max_frame_bytes)
-        if columns is not None:
-            commands.append(columns)
-            start = behind
-            continue
-        start = interpreted_pass(data[:behind], start, max_frame_bytes, commands)
-        if start < behind:
-            break
-    return start
-
-
 _leaf: Final = compiled.load("decode")
-decode_whole_frames: Final[Pass] = (
-    pass_by_columns if _leaf is None else _leaf.Decoder(decode_general, illegal_frame, PullMessageHeader).decode
+_decoder: Final = (
+    ColumnReader(interpreted_pass) if _leaf is None else _leaf.Decoder(decode_general, illegal_frame, PullMessageHeader)
 )
+decode_whole_frames: Final[Pass] = _decoder.decode

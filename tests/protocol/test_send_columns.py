@@ -14,7 +14,7 @@ from protocol.errors import ProtocolError
 from protocol.headers.pull import PullMessageHeader
 from protocol.headers.send import SendMessageHeader, SendMessageV2Header
 from protocol.message import PropertyName, property_value, tags_code
-from protocol.send_columns import FEWEST, SendColumns, apart
+from protocol.send_columns import FEWEST, ColumnReader, SendColumns, apart
 from protocol.send_layout import find_layout
 from protocol.serialize import encode_command
 
@@ -32,9 +32,14 @@ def send(number: int, body: bytes = b"body", code: int = 310, flag: int = 0, **f
     return encode_command(command)
 
 
-def decoded(data: bytes, decode: stream.Pass = stream.pass_by_columns) -> tuple[list[RemotingCommand], int]:
+def by_columns() -> stream.Pass:
+    """The pass of a reader that was never disappointed."""
+    return ColumnReader(stream.interpreted_pass).decode
+
+
+def decoded(data: bytes, decode: stream.Pass | None = None) -> tuple[list[RemotingCommand], int]:
     commands: list[RemotingCommand] = []
-    end = decode(memoryview(bytearray(data)), 0, LIMIT, commands)
+    end = (decode or by_columns())(memoryview(bytearray(data)), 0, LIMIT, commands)
     return commands, end
 
 
@@ -103,6 +108,22 @@ def test_few_sends_are_decoded_one_by_one() -> None:
     for frames in (few, odd):
         commands, _ = decoded(b"".join(frames))
         assert [command.opaque for command in commands] == list(range(1_000, 1_000 + len(frames)))
+
+
+def test_reads_are_left_alone_after_many_in_vain() -> None:
+    """Two, then six, then fourteen; a read in which something is found ends that."""
+    odd = b"".join(send(1_000 + n, topic=f"T{n % 5}") for n in range(2 * FEWEST))
+    alike = b"".join(send(1_000 + n) for n in range(FEWEST))
+    reader = ColumnReader(stream.interpreted_pass)
+
+    def is_taken(data: bytes) -> bool:
+        return isinstance(decoded(data, reader.decode)[0][0], SendColumns)
+
+    assert is_taken(alike)
+    for left_alone in (2, 6, 14):
+        assert not is_taken(odd)
+        assert [is_taken(alike) for _ in range(left_alone)] == [False] * left_alone
+    assert [is_taken(data) for data in (alike, odd, alike, alike, alike)] == [True, False, False, False, True]
 
 
 UNUSUAL: list[dict[str, Any]] = [
@@ -201,7 +222,7 @@ def test_random_reads_are_read_as_without_columns(fuzz_rounds: int) -> None:
             data[choice.randrange(len(data))] = choice.choice(b'09aZ"\\ \x01\x02\xff')
         del data[len(data) - choice.choice((0, 0, 7)) :]
         outcomes = []
-        for decode in (stream.interpreted_pass, stream.pass_by_columns):
+        for decode in (stream.interpreted_pass, by_columns()):
             commands: list[RemotingCommand] = []
             try:
                 end: Any = decode(memoryview(data), 0, LIMIT, commands)

@@ -18,7 +18,7 @@ from protocol.bodies.topic import TopicConfig
 from protocol.command import RemotingCommand
 from tests.broker.processors.test_send import NOW, Sends
 from tests.harness.stores import TestDisk
-from tests.protocol.test_send_columns import send
+from tests.protocol.test_send_columns import by_columns, send
 
 pytestmark = pytest.mark.skipif(compiled.load("record") is not None, reason="compiled stores take no columns")
 
@@ -44,7 +44,7 @@ def both_ways(
     took in columns."""
     taken = 0
     outcomes, brokers = [], []
-    for way in (stream.interpreted_pass, stream.pass_by_columns):
+    for way in (stream.interpreted_pass, by_columns()):
         monkeypatch.setattr(stream, "decode_whole_frames", way)
         random.seed(1)  # who names no queue gets any
         root = tmp_path / way.__name__
@@ -82,6 +82,7 @@ async def test_plain_sends_leave_the_same_bytes(tmp_path: Path, monkeypatch: pyt
         sends.topics.update(TopicConfig("T", 16, 16))
         for turn in range(6):
             sends.peer.send_bytes(frames(turn * 30 + 1, 1_000 * turn + 1_000, code=code))
+        for turn in range(6):
             sends.peer.send_bytes(send(7, queue_id=turn) + frames(60) + send(8, queue_id=-1) + frames(40, 10_000))
 
     _, taken = both_ways(tmp_path, monkeypatch, feed)
