@@ -108,11 +108,16 @@ def synced_sends(workload: Workload, bench: Bench) -> Measure:
 
 def beside_bare_syncs(bench: Bench, measure: Callable[[], Sample]) -> tuple[Sample, float]:
     """A sample, and the mean of what a bare fdatasync took just before and just after it (µs)."""
-    os.sync()  # a sync waits for what others have to write
-    before = fdatasync_us(bench.directory)
+    before = bare_sync_us(bench)
     sample = measure()
-    os.sync()
-    return sample, (before + fdatasync_us(bench.directory)) / 2
+    return sample, (before + bare_sync_us(bench)) / 2
+
+
+def bare_sync_us(bench: Bench) -> float:
+    """What a bare fdatasync takes while nobody else uses the disk: a broker that has time fills segments with zeros."""
+    with bench.broker.at_rest():
+        os.sync()
+        return fdatasync_us(bench.directory)
 
 
 def single_sends(bench: Bench) -> Measure:
