@@ -7,7 +7,7 @@ at or behind the end.
 import cython
 from cython.cimports.libc.string import memcmp
 from cython.cimports.protocol.compiled.big_endian import get32
-from cython.cimports.protocol.compiled.properties import copy_properties, read_properties
+from cython.cimports.protocol.compiled.properties import IS_PLAIN, copy_properties, read_properties
 
 REQUIRED = cython.declare(cython.int, 0xFF)  # bits of the letters a to h
 
@@ -16,7 +16,6 @@ PARENTHESIS = cython.declare(cython.int, 40)
 COMMA = cython.declare(cython.int, 44)
 MINUS = cython.declare(cython.int, 45)
 COLON = cython.declare(cython.int, 58)
-BACKSLASH = cython.declare(cython.int, 92)
 F = cython.declare(cython.int, 102)
 OPENING_BRACE = cython.declare(cython.int, 123)
 BRACE = cython.declare(cython.int, 125)
@@ -166,13 +165,9 @@ def read_text(at: Text, end: Text) -> Text:
     if at >= end or at[0] != QUOTE:
         return cython.NULL
     at += 1
-    while at < end:
-        if at[0] == QUOTE:
-            return at + 1
-        if at[0] < 0x20 or at[0] > 0x7E or at[0] == BACKSLASH:
-            return cython.NULL
+    while at < end and IS_PLAIN[at[0]]:
         at += 1
-    return cython.NULL
+    return at + 1 if at < end and at[0] == QUOTE else cython.NULL
 
 
 @cython.cfunc

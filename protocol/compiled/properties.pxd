@@ -9,6 +9,8 @@ cdef struct Properties:  # of one message, unescaped; what is found in them as p
     Py_ssize_t keys_at
     Py_ssize_t keys_size
 
+cdef unsigned char[256] IS_PLAIN  # what stands in a JSON text for itself, and is ASCII
+
 cdef Text read_properties(Text at, Text end, Properties* found) noexcept
 cdef bint scan_properties(Text text, Py_ssize_t size, Properties* found) noexcept
 

@@ -20,42 +20,60 @@ U = cython.declare(cython.int, 117)
 
 _scratch = cython.declare(cython.uchar[32768])
 
+for _byte in range(256):
+    IS_PLAIN[_byte] = 0x20 <= _byte <= 0x7E and _byte != 34 and _byte != 92
+
 
 @cython.cfunc
 @cython.exceptval(check=False)
 def read_properties(at: Text, end: Text, found: cython.pointer(Properties)) -> Text:
     """The text of properties; returns the place behind it, or NULL if they are not plain."""
     size: cython.Py_ssize_t = 0
+    entry_at: cython.Py_ssize_t = 0
+    value_at: cython.Py_ssize_t = -1
     byte: cython.int
     if at >= end or at[0] != QUOTE:
         return cython.NULL
     at += 1
-    while at < end and at[0] != QUOTE:
-        byte = at[0]
-        if byte < 0x20 or byte > 0x7E or size >= SCRATCH_BYTES:
-            return cython.NULL
+    if end - at > SCRATCH_BYTES - 1:
+        end = at + SCRATCH_BYTES - 1  # what does not fit, with an end of its own, is not plain
+    found.tags_code = 0
+    found.key_size = found.keys_size = 0
+    while True:
+        while at < end and IS_PLAIN[at[0]]:
+            _scratch[size] = at[0]
+            size += 1
+            at += 1
+        if at >= end or at[0] != BACKSLASH:
+            break
         at += 1
-        if byte == BACKSLASH:
-            if at >= end:
+        if at < end and at[0] == U:
+            byte = unicode_escape(at + 1, end)
+            at += 5
+        else:
+            byte = short_escape(at[0]) if at < end else -1
+            at += 1
+        if byte < 0:
+            return cython.NULL
+        if byte == 2:
+            if not note_entry(_scratch, entry_at, value_at, size, found):
                 return cython.NULL
-            if at[0] == U:
-                byte = unicode_escape(at + 1, end)
-                at += 5
-            else:
-                byte = short_escape(at[0])
-                at += 1
-            if byte < 0:
-                return cython.NULL
+            entry_at = size + 1
+            value_at = -1
+        elif byte == 1 and value_at < 0:
+            value_at = size + 1
         _scratch[size] = cython.cast(cython.uchar, byte)
         size += 1
-    if size and _scratch[size - 1] != 2 and size < SCRATCH_BYTES:
+    if at >= end or at[0] != QUOTE:
+        return cython.NULL
+    if entry_at < size:
+        if not note_entry(_scratch, entry_at, value_at, size, found):
+            return cython.NULL
         _scratch[size] = 2
         size += 1
-    if at >= end or not scan_properties(_scratch, size, found):
-        return cython.NULL
     found.text = _scratch
     found.size = size
-    return at + 1
+    return at + 1 if found.key_size > 0 else cython.NULL
 
 
 @cython.cfunc
@@ -132,8 +150,6 @@ def scan_properties(text: Text, size: cython.Py_ssize_t, found: cython.pointer(P
         if mark == cython.NULL:
             return False
         value_at = mark - text + 1
-        if value_at - at == 1 or value_at == entry_end:
-            return False
         if not note_entry(text, at, value_at, entry_end, found):
             return False
         at = entry_end + 1
@@ -150,7 +166,9 @@ def note_entry(
     end: cython.Py_ssize_t,
     found: cython.pointer(Properties),
 ) -> cython.bint:
-    """Remember one property, if it matters; whether it is plain."""
+    """Remember the property at `at`, if it matters; whether it is plain. `value_at`: -1 if it has no value."""
+    if value_at < 0 or value_at - at == 1 or value_at == end:
+        return False
     name: Text = text + at
     size: cython.Py_ssize_t = value_at - 1 - at
     first: cython.int = name[0]
