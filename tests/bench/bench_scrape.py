@@ -32,7 +32,7 @@ from protocol.bodies.topic import TopicConfig
 from protocol.codes import VERSION
 from protocol.filters.tag import subscribe
 from tests.harness.broker_parts import consumer
-from tests.harness.daemon import free_ports
+from tests.harness.ports import free_ports
 from tests.harness.stores import message
 
 ACCEPT = {"openmetrics": "application/openmetrics-text;version=1.0.0", "text": "text/plain"}

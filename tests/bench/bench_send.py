@@ -30,6 +30,7 @@ from protocol.headers.send import SendMessageV2Header
 from protocol.headers.topic import CreateTopicHeader
 from protocol.msgpack_header import encode_placed
 from protocol.serialize import encode_command
+from tests.harness.ports import free_ports
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 TOPIC = "BenchSend"
@@ -66,7 +67,7 @@ class BrokerProcess:
     """A fresh broker with an embedded name server on free ports."""
 
     def __init__(self, directory: Path, more: Mapping[str, object] = MappingProxyType({})) -> None:
-        self.port, namesrv_port = free_port(), free_port()
+        self.port, namesrv_port = free_ports(2)
         settings = {
             "listenPort": self.port,
             "embeddedNamesrvPort": namesrv_port,
@@ -239,13 +240,6 @@ def call(port: int, frame: bytes, timeout_s: float = 10.0) -> dict[str, object]:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.005)
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from broker import cli
-from tests.harness.daemon import LOOPBACK, MQBROKER, MQNAMESRV, free_ports, running, variables
+from tests.harness.daemon import MQBROKER, MQNAMESRV, running, variables
+from tests.harness.ports import LOOPBACK, free_ports
 
 RUN_LIMIT_S = 30
 UNWRITABLE = "/sys/skylark-store"

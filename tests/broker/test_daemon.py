@@ -13,7 +13,8 @@ import pytest
 
 from protocol.codes import RequestCode, ResponseCode
 from protocol.record import decode
-from tests.harness.daemon import LOOPBACK, Daemon, running
+from tests.harness.daemon import Daemon, running
+from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient, frame, texts
 
 SEND = {

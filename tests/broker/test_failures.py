@@ -26,7 +26,8 @@ from broker.store import message_store
 from protocol.codes import RequestCode, ResponseCode
 from protocol.disk import offset_file_name
 from protocol.record import decode
-from tests.harness.daemon import LOOPBACK, MQBROKER, Daemon, free_ports, running, variables
+from tests.harness.daemon import MQBROKER, Daemon, running, variables
+from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import Answer, RawClient
 from tests.harness.stores import TestDisk
 from tests.harness.waiting import until

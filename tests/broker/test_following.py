@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from protocol.codes import RequestCode, ResponseCode
-from tests.harness.daemon import LOOPBACK, MQBROKER, MQNAMESRV, Daemon, running
+from tests.harness.daemon import MQBROKER, MQNAMESRV, Daemon, running
+from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient
 
 SEND = {

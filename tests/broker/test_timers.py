@@ -14,7 +14,8 @@ from protocol.codes import RequestCode, ResponseCode
 from protocol.message import MessageExt
 from protocol.recall_handle import RecallHandle
 from protocol.record import decode
-from tests.harness.daemon import LOOPBACK, Daemon, running
+from tests.harness.daemon import Daemon, running
+from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient
 
 SEND = {"a": "PG", "b": "T", "c": "TBW102", "d": 1, "e": 0, "f": 0, "g": 1, "h": 0, "m": False}

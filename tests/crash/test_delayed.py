@@ -14,7 +14,8 @@ from protocol.codes import RequestCode, SystemTopic
 from protocol.message import MessageExt
 from protocol.record import decode
 from tests.crash.delayed_cut import TRIAL
-from tests.harness.daemon import LOOPBACK, Daemon, running
+from tests.harness.daemon import Daemon, running
+from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 
 pytestmark = pytest.mark.crash

@@ -8,7 +8,8 @@ from typing import Final
 import pytest
 
 from protocol.codes import RequestCode
-from tests.harness.daemon import LOOPBACK, Daemon, running
+from tests.harness.daemon import Daemon, running
+from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 
 pytestmark = pytest.mark.crash

@@ -14,7 +14,8 @@ from clients import Message, MessageExt, ProducerSettings, TransactionProducer, 
 from protocol.codes import RequestCode
 from protocol.record import decode
 from tests.crash.transacted_cut import TRIAL
-from tests.harness.daemon import LOOPBACK, Daemon, running
+from tests.harness.daemon import Daemon, running
+from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 
 pytestmark = pytest.mark.crash

@@ -11,21 +11,20 @@ Ports are free ones, and everything lies below the directory. It counts as start
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from protocol.disk import COMMIT_LOG_DIRECTORY
+from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.sound import assert_sound
 
-LOOPBACK: Final = "127.0.0.1"
 STORE: Final = "store"
 START_LIMIT_S: Final = 30.0
 STOP_LIMIT_S: Final = 30.0
@@ -132,12 +131,3 @@ def variables(settings: Mapping[str, object]) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("SKYLARK_")}
     inherited.pop("NAMESRV_ADDR", None)
     return inherited | {f"SKYLARK_{key}": str(value) for key, value in settings.items()}
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that nobody listens on."""
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in listeners:
-            listener.bind((LOOPBACK, 0))
-        return [int(listener.getsockname()[1]) for listener in listeners]

@@ -7,21 +7,19 @@ producers may, when they have said so (`BY_ITSELF`).
 import multiprocessing
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from random import SystemRandom
 from typing import Any, Final
 
-from tests.harness.daemon import LOOPBACK, MQBROKER, STOP_LIMIT_S, Daemon, variables
+from tests.harness.daemon import MQBROKER, STOP_LIMIT_S, Daemon, variables
 from tests.harness.history_events import BY_ITSELF, SUFFIX, Broker, Journal, Process
+from tests.harness.ports import LOOPBACK, free_ports
 
 CLIENT_STOP_S: Final = 20.0
 WAIT_S: Final = 0.05
-PORTS: Final = range(10_240, 32_000)  # below those that the kernel gives to clients, who might take them meanwhile
 NAMES: Final = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
 
 _processes: Final = multiprocessing.get_context("forkserver")
@@ -224,19 +222,3 @@ class Slot:
 
     def _tell(self, state: str, why: str = "") -> None:
         self._journal.tell(Process(name=self._client, state=state, group=self._group, why=why))
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, and that the kernel gives to nobody."""
-    found: list[int] = []
-    chance = SystemRandom()
-    while len(found) < count:
-        port = chance.choice(PORTS)
-        with socket.socket() as listener:
-            try:
-                listener.bind((LOOPBACK, port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found

@@ -19,7 +19,7 @@ from clients import Admin, BrokerError, ClientError, NoRoute
 from protocol.bodies.offsets import ConsumerOffsets
 from protocol.codes import RequestCode, SystemTopic
 from protocol.message import PropertyName
-from tests.harness.daemon import LOOPBACK, STORE
+from tests.harness.daemon import STORE
 from tests.harness.history_clients import consume, produce
 from tests.harness.history_events import SUFFIX, Began, Ended, Group, Journal, Offsets, Stored, crc_of, id_of
 from tests.harness.history_members import group_of
@@ -37,6 +37,7 @@ from tests.harness.history_plan import (
 )
 from tests.harness.history_processes import Slot, TheBroker
 from tests.harness.history_view import DEAD, RETRY
+from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 from tests.harness.sound import assert_sound
 

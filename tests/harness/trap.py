@@ -18,7 +18,8 @@ from typing import Final
 from clients.blocking import run
 from protocol.command import RemotingCommand
 from protocol.serialize import decode_command
-from tests.harness.daemon import LOOPBACK, Daemon, running
+from tests.harness.daemon import Daemon, running
+from tests.harness.ports import LOOPBACK
 
 ADVERTISED: Final = "127.0.0.2"
 PATIENCE_S: Final = 20.0

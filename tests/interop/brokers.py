@@ -9,7 +9,6 @@ A broker counts as started when its name server routes TBW102, the topic that ev
 
 import json
 import os
-import socket
 import ssl
 import struct
 import subprocess
@@ -21,10 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import Answer, RawClient
 from tests.interop.toolchain import ROOT, apache_broker
 
-LOOPBACK = "127.0.0.1"
 APACHE_VERSIONS = ("4.9.7", "5.3.3")
 START_DEADLINE_S = 60.0  # of a busy machine
 STOP_DEADLINE_S = 60.0  # RocketMQ's broker takes 5 to 20 s, as the disk is busy
@@ -169,7 +168,7 @@ def running_broker(
     `settings` are RocketMQ's, on top of those of COMMANDS; `ports` are those of name server and broker.
     With `tls` the test asks its questions over TLS.
     """
-    namesrv_port, broker_port = ports or free_ports()
+    namesrv_port, broker_port = ports or broker_ports()
     begun = time.monotonic()
     with ExitStack() as stack:
         make = COMMANDS[kind] if isinstance(kind, str) else kind
@@ -307,21 +306,7 @@ def parse_records(data: bytes) -> Iterator[StoredMessage]:
         data = data[size:]
 
 
-def free_ports() -> tuple[int, int]:
-    """A port for the name server and one for the broker whose neighbours are free too (RocketMQ's opens -2 and +1)."""
-    while True:
-        with ExitStack() as stack:
-            namesrv_port = bind(stack, 0)
-            broker_port = bind(stack, 0)
-            try:
-                bind(stack, broker_port - 2)
-                bind(stack, broker_port + 1)
-            except OSError:
-                continue
-            return namesrv_port, broker_port
-
-
-def bind(stack: ExitStack, port: int) -> int:
-    listener = stack.enter_context(socket.socket())
-    listener.bind((LOOPBACK, port))
-    return int(listener.getsockname()[1])
+def broker_ports() -> tuple[int, int]:
+    """A port for the name server and one for the broker, whose neighbours are free too (RocketMQ's opens -2 and +1)."""
+    namesrv_port, broker_port = free_ports(2, beside=(-2, 1))
+    return namesrv_port, broker_port

@@ -8,9 +8,10 @@ import pytest
 
 from protocol.codes import SystemTopic
 from protocol.message import MessageExt
+from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 from tests.interop.beside import Scenarios, beside, chosen_of
-from tests.interop.brokers import LOOPBACK, BrokerUnderTest, free_ports, running_broker, until
+from tests.interop.brokers import BrokerUnderTest, broker_ports, running_broker, until
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import Stage
 from tests.interop.exchange import SIZES, pull_queue
@@ -102,7 +103,7 @@ def stored(broker: BrokerUnderTest, topic: str, queues: int) -> list[MessageExt]
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
 def test_rocketmq_goes_on_where_ours_ended(version: str, tmp_path: Path) -> None:
     """What ours delivered is not delivered again, and what waits in its store comes when it is due."""
-    ports, root = free_ports(), tmp_path / "store"
+    ports, root = broker_ports(), tmp_path / "store"
     settings = SIZES | {"storePathRootDir": root, "messageDelayLevel": "1s 12s"}
     for home in ("ours", "theirs"):
         (tmp_path / home).mkdir()

@@ -11,8 +11,9 @@ import pytest
 
 from protocol import javajson
 from protocol.bodies.client_state import ConsumerStatus
+from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient
-from tests.interop.brokers import LOOPBACK, OK, SEND_MESSAGE, BrokerUnderTest, expect, running_broker, until
+from tests.interop.brokers import OK, SEND_MESSAGE, BrokerUnderTest, expect, running_broker, until
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import Stage
 from tests.interop.matrix import clients_with, covers

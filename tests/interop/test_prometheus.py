@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.daemon import LOOPBACK, running
+from tests.harness.daemon import running
+from tests.harness.ports import LOOPBACK
 from tests.interop.toolchain import promtool
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"

@@ -18,9 +18,10 @@ import pytest
 
 from protocol.codes import RequestCode
 from protocol.record import decode
+from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 from tests.harness.sound import assert_sound
-from tests.interop.brokers import LOOPBACK, BrokerUnderTest, free_ports, running_broker, until
+from tests.interop.brokers import BrokerUnderTest, broker_ports, running_broker, until
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import Question, Received, Sent, Stage
 from tests.interop.exchange import (
@@ -86,7 +87,7 @@ def test_a_store_goes_there_and_back(
 
 def write(base: Path) -> Written:
     CLIENTS[PRODUCER].command(base)  # built, or skipped, before anything starts
-    ports, root, ledger = free_ports(), base / "store", Ledger()
+    ports, root, ledger = broker_ports(), base / "store", Ledger()
     with ours(base / "sync", root, ports, flushDiskType="SYNC_FLUSH") as broker, raw(ports) as client:
         for topic, queues in QUEUES.items():
             broker.create_topic(topic, queues)

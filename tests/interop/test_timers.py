@@ -10,8 +10,9 @@ from typing import Final
 import pytest
 
 from protocol.message import MessageExt
+from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
-from tests.interop.brokers import LOOPBACK, BrokerUnderTest, free_ports, running_broker, until
+from tests.interop.brokers import BrokerUnderTest, broker_ports, running_broker, until
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import Stage
 from tests.interop.exchange import pull_queue
@@ -138,7 +139,7 @@ def test_timers_of_a_store_that_changes_hands(name: str, hands: dict[str, "Futur
 
 
 def change_hands(writer: str, reader: str, tmp_path: Path) -> None:
-    root, ports = tmp_path / "store", free_ports()
+    root, ports = tmp_path / "store", broker_ports()
     settings = {"storePathRootDir": root, "mappedFileSizeCommitLog": 64 << 20}
     begin_ms = int(time.time() * 1000)
     dues = {

@@ -9,8 +9,9 @@ import pytest
 
 from protocol.codes import SystemTopic
 from protocol.message import MessageExt
+from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
-from tests.interop.brokers import LOOPBACK, BrokerUnderTest, running_broker
+from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import Stage
 from tests.interop.exchange import pull_queue

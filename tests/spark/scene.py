@@ -21,7 +21,8 @@ from clients import Admin, Message, Producer, ProducerSettings
 from clients.client import Client
 from protocol.bodies.message_queue import MessageQueue
 from protocol.codes import RequestCode
-from tests.harness.daemon import STORE, Daemon, free_ports, running
+from tests.harness.daemon import STORE, Daemon, running
+from tests.harness.ports import free_ports
 
 PORTS = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
 LIMIT_S = 90.0

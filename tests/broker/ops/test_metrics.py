@@ -21,7 +21,7 @@ from protocol.codes import VERSION, RequestCode
 from protocol.filters.tag import subscribe
 from protocol.message import BatchRecord, encode_batch
 from tests.harness.broker_parts import consumer
-from tests.harness.daemon import LOOPBACK, free_ports
+from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw_peer import RawPeer
 from tests.harness.scraped import Scraped, scrape
 from tests.harness.stores import TestDisk

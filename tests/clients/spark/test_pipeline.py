@@ -18,7 +18,7 @@ from clients.blocking import Producer
 from clients.spark.avro_bodies import Decoder, spark_type
 from clients.spark.pipeline import NotStarted, decoding_of, pipeline, size, told
 from clients.spark.pipeline_progress import lag, line
-from tests.harness.daemon import free_ports
+from tests.harness.ports import free_ports
 
 NOBODY = f"127.0.0.1:{free_ports(1)[0]}"
 

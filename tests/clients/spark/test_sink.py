@@ -31,7 +31,7 @@ from clients.spark.sink_options import OPTIONS, SinkOptions
 from clients.spark.sink_rows import MARK, ColumnError
 from protocol.codes import Permission
 from protocol.message import PropertyName
-from tests.harness.daemon import free_ports
+from tests.harness.ports import free_ports
 
 SCHEMA = StructType([StructField("body", BinaryType())])
 BEGINNING, END = datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(4e9, UTC)
