@@ -1,8 +1,10 @@
 """The index: which messages have a key, in a row of index files, oldest first; only the newest is written to.
 
-Keys gather in memory, UNIQ_KEY of a message first, then the pieces of its KEYS, and are put when there are 2,048, after
-25 ms, or when somebody asks. A key never waits for a disk that the log would not have to wait for: files are reserved
-before they are stored into. The rest of a message's keys goes to the next file when one is full.
+Keys gather in memory, UNIQ_KEY of a message first, then the pieces of its KEYS, and are put when there are 2,048, at
+the next step of the store (ten a second), or when somebody asks. To put few keys takes as long as to put many; done
+forty times a second it was half of what one send in a hundred waited for. A key never waits for a disk that the log
+would not have to wait for: files are reserved before they are stored into. The rest of a message's keys goes to the
+next file when one is full.
 
 A message comes once: what lies before the newest message that is in (`_newest`), or is that message, adds only the
 keys that are not in yet. So dispatching twice changes nothing, and a recovery goes on exactly where the files end.
@@ -18,7 +20,6 @@ that is in the log.
 Source: docs/formats.md, "IndexFile", "Dispatch".
 """
 
-import asyncio
 import logging
 import os
 import sys
@@ -41,7 +42,6 @@ from protocol.disk import INDEX_DIRECTORY, IndexLayout, parse_index_file_name
 log = logging.getLogger(__name__)
 
 BATCH_KEYS: Final = 2_048
-GATHER_S: Final = 0.025  # by NumPy two hundred keys cost twice as much as twenty
 _PUT_AT_ONCE: Final = 8_192
 _MOST_AWAITING: Final = 1 << 16  # keys, while their file is being made
 _RETRY_MS: Final = 1_000
@@ -73,9 +73,6 @@ class Index:
         self.files: list[IndexFile] = []
         self._full: list[IndexFile] = []  # that no flusher has taken yet
         self._ahead: IndexAhead | None = None
-        self._is_file_awaited = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._entries = IndexEntries()
         self._newest = -1
         self._newest_keys = 0  # how many keys of that message are in
@@ -156,10 +153,6 @@ class Index:
         file.remove()
         self._find_newest()
 
-    def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Put keys after 25 ms at the latest; without a loop at every `step`."""
-        self._loop = loop
-
     def make_ahead(self, helper: Helper) -> None:
         """Have `helper` make the next file before it is needed, from now on."""
         self._ahead = IndexAhead(os.path.dirname(self._directory), self._layout, RESERVED_ITEMS, self._disk, helper)
@@ -173,9 +166,6 @@ class Index:
 
     def close(self) -> None:
         """Close every file; keys that were not put are lost to the files, not to the log."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop = None
         if self._ahead is not None:
             self._ahead.close()
             self._ahead = None
@@ -195,26 +185,15 @@ class Index:
         if messages:
             self._entries.add(messages, self._newest_keys if messages[0].physical_offset == self._newest else 0)
             self._newest, self._newest_keys = messages[-1].physical_offset, _ALL
-        waiting = len(self._entries)
-        if waiting >= BATCH_KEYS:
+        if len(self._entries) >= BATCH_KEYS:
             self.put_waiting(at_once=False)
-        elif self._timer is None and self._loop is not None and waiting:
-            self._timer = self._loop.call_later(GATHER_S, self._put_when_due, self._put)
-
-    def _put_when_due(self, put_before: int) -> None:
-        self._timer = None
-        if self._put == put_before:
-            self.put_waiting(at_once=False)
-        elif len(self._entries) and self._loop is not None:  # a full batch left meanwhile: these are younger than that
-            self._timer = self._loop.call_later(GATHER_S, self._put_when_due, self._put)
 
     def put_waiting(self, *, at_once: bool = True) -> None:
         """Put what has gathered into the files, or find out that this is impossible at present. Not `at_once`: unless
         the file that they go to is just being made."""
         if self._failures and self._now_ms() < self._next_attempt_ms:
             return
-        self._is_file_awaited = not at_once and self._awaits_file()
-        if self._is_file_awaited:
+        if not at_once and self._awaits_file():
             return
         try:
             if self._failures:
@@ -270,9 +249,9 @@ class Index:
         return max(name, f"{int(os.path.basename(self.files[-1].path)) + 1:017d}")
 
     def step(self) -> None:
-        """Put what waits: after a failure, for a file, and where no loop does it in time."""
-        if self._failures or self._is_file_awaited or self._loop is None:
-            self.put_waiting(at_once=not self._is_file_awaited)
+        """Put what waits, and after a failure find out whether that is possible again."""
+        if self._failures or len(self._entries):
+            self.put_waiting(at_once=False)
 
     # durability
 
