@@ -1,8 +1,9 @@
 """A connection: its reading half, and the requests that are ours.
 
 All connections share one receive buffer, and take turns (`rounds.py`). A read is handled whole before anything else
-happens: every complete frame in it is decoded and dispatched. A connection owns no more than the piece of a frame that
-a read cut off. What it writes is its output's business (`transfer.py`).
+happens: every complete frame in it is decoded and dispatched, and what comes of that leaves at the end of the turn
+(`selector.py`). A connection owns no more than the piece of a frame that a read cut off. What it writes is its output's
+business (`transfer.py`).
 
 A peer that does not read what it asked for is not read from either: above `peer_backlog_bytes` waiting for one peer
 (or, with anything waiting for it, `total_backlog_bytes` for all) its connection is paused, frames already received are
@@ -70,7 +71,6 @@ class Shared(Protocol):
     rounds: Rounds
     unfinished: Unfinished
     lookout: Lookout
-    receive_buffer: memoryview
     deferred_bytes: int
     received_bytes: int
     protocol_errors: int
@@ -81,8 +81,13 @@ class Shared(Protocol):
     def closed(self, connection: "Connection") -> None:
         """A connection is gone."""
 
-    def read(self, connection: "Connection", commands: list[RemotingCommand], waited_s: float = 0.0) -> None:
-        """Handle what one read brought, and what has waited since, and write what came of it."""
+    def read(
+        self, connection: "Connection", commands: list[RemotingCommand], size: int = 0, waited_s: float = 0.0
+    ) -> None:
+        """Handle what a read of `size` bytes brought, or what has waited since; see selector.py."""
+
+    def end_turn(self) -> None:
+        """Have what was read so far finished, and write what came of it."""
 
     def hold(self, connection: "Connection") -> None:
         """Read no more from a connection until all are released."""
@@ -163,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
         selector = self._selector
         self.active_s = now_s = self._loop.time()
         selector.received_bytes += size
-        data = selector.receive_buffer[:size]
+        data = selector.rounds.window[:size]
         if selector.rounds.note(size, now_s) and not self.paused and self._transport is not None:
             # uvloop would go on reading this one connection; let the others have their turn
             self._transport.pause_reading()
@@ -173,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
         if (pending_bytes := self._decoder.pending_bytes) >= SMALL_PIECE or self.unfinished_bytes:
             selector.unfinished.note(self, pending_bytes, now_s, is_new=bool(commands))
         if commands:
-            selector.read(self, commands, now_s - selector.rounds.began_s)
+            selector.read(self, commands, size, now_s - selector.rounds.began_s)
             if monotonic() - self.arrived_s > STALL_S:
                 selector.rounds.stalled(now_s)
         if self._decoder.failure is not None:
@@ -181,6 +186,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The peer has said all; it gets what was answered by now and nothing else, as with RocketMQ."""
+        self._selector.end_turn()
         if not self._output.is_sending:
             return False
         self._output.close()
@@ -262,6 +268,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fail(self, error: ProtocolError) -> None:
         """Close because of the peer's bytes, once everything before them has been answered."""
+        self._selector.end_turn()
         if self._deferred or self.closed:
             return
         self._selector.protocol_errors += 1

@@ -14,6 +14,9 @@ bring depends on what they cost: half of what they were after a round that took 
 
 `began_s` is when the requests of a read began to wait: the last of a round have waited for all others. Rounds of a few
 small reads are not told apart, which would cost as much as the reads, unless one of them took long (`stalled`).
+
+What a read brought stays in the receive buffer until the turn that serves it has ended (selector.py): it is taken out
+of the window, and the next read goes behind it.
 """
 
 import asyncio
@@ -57,6 +60,7 @@ class Rounds:
         self.began_s = 0.0  # the loop's time at the round's first read
         self._is_short = is_short
         self._clock = clock
+        self.taken_bytes = 0  # of the receive buffer, in front of the window
         self._window_bytes = RECEIVE_BUFFER_BYTES
         self._is_begun = False
         self._is_end_due = False
@@ -87,6 +91,16 @@ class Rounds:
         if self._read_bytes >= self._round_bytes and self._window_bytes > SMALLEST_READ:
             self._set_window(SMALLEST_READ)
         return is_full
+
+    def take(self, size: int) -> None:
+        """Of what stands in the window, so much is still looked at."""
+        self.taken_bytes += size
+        self._move_window()
+
+    def give_back(self) -> None:
+        """Nothing that was read is looked at any more."""
+        self.taken_bytes = 0
+        self._move_window()
 
     def stalled(self, began_s: float) -> None:
         """Something took long: what is read from now on in this round has waited since `began_s`."""
@@ -150,4 +164,7 @@ class Rounds:
     def _set_window(self, size: int) -> None:
         if size != self._window_bytes:
             self._window_bytes = size
-            self.window = self.receive_buffer[:size]
+            self._move_window()
+
+    def _move_window(self) -> None:
+        self.window = self.receive_buffer[self.taken_bytes : self.taken_bytes + self._window_bytes]

@@ -1,15 +1,17 @@
 """The selector: what all connections of one event loop share.
 
-A read is handled whole before anything else happens: every complete frame in it is decoded and dispatched, processors
-finish what they gathered (`Turns.end_turn`: the one write into the log), and all answers to the connection leave in one
-write.
+A read is handled whole before anything else happens: every complete frame in it is decoded and dispatched. A turn is as
+many reads of one poll as together bring ENOUGH_BYTES, one if it brings that. At its end processors finish what they
+gathered (`Turns.end_turn`: the one write into the log), and all answers to a connection leave in one write. So small
+reads share what a turn costs, and large ones are not kept waiting for others.
 
         get_buffer -> buffer_updated -> CommandDecoder -> dispatch ... end_turn -> flush
-        `---------------- connection.py ----------------'          transfer.py
+        `---------------- connection.py ----------------'     selector   transfer.py
 
 The selector also keeps the books: who is connected, who is held, who was silent for too long.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from time import monotonic
@@ -18,7 +20,7 @@ from typing import Final
 import msgspec
 
 from broker.remoting.config import RemotingConfig
-from broker.remoting.connection import Connection, Turns
+from broker.remoting.connection import STALL_S, Connection, Turns
 from broker.remoting.lookout import Lookout, affordable
 from broker.remoting.rounds import Rounds
 from broker.remoting.transfer import Transfer
@@ -26,6 +28,8 @@ from broker.remoting.unfinished import Unfinished
 from protocol.command import RemotingCommand
 
 RELIEF_S: Final = 0.1
+ENOUGH_BYTES: Final = 64 * 1024
+"""With so much in it a turn ends, though more may be there to read."""
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +61,6 @@ class Selector:
         self.unfinished = Unfinished(config.unfinished_frames_bytes)
         self.lookout = Lookout(affordable(config.busy_poll_us), self)
         self.deferred_bytes = 0  # requests of peers that do not read their answers
-        self.receive_buffer = self.rounds.receive_buffer
         self.accepting = True
         self.received_bytes = 0
         self.accepted = 0
@@ -70,6 +73,7 @@ class Selector:
         self._half_unfinished = config.unfinished_frames_bytes // 2
         self._close_listeners: list[Callable[[Connection], None]] = []
         self._held: set[Connection] = set()
+        self._is_end_due = False  # of the turn, when the poll's reads have been handled
 
     def __repr__(self) -> str:
         return f"<Selector {len(self.connections)} connections>"
@@ -157,24 +161,44 @@ class Selector:
         """Write what the connections gathered."""
         self.transfer.flush()
 
-    def read(self, connection: Connection, commands: list[RemotingCommand], waited_s: float = 0.0) -> None:
-        """Handle what one read brought, and what has waited since, and write what came of it."""
-        transfer, turns = self.transfer, self.turns
+    def read(
+        self, connection: Connection, commands: list[RemotingCommand], size: int = 0, waited_s: float = 0.0
+    ) -> None:
+        """Handle what a read of `size` bytes brought, or what has waited since; what comes of it is written when the
+        turn ends."""
+        turns = self.turns
+        self.rounds.take(size)
+        self.transfer.begin_turn()
         is_late = waited_s >= turns.patience_s
         if is_late:
             turns.read_late(waited_s)
-        flush_due = transfer.begin_turn()
         try:
             connection.handle(commands)
-            turns.end_turn()
         finally:
-            transfer.end_turn(flush_due)
             if is_late:
                 turns.read_late(0.0)
-        if not flush_due:
-            transfer.flush()
-        else:
-            connection.flush()
+            if self.rounds.taken_bytes >= ENOUGH_BYTES:
+                self.end_turn()
+            elif not self._is_end_due:
+                self._is_end_due = True
+                asyncio.get_running_loop().call_soon(self._end_poll)
+
+    def _end_poll(self) -> None:
+        """All that could be read was read."""
+        self._is_end_due = False
+        begun_s = monotonic()
+        self.end_turn()
+        if monotonic() - begun_s > STALL_S:
+            self.rounds.stalled(asyncio.get_running_loop().time())
+
+    def end_turn(self) -> None:
+        """Have what was read so far finished, and write what came of it."""
+        self.transfer.begin_turn()
+        try:
+            self.turns.end_turn()
+        finally:
+            self.rounds.give_back()
+            self.transfer.flush()
 
     def close_idle(self, now_s: float) -> None:
         """Close every connection that was silent for too long; `now_s` is the loop's time."""

@@ -164,8 +164,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _decrypt(self) -> None:
         """Add what is complete to the buffer. SSLZeroReturnError at the end of it all."""
-        buffer = self._buffer
         while not self._raw.is_closing():
+            buffer = self._buffer
             if self._filled == len(buffer):
                 self._hand_on()
                 continue
@@ -181,6 +181,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         filled, self._filled = self._filled, 0
         if filled:
             self._connection.buffer_updated(filled)
+            self._buffer = self._connection.get_buffer(-1)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt and send."""

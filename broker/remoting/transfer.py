@@ -50,17 +50,12 @@ class Transfer:
         files = self.files
         return files.copied_bytes + files.sent_bytes + files.cold_sent_bytes
 
-    def begin_turn(self) -> bool:
-        """From now on nothing is written before the end of this turn; returns whether a flush was due already."""
-        was_due, self._flush_due = self._flush_due, True
-        return was_due
-
-    def end_turn(self, was_due: bool) -> None:
-        """Undo `begin_turn`; the caller flushes."""
-        self._flush_due = was_due
+    def begin_turn(self) -> None:
+        """Whoever calls this will flush."""
+        self._flush_due = True
 
     def to_flush(self, output: Output) -> None:
-        """Remember an output; it is written at the end of this read, or of this loop turn."""
+        """Remember an output; it is written at the end of the turn, or when the loop comes to it."""
         self._dirty.append(output)
         if not self._flush_due:
             self._flush_due = True

@@ -105,6 +105,7 @@ def profile(parts: BrokerParts, body: int, rounds: int) -> dict[str, float]:
             data = b"".join(frames[at : at + count])
             connection.get_buffer(-1)[: len(data)] = data
             connection.buffer_updated(len(data))
+            parts.selector.end_turn()
 
     def head() -> None:
         for (command, _), result in answered:

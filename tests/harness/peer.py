@@ -77,10 +77,17 @@ class Peer:
         self.send_bytes(b"".join(map(encode_command, commands)))
 
     def send_bytes(self, data: bytes) -> None:
-        """Let the broker read this."""
-        self.selector.receive_buffer[: len(data)] = data
-        self.connection.buffer_updated(len(data))
+        """Let the broker read this: a read and a turn, however much it is."""
+        rounds = self.selector.rounds
+        rounds.window = rounds.receive_buffer[: len(data)]
+        self.be_read(data)
+        self.selector.end_turn()
         self.take()
+
+    def be_read(self, data: bytes) -> None:
+        """One read of some poll."""
+        self.connection.get_buffer(-1)[: len(data)] = data
+        self.connection.buffer_updated(len(data))
 
     def take(self) -> list[RemotingCommand]:
         """Add what was written since to `received`, and return it."""

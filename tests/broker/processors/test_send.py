@@ -191,7 +191,7 @@ ILLEGAL = (
 )  # fmt: skip
 async def test_refusals(sends: Sends, fields: dict[str, Any], code: int, remark: str) -> None:
     """Code, remark, and the region in the ext fields all the same; nothing is stored."""
-    sends.peer.selector.receive_buffer = memoryview(bytearray(8 << 20))
+    sends.peer.selector.rounds.receive_buffer = memoryview(bytearray(8 << 20))
     answer = sends.ask(fields.pop("body", b"body"), **fields)
     assert (answer.code, answer.remark) == (code, remark)
     assert answer.ext_fields() == {"MSG_REGION": "R", "TRACE_ON": "true"}
@@ -200,7 +200,7 @@ async def test_refusals(sends: Sends, fields: dict[str, Any], code: int, remark:
 
 async def test_the_largest_body_is_stored(sends: Sends) -> None:
     """The limit is on the body: exactly maxMessageSize passes."""
-    sends.peer.selector.receive_buffer = memoryview(bytearray(8 << 20))
+    sends.peer.selector.rounds.receive_buffer = memoryview(bytearray(8 << 20))
     assert sends.ask(bytes(4_194_304)).code == 0
 
 

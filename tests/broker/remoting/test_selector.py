@@ -7,15 +7,60 @@ import pytest
 
 from broker.remoting.config import RemotingConfig
 from broker.remoting.rounds import RECEIVE_BUFFER_BYTES, SMALLEST_READ
-from broker.remoting.selector import RELIEF_S, Selector
+from broker.remoting.selector import ENOUGH_BYTES, RELIEF_S, Selector
 from protocol.command import RemotingCommand
-from tests.harness.echo_server import DEFER, ECHO, EchoServer
+from tests.harness.echo_server import DEFER, ECHO, GATHER, EchoServer
 from tests.harness.peer import Peer
 from tests.harness.raw import frame
 from tests.harness.raw_peer import RawPeer
 from tests.harness.waiting import until
 
 MIB = 1024 * 1024
+
+
+# ------------------------------------------------------------------------------------------------------------- turns
+
+
+def peers_of_one_poll(count: int) -> tuple[EchoServer, list[Peer]]:
+    server = EchoServer()
+    return server, [Peer(server.dispatcher, server.selector) for _ in range(count)]
+
+
+def bodies(peer: Peer) -> list[bytes]:
+    return [bytes(answer.body) for answer in peer.take()]
+
+
+async def test_small_reads_of_a_poll_are_one_turn() -> None:
+    """What they brought stays as it was until the turn ends, when the poll's reads are done."""
+    server, peers = peers_of_one_poll(3)
+    for number, peer in enumerate(peers):
+        peer.be_read(frame({"code": GATHER, "opaque": number}, b"%d" % number * 1000))
+    assert server.gathered_sizes == []
+    await asyncio.sleep(0)
+    assert server.gathered_sizes == [3]
+    assert [bodies(peer) for peer in peers] == [[b"%d" % number * 1000] for number in range(3)]
+
+
+async def test_a_turn_ends_when_it_has_enough() -> None:
+    """Before the next read of the poll, which begins another one."""
+    server, peers = peers_of_one_poll(3)
+    for number, peer in enumerate(peers):
+        peer.be_read(frame({"code": GATHER, "opaque": number}, bytes(ENOUGH_BYTES // 2)))
+    assert server.gathered_sizes == [2]
+    assert server.selector.rounds.taken_bytes > ENOUGH_BYTES // 2
+    await asyncio.sleep(0)
+    assert server.gathered_sizes == [2, 1]
+    assert server.selector.rounds.taken_bytes == 0
+
+
+@pytest.mark.parametrize("ending", [None, b"\0\0\0\3bad"])
+async def test_who_ends_in_the_poll_of_a_request_is_answered(ending: bytes | None) -> None:
+    """Whether it has said all, or something that cannot be understood."""
+    _, (peer,) = peers_of_one_poll(1)
+    peer.be_read(frame({"code": ECHO, "opaque": 1}, b"last") + (ending or b""))
+    if ending is None:
+        peer.connection.eof_received()
+    assert bodies(peer) == [b"last"]
 
 
 # ---------------------------------------------------------------------------------------------------- idle, too many

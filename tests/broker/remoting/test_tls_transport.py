@@ -145,6 +145,7 @@ async def test_a_peer_that_does_not_read_is_not_read_from(server: EchoServer) ->
         for _ in range(8):
             peer.ask(LARGE, {"n": 4 * MIB})
         await until(lambda: server.selector.connections and server.connection.paused)
+        await asyncio.sleep(0)  # until the turn has ended
         assert server.handled < 8
         assert server.connection.backlog_bytes > MIB
         peer.listen()
