@@ -11,6 +11,7 @@ only, never at the message. Source: docs/formats.md, "Send", "Retries and dead l
 import logging
 import time
 from collections.abc import Callable
+from sys import intern
 from typing import Final
 
 import msgspec
@@ -92,7 +93,7 @@ class SendChecks:
         if name[0] == "%" and name.startswith(RETRY_PREFIX) and not is_true(header.batch):
             return self._retry_topic(command, header, topic)
         if self._is_plain(topic):
-            self.queues[name] = max(topic.write_queue_nums, topic.read_queue_nums)
+            self.queues[intern(name)] = max(topic.write_queue_nums, topic.read_queue_nums)
         return topic
 
     def _is_plain(self, topic: TopicConfig) -> bool:

@@ -133,7 +133,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     mapped_file_size_timer_log: int = 100 << 20  # bytes of a timer log segment; fixed for the life of a store
     check_crc_on_recover: bool = True  # off: faster, and damaged bodies come back as messages
     open_queue_files: int = 1_024  # descriptors of queue segments kept open at once (ours)
-    queue_units_in_memory: int = 1 << 19  # units of all queues that may wait to be written; 0: each turn writes (ours)
+    queue_units_in_memory: int = 1 << 20  # units of all queues that may wait to be written; 0: each turn writes (ours)
 
     file_reserved_time: int = 72  # hours that a segment is kept after its last change
     delete_when: tuple[int, ...] = (4,)  # local hours in which what is older is deleted

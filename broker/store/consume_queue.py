@@ -31,7 +31,7 @@ from broker.store.errors import StoreError
 from broker.store.mapped_file_queue import gaps, segment_starts
 from broker.store.queue_files import QueueFiles
 from broker.store.queue_tail import QueueTail
-from broker.store.topic_traffic import SIZE_BOUNDS
+from broker.store.topic_traffic import SIZE_BOUNDS, note_units
 from protocol.disk import FILLER_RECORD_SIZE, FILLER_UNIT, UNIT, UNIT_SIZE, offset_file_name
 from protocol.unit_search import UNIT_DTYPE, first_at_or_behind
 
@@ -88,10 +88,10 @@ class ConsumeQueue(QueueTail):
     def write_pending(self) -> None:
         """Write what is pending, in one write within a segment, and let it be seen. OSError keeps it."""
         if self.is_removed:
-            self.pending.clear()
-        if not self.pending:
-            return
+            self.drop_pending()
         units = bytes(self.pending)
+        if not units:
+            return
         last = self.pending_next
         first = last - len(units) // UNIT_SIZE
         if first * UNIT_SIZE < self.first_start:
@@ -108,7 +108,8 @@ class ConsumeQueue(QueueTail):
             self.end = max(self.end, last)
             physical_offset, size, _ = UNIT.unpack_from(units, len(units) - UNIT_SIZE)
             self.physical_end = physical_offset + size
-        self.pending.clear()
+        note_units(self)
+        self.drop_pending()
 
     def _begin_anew(self) -> None:
         """Units come for before the first segment (only in recovery): what is there is from before the deletion of the

@@ -406,6 +406,7 @@ class MessageStore:
 
     def traffic(self) -> Mapping[str, TopicTraffic]:
         """What came into each topic that has queues, to look at."""
+        self._reput.writes.note_units()
         return self._queues.traffic
 
     def note_special(self, topic: str, kind: str, size: int) -> None:

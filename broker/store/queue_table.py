@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from sys import intern
 
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.deleted_topics import DeletedTopics
@@ -47,8 +48,9 @@ class QueueTable:
         key = topic, queue_id
         queue = self.by_key.get(key)
         if queue is None:
+            topic = intern(topic)  # one object for all queues: what is the same need not be compared
             queue = ConsumeQueue(topic, queue_id, f"{self._root}/{topic}/{queue_id}", self._files)
-            self.by_key[key] = queue
+            self.by_key[topic, queue_id] = queue
             queue.traffic = self._traffic_of(topic).sizes
         return queue
 

@@ -2,7 +2,7 @@
 
     put        topic field and magic into the record; `next_offset`, which the record takes and moves
     dispatch   the record's unit of 20 bytes behind `pending`, which is what nobody has written to a file yet; `end`,
-               up to which units may be seen; its size into `traffic`
+               up to which units may be seen
 
 The compiled twin is in protocol/compiled/record.py.
 
@@ -29,7 +29,8 @@ def pack_units(fields: list[int]) -> bytes:
 
 
 class PlainQueueTail:
-    """`pending`: units that are not in a file, the last of them at queue offset `pending_next` - 1."""
+    """`pending`: units that are not in a file, the last of them at queue offset `pending_next` - 1; the sizes of the
+    last `unnoted` of them are not in `traffic` yet."""
 
     __slots__ = (
         "_fields",
@@ -44,6 +45,7 @@ class PlainQueueTail:
         "topic",
         "topic_field",
         "traffic",
+        "unnoted",
     )
 
     traffic: Buckets
@@ -58,14 +60,20 @@ class PlainQueueTail:
         self.pending_next = 0
         self.end = 0
         self.is_removed = False  # deleted with its topic; what is still on its way to it is dropped
+        self.unnoted = 0
         self._fields: list[int] = []  # of the units of this turn: physical offset, size, tags code, and again
 
-    def take_turn(self) -> tuple[list[int], list[int]]:
-        """Tags codes and sizes of the units gathered since the last call."""
+    def drop_pending(self) -> None:
+        """They are in a file, or not wanted any more."""
+        self.pending.clear()
+        self.unnoted = 0
+
+    def take_turn(self) -> list[int]:
+        """Tags codes of the units gathered since the last call."""
         fields = self._fields
         self.pending += pack_units(fields)
         self._fields = []
-        return fields[2::3], fields[1::3]
+        return fields[2::3]
 
 
 _leaf = compiled.load("record")

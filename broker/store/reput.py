@@ -90,20 +90,17 @@ def plain_publish(
     others: list[ConsumeQueue] = []
     for queue in queues:
         fields, pending = queue._fields, queue.pending
-        if queue.is_removed or len(pending) + len(fields) // 3 * UNIT_SIZE >= FULL_BYTES:
+        count = len(fields) // 3
+        if queue.is_removed or len(pending) + count * UNIT_SIZE >= FULL_BYTES:
             others.append(queue)
             continue
+        if not pending:  # else it waits already
+            waiting[queue] = None
         queue._fields = []
-        if len(fields) == 3:
-            units += 1
-            pending += _pack_unit(*fields)
-            queue.traffic.note(fields[1])
-        else:
-            units += len(fields) // 3
-            pending += pack_units(fields)
-            queue.traffic.note_all(fields[1::3])
+        pending += _pack_unit(*fields) if count == 1 else pack_units(fields)
+        units += count
+        queue.unnoted += count
         queue.end = queue.pending_next
-        waiting[queue] = None
         if on_arrival is not None and (topics is None or queue.topic in topics):
             on_arrival(queue.topic, queue.queue_id, queue.end, fields[2::3])
     return units, others
@@ -128,7 +125,7 @@ class Reput:
         self.offset = 0
         self.writes = UnitWrites()
         self.last_store_timestamp = 0
-        self._unseen: dict[ConsumeQueue, tuple[list[int], list[int]]] = {}  # of failed ones: codes and sizes
+        self._unseen: dict[ConsumeQueue, list[int]] = {}  # of failed ones: tags codes
         self._dispatched = 0
 
     def dispatch(self, appends: Sequence[Append]) -> None:
@@ -149,19 +146,14 @@ class Reput:
             units, queues = publish(queues, writes.waiting, self._topics, self.on_arrival)
             writes.units += units
         for queue in queues:
-            codes, sizes = queue.take_turn()
+            codes = queue.take_turn()
+            queue.unnoted += len(codes)
             if writes.add(queue, len(codes)):
-                self._announce(queue, codes, sizes)
+                self._announce(queue, codes)
             else:
-                self._keep_quiet(queue, codes, sizes)
+                self._unseen.setdefault(queue, []).extend(codes)  # told when they are written
         if writes.limit and writes.units > writes.limit:
             writes.write_oldest()
-
-    def _keep_quiet(self, queue: ConsumeQueue, tags_codes: list[int], sizes: list[int]) -> None:
-        """Units that could not be written are announced when they are."""
-        unseen = self._unseen.setdefault(queue, ([], []))
-        unseen[0].extend(tags_codes)
-        unseen[1].extend(sizes)
 
     def _write_before_jump(self, queue: ConsumeQueue) -> None:
         """Only in recovery does a unit not follow the one before it; an OSError ends the load there."""
@@ -169,11 +161,7 @@ class Reput:
         if queue.pending:
             queue.write_pending()
 
-    def _announce(self, queue: ConsumeQueue, tags_codes: Sequence[int], sizes: Sequence[int]) -> None:
-        if len(sizes) == 1:
-            queue.traffic.note(sizes[0])
-        elif sizes:
-            queue.traffic.note_all(sizes)
+    def _announce(self, queue: ConsumeQueue, tags_codes: Sequence[int]) -> None:
         if self.on_arrival is not None and not queue.is_removed:
             self.on_arrival(queue.topic, queue.queue_id, queue.end, tags_codes)
 
@@ -186,7 +174,7 @@ class Reput:
         """Try the failed queues again."""
         for queue in self.writes.retry():
             if queue in self._unseen:
-                self._announce(queue, *self._unseen.pop(queue))
+                self._announce(queue, self._unseen.pop(queue))
 
     def deliver_time(self, append: Append) -> int:
         """The tags code of a message in the schedule topic: when it is due, ms. docs/formats.md, "tagsCode"."""

@@ -1,16 +1,35 @@
 """What came into a topic since the start: messages and bytes of records, by their sizes.
 
-All queues of a topic share one. A turn notes the sizes of each queue's units in one call, when the units are written;
-recovery counts nothing. Messages of a special kind (fifo, delay, transaction) are noted once more by whoever knows
-their properties, so that plain ones cost nothing: what is not special is normal. The figures go with the topic.
+All queues of a topic share one. Sizes are noted when units are written, those of many units in one call, or when
+somebody asks for the figures; recovery counts nothing. Messages of a special kind (fifo, delay, transaction) are noted
+once more by whoever knows their properties, so that plain ones cost nothing: what is not special is normal. The figures
+go with the topic.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.buckets import Buckets
+from protocol import compiled
+from protocol.disk import UNIT, UNIT_SIZE
+
+if TYPE_CHECKING:
+    from broker.store.queue_tail import QueueTail
 
 SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 NORMAL: Final = "normal"
+
+
+def plain_note_units(queue: "QueueTail") -> None:
+    """Note the sizes of a queue's units of which that was not done yet."""
+    pending = queue.pending
+    unnoted = pending[len(pending) - UNIT_SIZE * queue.unnoted :]
+    queue.unnoted = 0
+    if unnoted:
+        queue.traffic.note_all([size for _, size, _ in UNIT.iter_unpack(unnoted)])
+
+
+_leaf = compiled.load("counts")
+note_units = plain_note_units if _leaf is None else _leaf.note_units
 
 
 class TopicTraffic:

@@ -17,6 +17,7 @@ import logging
 from typing import Final
 
 from broker.store.consume_queue import ConsumeQueue
+from broker.store.topic_traffic import note_units
 from protocol.disk import UNIT_SIZE
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,12 @@ class UnitWrites:
         """Try the failed queues again; those that are written now."""
         failed, self.failed = self.failed, set()
         return [queue for queue in failed if self.write(queue)]
+
+    def note_units(self) -> None:
+        """Have what waits counted, as what is written is."""
+        for queue in self.waiting:
+            if queue.unnoted:
+                note_units(queue)
 
     # rounds
 

@@ -4,7 +4,6 @@ The interpreted twins are `plain_count_up` in broker.buckets and `plain_publish`
 """
 
 import cython
-from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
 from cython.cimports.protocol.compiled.big_endian import get32
 from cython.cimports.protocol.compiled.record import QueueTail
 
@@ -52,16 +51,16 @@ def publish(full_bytes: cython.Py_ssize_t, queues, waiting: dict, topics, on_arr
     queue: QueueTail
     for item in queues:
         queue = item
-        if queue.is_removed or len(queue.pending) >= full_bytes:
+        if queue.is_removed or queue.units_size >= full_bytes:
             others.append(item)
             continue
         units += queue.turn
-        note_sizes(queue)
+        queue.unnoted += queue.turn
         queue.end = queue.pending_next
-        waiting[item] = None
+        if queue.units_size == UNIT_SIZE * queue.turn:
+            waiting[item] = None
         if on_arrival is not None and (topics is None or queue.topic in topics):
-            codes, _ = queue.take_turn()
-            on_arrival(queue.topic, queue.queue_id, queue.end, codes)
+            on_arrival(queue.topic, queue.queue_id, queue.end, queue.take_turn())
         queue.turn = 0
     return units, others
 
@@ -70,9 +69,8 @@ _bounds = cython.declare(tuple, None)  # those that stand in _limits
 _limits = cython.declare(cython.longlong[16])
 
 
-@cython.cfunc
-def note_sizes(queue: QueueTail):
-    """Count the sizes of the queue's new units; at most 15 bounds, the same for most queues."""
+def note_units(queue: QueueTail):
+    """The twin of broker.store.topic_traffic.plain_note_units; at most 15 bounds, the same for most queues."""
     global _bounds  # noqa: PLW0603
     traffic = queue.traffic
     bounds: tuple = traffic.bounds
@@ -82,14 +80,14 @@ def note_sizes(queue: QueueTail):
     many: cython.int = len(bounds)
     at: cython.Py_ssize_t
     _left: cython.Py_ssize_t
-    unit: Byte = cython.cast(Byte, PyByteArray_AS_STRING(queue.pending)) + len(queue.pending) - UNIT_SIZE * queue.turn
+    unit: Byte = queue.units + queue.units_size - UNIT_SIZE * queue.unnoted
     if bounds is not _bounds:
         if many >= MOST_BOUNDS:
             raise ValueError(f"{many} bounds are too many")
         for at in range(many):
             _limits[at] = bounds[at]
         _bounds = bounds
-    for _left in range(queue.turn):
+    for _left in range(queue.unnoted):
         size = get32(unit + 8)
         total += size
         at = 0
@@ -98,3 +96,4 @@ def note_sizes(queue: QueueTail):
         counts[at] += 1
         unit += UNIT_SIZE
     traffic.total += total
+    queue.unnoted = 0

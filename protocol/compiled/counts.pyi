@@ -2,6 +2,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 def count_up(values: Sequence[int], bounds: Sequence[float], counts: list[int]) -> int: ...
+def note_units(queue: Any) -> None: ...
 def publish(
     full_bytes: int,
     queues: Sequence[Any],

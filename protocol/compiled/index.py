@@ -12,6 +12,7 @@ from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING
 from cython.cimports.libc.stdint import int32_t, int64_t, uint32_t, uint64_t
 from cython.cimports.libc.string import memchr
+from cython.cimports.protocol.compiled.ahead import fetch_ahead
 from cython.cimports.protocol.compiled.big_endian import get32, put32, put64
 from cython.cimports.protocol.compiled.record import Append
 
@@ -23,6 +24,7 @@ INDEX_HEADER_SIZE = cython.declare(cython.Py_ssize_t, 40)
 KEPT_BYTES = cython.declare(cython.Py_ssize_t, 8 << 20)  # larger columns are given back
 TRANSACTION = cython.declare(cython.int, 0xC)
 ROLLBACK = cython.declare(cython.int, 0xC)
+AHEAD = cython.declare(cython.Py_ssize_t, 16)  # so many items before it is needed a slot is asked for
 MAX_SECONDS = cython.declare(int64_t, 0x7FFFFFFF)
 
 
@@ -227,6 +229,8 @@ def put_items(
         at: cython.Py_ssize_t
         number: int64_t = first
         for at in range(count):
+            if at + AHEAD < count:
+                fetch_ahead(base + INDEX_HEADER_SIZE + 4 * (hashes[at + AHEAD] % slots))
             begun += put_item(
                 base + INDEX_HEADER_SIZE + 4 * (hashes[at] % slots),
                 base + items_at + ITEM_SIZE * number,

@@ -13,6 +13,8 @@ Whatever is not known to be so is not plain, and goes to the general decoder (de
 protocol.pull_command. Nothing is read at or behind the end of a header.
 """
 
+from sys import intern
+
 import cython
 from cython.cimports.cpython.unicode import PyUnicode_DATA, PyUnicode_DecodeASCII, PyUnicode_GET_LENGTH
 from cython.cimports.libc.string import memcmp
@@ -21,7 +23,8 @@ from cython.cimports.protocol.compiled.packed import read_int, read_integer, rea
 
 MSGPACK = cython.declare(cython.int, 0x4D)
 WORD_BYTES = cython.declare(cython.Py_ssize_t, 256)
-MOST_WORDS = cython.declare(cython.Py_ssize_t, 2048)
+WORD_PAIRS = cython.declare(cython.uint, 4096)
+SPREAD = cython.declare(cython.uint, 0x9E3779B1)  # a multiplier that mixes bits
 PULLS_BY_PLACE = cython.declare(cython.int, 2)
 NIL = cython.declare(cython.int, 0xC0)
 REQUIRED = cython.declare(cython.int, 0x1FF)  # the first nine fields
@@ -168,12 +171,12 @@ class Pull:
 
 @cython.cclass
 class Words:
-    """The texts of a kind that came lately: who sends the same bytes gets the same object, whose hash is known. A text
-    takes the place of the one that it would stand in for."""
+    """The texts of a kind that came lately: who sends the same bytes gets the same object, whose hash is known, and
+    which is the same everywhere (sys.intern). Two have a place together; a third one takes that of the older."""
 
     def __init__(self):
         self.last = ""
-        self.words = [""] * MOST_WORDS
+        self.words = [""] * (2 * WORD_PAIRS)
 
     @cython.cfunc
     def of(self, text: Text, size: cython.Py_ssize_t) -> str:
@@ -187,10 +190,14 @@ class Words:
             return PyUnicode_DecodeASCII(cython.cast(cython.p_const_char, text), size, cython.NULL)
         for n in range(size):
             code = 31 * code + text[n]
-        word = self.words[code % MOST_WORDS]
+        newer: cython.uint = (code * SPREAD >> 16) % WORD_PAIRS * 2
+        word = self.words[newer]
         if not says(word, text, size):
-            word = PyUnicode_DecodeASCII(cython.cast(cython.p_const_char, text), size, cython.NULL)
-            self.words[code % MOST_WORDS] = word
+            word = self.words[newer + 1]
+            if not says(word, text, size):
+                word = intern(PyUnicode_DecodeASCII(cython.cast(cython.p_const_char, text), size, cython.NULL))
+                self.words[newer + 1] = self.words[newer]
+                self.words[newer] = word
         self.last = word
         return word
 

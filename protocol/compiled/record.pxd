@@ -27,15 +27,18 @@ cdef class Append:
 
 
 cdef class QueueTail:
-    cdef public str topic
-    cdef public int queue_id
-    cdef public int magic
-    cdef public bytes topic_field
-    cdef public bint is_schedule
     cdef public long long next_offset
-    cdef public bytearray pending
     cdef public long long pending_next
     cdef public long long end
+    cdef unsigned char* units  # that are in no file yet
+    cdef int units_size  # bytes
+    cdef int units_room
+    cdef int turn  # units gathered since the last take_turn
+    cdef public int unnoted
+    cdef public int queue_id
+    cdef public int magic
+    cdef public bint is_schedule
     cdef public bint is_removed
-    cdef public object traffic
-    cdef Py_ssize_t turn  # units gathered since the last take_turn
+    cdef readonly str topic
+    cdef public bytes topic_field
+    cdef public object traffic  # all above, which every message needs, lies close together

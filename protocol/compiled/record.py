@@ -18,8 +18,10 @@ from cython.cimports.cpython.buffer import (
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.stdint import uint32_t, uint64_t
+from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memset
-from cython.cimports.protocol.compiled.big_endian import get32, get64, put32, put64
+from cython.cimports.protocol.compiled.ahead import fetch_ahead, fetch_item_ahead
+from cython.cimports.protocol.compiled.big_endian import get64, put32, put64
 from cython.cimports.protocol.compiled.properties import add_keys
 from isal.isal_zlib import crc32
 
@@ -29,7 +31,12 @@ BLANK_SIZE = cython.declare(cython.Py_ssize_t, 8)
 UNIT_SIZE = cython.declare(cython.Py_ssize_t, 20)
 AROUND = cython.declare(cython.Py_ssize_t, 74)  # of a record without hosts, body, topic field and properties
 KEPT_BYTES = cython.declare(cython.Py_ssize_t, 8 << 20)  # a larger buffer is given back
-KNOWN_QUEUES = cython.declare(cython.Py_ssize_t, 1 << 14)
+FEWEST_UNITS = cython.declare(cython.int, 8)  # that room is made for
+FEWEST_PLACES = cython.declare(cython.Py_ssize_t, 1 << 10)  # for known queues
+SPREAD = cython.declare(uint64_t, 0x9E3779B1)  # a multiplier that mixes bits
+HEAD_BYTES = cython.declare(cython.Py_ssize_t, 16)  # of an object
+LINE_BYTES = cython.declare(cython.Py_ssize_t, 64)
+MOST_FIELDS = cython.declare(cython.Py_ssize_t, 1 << 14)
 BORN_HOST_V6 = cython.declare(cython.int, 0x10)
 STORE_HOST_V6 = cython.declare(cython.int, 0x20)
 TRANSACTION = cython.declare(cython.int, 0xC)
@@ -148,31 +155,69 @@ class QueueTail:
     """The twin of broker.store.queue_tail.PlainQueueTail."""
 
     def __init__(self, topic: str, queue_id: cython.int):
-        text: bytes = topic.encode()
-        size: cython.Py_ssize_t = len(text)
         self.topic = topic
         self.queue_id = queue_id
-        self.magic = cython.cast(cython.int, 0xDAA320A7 if size <= 127 else 0xDAA320AB)
-        self.topic_field = size.to_bytes(1 if size <= 127 else 2, "big") + text
+        self.topic_field = topic_field_of(topic)
+        self.magic = cython.cast(cython.int, 0xDAA320A7 if len(self.topic_field) <= 128 else 0xDAA320AB)
         self.is_schedule = topic == "SCHEDULE_TOPIC_XXXX"
         self.next_offset = 0
-        self.pending = bytearray()
+        self.units = cython.NULL
+        self.units_size = self.units_room = 0
         self.pending_next = 0
         self.end = 0
         self.is_removed = False
-        self.turn = 0
+        self.turn = self.unnoted = 0
+
+    def __dealloc__(self):
+        free(self.units)
+
+    @property
+    def pending(self):
+        """A copy of the units."""
+        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.units), self.units_size)
+
+    def drop_pending(self):
+        """They are in a file, or not wanted any more."""
+        free(self.units)
+        self.units = cython.NULL
+        self.units_size = self.units_room = 0
+        self.turn = self.unnoted = 0
 
     def take_turn(self):
-        """Tags codes and sizes of the units gathered since the last call."""
+        """Tags codes of the units gathered since the last call."""
         codes: list = []
-        sizes: list = []
-        unit: Byte = cython.cast(Byte, PyByteArray_AS_STRING(self.pending)) + len(self.pending) - UNIT_SIZE * self.turn
+        unit: Byte = self.units + self.units_size - UNIT_SIZE * self.turn
         while self.turn:
-            sizes.append(cython.cast(cython.int, get32(unit + 8)))
             codes.append(cython.cast(cython.longlong, get64(unit + 12)))
             unit += UNIT_SIZE
             self.turn -= 1
-        return codes, sizes
+        return codes
+
+
+fields_of_topics = cython.declare(dict, {})
+
+
+@cython.cfunc
+def topic_field_of(topic: str) -> bytes:
+    """The topic with its length, as it stands in records; the queues of a topic share one."""
+    field: bytes = fields_of_topics.get(topic)
+    if field is None:
+        if len(fields_of_topics) >= MOST_FIELDS:
+            fields_of_topics.clear()
+        text: bytes = topic.encode()
+        size: cython.Py_ssize_t = len(text)
+        field = fields_of_topics[topic] = size.to_bytes(1 if size <= 127 else 2, "big") + text
+    return field
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def place_of(topic: str, queue_id: cython.int, places: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Where a queue is looked for first, by its topic's object; `places` is a power of two."""
+    mixed: uint64_t = cython.cast(uint64_t, cython.cast(cython.p_void, topic)) >> 4
+    mixed = (mixed * 31 + cython.cast(uint64_t, queue_id)) * SPREAD
+    return cython.cast(cython.Py_ssize_t, (mixed >> 16) & cython.cast(uint64_t, places - 1))
 
 
 @cython.final
@@ -193,6 +238,7 @@ class RecordBatch:
     used = cython.declare(cython.Py_ssize_t)
     received = cython.declare(Received)
     known = cython.declare(list)
+    known_count = cython.declare(cython.Py_ssize_t)
 
     def __init__(self, queues: dict, store_host: bytes, unusual):
         self.queues = queues
@@ -207,7 +253,8 @@ class RecordBatch:
         self.buffer = bytearray(1 << 16)
         self.used = 0
         self.received = Received()
-        self.known = [None] * KNOWN_QUEUES
+        self.known = [None] * FEWEST_PLACES
+        self.known_count = 0
 
     def open(self, at: cython.longlong, segment_end: cython.longlong, timestamp: cython.longlong):
         """Records go to `at` and on, up to where a blank still fits into the segment."""
@@ -223,9 +270,25 @@ class RecordBatch:
         """Add messages one behind the other."""
         append: Append
         queue = None
+        self.look_ahead(appends)
         for item in appends:
             append = item
             queue = self.put_one(append, is_checked, queue)
+
+    @cython.cfunc
+    def look_ahead(self, appends: list):
+        """Ask for what these messages' queues have in memory."""
+        append: Append
+        place: cython.Py_ssize_t
+        for item in appends:
+            append = item
+            fetch_item_ahead(self.known, place_of(append.topic, append.queue_id, len(self.known)))
+        for item in appends:
+            append = item
+            place = place_of(append.topic, append.queue_id, len(self.known))
+            queue = self.known[place]
+            fetch_ahead(cython.cast(Byte, cython.cast(cython.p_void, queue)) + HEAD_BYTES)
+            fetch_ahead(cython.cast(Byte, cython.cast(cython.p_void, queue)) + HEAD_BYTES + LINE_BYTES)
 
     def put_alike(self, appends):
         """Add messages that differ in body, properties and flag only, and are known to fit."""
@@ -270,14 +333,41 @@ class RecordBatch:
 
     @cython.cfunc
     def queue_of(self, append: Append) -> QueueTail:
-        """Its queue, if there is one. Those asked for lately are found without a key being made."""
-        place: cython.size_t = cython.cast(cython.size_t, cython.cast(cython.p_void, append.topic)) >> 4
-        place = (31 * place + append.queue_id) % KNOWN_QUEUES
+        """Its queue, if there is one. Those that were asked for before are found without a key being made."""
+        places: cython.Py_ssize_t = len(self.known)
+        place: cython.Py_ssize_t = place_of(append.topic, append.queue_id, places)
         queue: QueueTail = self.known[place]
-        if queue is None or queue.is_removed or append.queue_id != queue.queue_id or append.topic != queue.topic:
+        while queue is not None and (queue.topic is not append.topic or queue.queue_id != append.queue_id):
+            place = (place + 1) & (places - 1)
+            queue = self.known[place]
+        if queue is None or queue.is_removed:
+            is_new: cython.bint = queue is None
             queue = self.queues.get((append.topic, append.queue_id))
-            self.known[place] = queue
+            if queue is not None and queue.topic is append.topic:  # the same text may be another object
+                self.known[place] = queue
+                self.known_count += is_new
+                if 3 * self.known_count > places:
+                    self.know_more()
         return queue
+
+    @cython.cfunc
+    def know_more(self):
+        """Twice as many places for queues; those that are removed go."""
+        queue: QueueTail
+        place: cython.Py_ssize_t
+        before: list = self.known
+        places: cython.Py_ssize_t = 2 * len(before)
+        self.known = [None] * places
+        self.known_count = 0
+        for item in before:
+            queue = item
+            if queue is None or queue.is_removed:
+                continue
+            place = place_of(queue.topic, queue.queue_id, places)
+            while self.known[place] is not None:
+                place = (place + 1) & (places - 1)
+            self.known[place] = queue
+            self.known_count += 1
 
     @cython.cfunc
     def write(
@@ -412,6 +502,11 @@ def gather_units(appends, deliver_time, jumped):
     queue: QueueTail
     for item in appends:
         append = item
+        if append.queue is not None:
+            queue = append.queue
+            fetch_ahead(queue.units + queue.units_size)
+    for item in appends:
+        append = item
         if append.queue is None:
             continue
         queue = append.queue
@@ -423,15 +518,20 @@ def gather_units(appends, deliver_time, jumped):
             touched.append(queue)
         queue.turn += 1
         queue.pending_next = append.queue_offset + 1
-        add_unit(queue.pending, append)
+        add_unit(queue, append)
     return touched
 
 
 @cython.cfunc
-def add_unit(units: bytearray, append: Append):
-    size: cython.Py_ssize_t = len(units)
-    PyByteArray_Resize(units, size + UNIT_SIZE)
-    to: Byte = cython.cast(Byte, PyByteArray_AS_STRING(units)) + size
+def add_unit(queue: QueueTail, append: Append):
+    if queue.units_size == queue.units_room:
+        room: cython.int = max(2 * queue.units_room, FEWEST_UNITS * UNIT_SIZE)
+        units: cython.p_void = realloc(queue.units, room)
+        if units == cython.NULL:
+            raise MemoryError
+        queue.units, queue.units_room = cython.cast(Byte, units), room
+    to: Byte = queue.units + queue.units_size
+    queue.units_size += UNIT_SIZE
     put64(to, cython.cast(uint64_t, append.physical_offset))
     put32(to + 8, cython.cast(uint32_t, append.size))
     put64(to + 12, cython.cast(uint64_t, append.tags_code))

@@ -11,6 +11,7 @@ from broker.buckets import Buckets
 from broker.store.append import PlainAppend, PutStatus
 from broker.store.queue_tail import PlainQueueTail
 from broker.store.reput import plain_gather_units, plain_publish
+from broker.store.topic_traffic import plain_note_units
 from broker.store.unit_writes import FULL_BYTES
 from protocol import compiled
 
@@ -27,13 +28,14 @@ def queues_of(tail: Any) -> list[Any]:
 
 
 def told_by(
-    make: Any, tail: Any, gather: Any, publish: Any, seed: int, topics: Container[str] | None
+    make: Any, tail: Any, gather: Any, publish: Any, note: Any, seed: int, topics: Container[str] | None
 ) -> tuple[list[Any], list[Any]]:
     """What is told of arrivals, and everything else that can be seen, turn by turn."""
     chance = random.Random(seed)
     queues = queues_of(tail)
     arrivals: list[Any] = []
     seen: list[Any] = []
+    waiting: dict[Any, None] = {}
     for _ in range(30):
         appends = []
         for _ in range(chance.choice((1, 4, 40, 400))):
@@ -44,13 +46,16 @@ def told_by(
             queue.next_offset += 1
         touched = gather(appends, lambda append: 0, lambda queue: None)
         touched[0].is_removed = chance.random() < 0.2
-        waiting: dict[Any, None] = {}
         units, others = publish(touched, waiting, topics, lambda *what: arrivals.append(what))
         seen.append((units, [queues.index(queue) for queue in waiting]))
         for queue in others:
             seen.append((queues.index(queue), queue.take_turn()))
-            queue.pending.clear()
+            queue.drop_pending()
+            waiting.pop(queue, None)
+        for queue in chance.sample(queues, 2):
+            note(queue)
         seen += [(queue.end, bytes(queue.pending), queue.traffic.counts[:], queue.traffic.total) for queue in queues]
+        seen += [queue.unnoted for queue in queues]
     return arrivals, seen
 
 
@@ -60,6 +65,9 @@ def test_what_is_published(topics: Container[str] | None) -> None:
     record.begin_with(PutStatus.PENDING)
     fast = partial(counts.publish, FULL_BYTES)
     for seed in range(20):
-        expected = told_by(PlainAppend, PlainQueueTail, plain_gather_units, plain_publish, seed, topics)
-        assert told_by(record.Append, record.QueueTail, record.gather_units, fast, seed, topics) == expected
+        expected = told_by(
+            PlainAppend, PlainQueueTail, plain_gather_units, plain_publish, plain_note_units, seed, topics
+        )
+        leaves = record.Append, record.QueueTail, record.gather_units, fast, counts.note_units
+        assert told_by(*leaves, seed, topics) == expected
         assert {topic for topic, *_ in expected[0]} == {name for name in "TU" if topics is None or name in topics}
