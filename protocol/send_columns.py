@@ -21,20 +21,18 @@ import msgspec
 
 from protocol.command import RemotingCommand
 from protocol.send_command import DECODERS
-from protocol.send_layout import Layout, Sent, column, cut, find_layout
+from protocol.send_layout import COPIED_BYTES, PREFIX_BYTES, Layout, Sent, find_layout
 
-FEWEST: Final = 32
+FEWEST: Final = 12
 """So many sends of one layout cost less together than one by one."""
-_FOR_ANOTHER: Final = 32
+_FOR_ANOTHER: Final = 8
 """So many more have to be there for each other layout."""
 
 _BEGINNING: Final = Struct(">iI12s")
 _LENGTH: Final = Struct(">i")
-_PREFIX_BYTES: Final = 8
 _KEY_BYTES: Final = 64
 _MOST_LAYOUTS: Final = 256
-_SHORTEST_STRETCH: Final = 8
-_COPIED_BYTES: Final = 4096
+_MOST_ALIKE: Final = 8  # of them with one length and beginning
 _MOST_LEFT_ALONE: Final = 62  # reads that are not looked at, after many in a row in which nothing was found
 
 
@@ -89,7 +87,7 @@ class ColumnReader:
 
     def __init__(self, decode_apart: Callable[[memoryview, int, int, list[RemotingCommand]], int]) -> None:
         self._decode_apart = decode_apart
-        self._layouts: dict[tuple[int, bytes], Layout] = {}
+        self._layouts: dict[tuple[int, bytes], list[Layout]] = {}
         self._left_alone = 0  # so many reads more
         self._in_vain = 0  # and so many after the next one in which nothing is found
 
@@ -118,9 +116,52 @@ class ColumnReader:
         where it is worth trying again when what stands before is decoded."""
         if len(data) - start < _BEGINNING.size or not _may_be_many(data, start):
             return None, len(data)
+        command, behind, is_worth = self._read_alike(data, start, max_frame_bytes), 0, True
+        if command is None:
+            command, behind, is_worth = self._read_any(data, start, max_frame_bytes)
+        if command is None:
+            if is_worth:
+                self._in_vain = self._left_alone = min(2 * self._in_vain + 2, _MOST_LEFT_ALONE)
+            return None, behind
+        command.decode_apart = self._decode_apart
+        self._in_vain = 0
+        return command, start + len(command.body)
+
+    def _read_alike(self, data: memoryview, start: int, max_frame_bytes: int) -> SendColumns | None:
+        """The sends up to the end of the data, if all of them are as long as each other and have one layout."""
+        length, word, begin = _BEGINNING.unpack_from(data, start)
+        size, body_at = 4 + length, start + PREFIX_BYTES + word
+        body_size = start + size - body_at
+        if begin not in DECODERS or body_size < 0 or size > max_frame_bytes:
+            return None
+        end = len(data) - (len(data) - start) % size
+        last = end - size
+        if (last - start) // size < FEWEST - 1 or data[last : last + _BEGINNING.size] != data[
+            start : start + _BEGINNING.size
+        ]:
+            return None
+        layout = self._layout_of(bytes(data[start + PREFIX_BYTES : body_at]))
+        if layout is None:
+            return None
+        columns = layout.frames(data[start:end], body_size)
+        sent = None if layout.strangers(columns, bytes(data[start : start + PREFIX_BYTES])) else layout.read(columns)
+        if sent is None:
+            return None
+        command = SendColumns(code=layout.code, columns=sent, sample=layout.sample, samples=[layout.own])
+        command.body = data[start:end]
+        command.bodies = (
+            columns[-1]
+            if body_size <= COPIED_BYTES
+            else [data[at : at + body_size] for at in range(body_at, end, size)]
+        )
+        return command
+
+    def _read_any(self, data: memoryview, start: int, max_frame_bytes: int) -> tuple[SendColumns | None, int, bool]:
+        """The same of sends of any length and of some layouts; else where it is worth trying again, and whether there
+        was something to find."""
         headers, bodies, ends = cut_frames(data, start, max_frame_bytes)
         if not ends:
-            return None, _behind_others(data, start)
+            return None, _behind_others(data, start), False
         behind, is_worth = ends[-1], len(ends) >= FEWEST
         while len(ends) >= FEWEST:
             found = self._layouts_of(data, headers, bodies)
@@ -130,16 +171,12 @@ class ColumnReader:
             command = _joined(found)
             if command is None:
                 break
-            command.bodies = _bodies(data, bodies, ends)
+            command.bodies = [data[begin:end] for begin, end in zip(bodies, ends, strict=True)]
             command.body = data[start : ends[-1]]
-            command.decode_apart = self._decode_apart
-            self._in_vain = 0
-            return command, ends[-1]
-        if is_worth:
-            self._in_vain = self._left_alone = min(2 * self._in_vain + 2, _MOST_LEFT_ALONE)
-        return None, behind
+            return command, ends[-1], True
+        return None, behind, is_worth
 
-    def _layouts_of(self, data: memoryview, headers: Sequence[int], bodies: Sequence[int]) -> list[Found] | int:
+    def _layouts_of(self, data: memoryview, headers: list[int], bodies: list[int]) -> list[Found] | int:
         """Each layout that there is, with its members and their columns. Else how many are before the first that has
         none; 0 if they have too many."""
         found: list[Found] = []
@@ -148,33 +185,33 @@ class ColumnReader:
             if FEWEST + (len(found) + len(todo) - 1) * _FOR_ANOTHER > len(headers):
                 return 0
             members = todo.pop()
-            size = bodies[members[0]] - headers[members[0]]
-            text = _headers(data, headers, size, members)
-            layout, strangers = self._layout_of(text, size)
-            if strangers:
+            first = members[0]
+            layout = self._layout_of(bytes(data[headers[first] : bodies[first]]))
+            if layout is None:
+                return first
+            columns = layout.headers(data, map(headers.__getitem__, members))
+            if strangers := layout.strangers(columns):
                 todo += _parted(members, strangers)
                 continue
-            sent = None if layout is None else layout.read(text)
-            if layout is None or sent is None:
-                return members[0]
+            sent = layout.read(columns)
+            if sent is None:
+                return first
             found.append((layout, members, sent))
         return found
 
-    def _layout_of(self, headers: bytes, size: int) -> tuple[Layout | None, list[int]]:
-        """The layout of the first of headers that are as long, and which of the others do not have it."""
-        key = size, headers[:_KEY_BYTES]
-        layout = self._layouts.get(key)
-        if layout is not None:
-            strangers = layout.strangers(headers)
-            if not strangers or strangers[0]:
-                return layout, strangers
-        layout = find_layout(headers[:size])
-        if layout is None:
-            return None, []
-        if len(self._layouts) >= _MOST_LAYOUTS:
-            self._layouts.clear()
-        self._layouts[key] = layout
-        return layout, layout.strangers(headers)
+    def _layout_of(self, header: bytes) -> Layout | None:
+        """The layout of a header."""
+        key = len(header), header[:_KEY_BYTES]
+        known = self._layouts.get(key, ())
+        for layout in known:
+            if layout.fits(header):
+                return layout
+        found = find_layout(header)
+        if found is not None:
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.clear()
+            self._layouts[key] = [found, *known[: _MOST_ALIKE - 1]]
+        return found
 
 
 def _may_be_many(data: memoryview, start: int) -> bool:
@@ -196,75 +233,33 @@ def _behind_others(data: memoryview, start: int) -> int:
     return len(data)
 
 
-Frames: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[int]]
-"""Of frames one behind the other: where their headers begin, their bodies, and where they end."""
-
-
-def cut_frames(data: memoryview, start: int, max_frame_bytes: int) -> Frames:
-    """Where frames stand whose headers begin as the first one's, which is a plain send's: as ranges, if all of them are
-    equally long."""
-    alike: tuple[range, ...] = (range(0),) * 3  # those at the beginning that are equally long
+def cut_frames(data: memoryview, start: int, max_frame_bytes: int) -> tuple[list[int], list[int], list[int]]:
+    """Of frames one behind the other, whose headers begin as the first one's, which is a plain send's: where their
+    headers begin, their bodies, and where they end."""
     headers: list[int] = []
     bodies: list[int] = []
     ends: list[int] = []
     beginning, end = _BEGINNING.unpack_from, len(data)
     last = end - _BEGINNING.size
-    usual = bytes(data[start + _PREFIX_BYTES : start + _BEGINNING.size])
+    usual = bytes(data[start + PREFIX_BYTES : start + _BEGINNING.size])
     if usual not in DECODERS:
         return headers, bodies, ends
     while start <= last:
         length, word, begin = beginning(data, start)
-        header_at = start + _PREFIX_BYTES
+        header_at = start + PREFIX_BYTES
         body_at = header_at + word
         size = 4 + length
         if not body_at <= start + size <= end or begin != usual or size > max_frame_bytes:
             break
-        if not ends and not alike[0] and (bytes_alike := _like_the_first(data, start, size) * size) > size:
-            alike = tuple(range(at, at + bytes_alike, size) for at in (header_at, body_at, start + size))
-            start += bytes_alike
-            continue
         headers.append(header_at)
         bodies.append(body_at)
         start += size
         ends.append(start)
-    first_headers, first_bodies, first_ends = alike
-    if not ends:
-        return first_headers, first_bodies, first_ends
-    return [*first_headers, *headers], [*first_bodies, *bodies], [*first_ends, *ends]
+    return headers, bodies, ends
 
 
-def _like_the_first(data: memoryview, start: int, size: int) -> int:
-    """How many frames stand at `start` that begin as the first one, and are as long."""
-    last = start + size * (_SHORTEST_STRETCH - 1)
-    first = data[start : start + _BEGINNING.size]
-    if data[last : last + _BEGINNING.size] != first:
-        return 1
-    count = (len(data) - start) // size
-    beginnings = column(data, count, size, (start, start + _BEGINNING.size))
-    alike = bytes(first) * count
-    if beginnings.tobytes() == alike:
-        return count
-    return next(at for at, beginning in enumerate(beginnings.tolist()) if beginning != first)
-
-
-def _headers(data: memoryview, headers: Sequence[int], size: int, members: Sequence[int]) -> bytes:
-    """The headers of some frames, one behind the other."""
-    if isinstance(headers, range) and len(members) == len(headers):
-        return column(data, len(headers), headers.step, (headers.start, headers.start + size)).tobytes()
-    return b"".join([data[at : at + size] for at in map(headers.__getitem__, members)])
-
-
-def _bodies(data: memoryview, bodies: Sequence[int], ends: Sequence[int]) -> list[bytes] | list[memoryview]:
-    """The bodies; short ones are copied, which costs less than views of them."""
-    if isinstance(bodies, range) and 0 < ends[0] - bodies[0] <= _COPIED_BYTES:
-        return cut(data, len(bodies), bodies.step, (bodies.start, ends[0]))
-    return [data[begin:end] for begin, end in zip(bodies, ends, strict=True)]
-
-
-def _by_length(headers: Sequence[int], bodies: Sequence[int]) -> list[Sequence[int]]:
+def _by_length(headers: list[int], bodies: list[int]) -> list[Sequence[int]]:
     """The positions of headers that are equally long."""
-    if isinstance(headers, range):
-        return [range(len(headers))]
     positions: dict[int, list[int]] = {}
     for at, length in enumerate(map(sub, bodies, headers)):
         positions.setdefault(length, []).append(at)

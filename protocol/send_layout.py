@@ -5,16 +5,18 @@ header with other values in those places, finds these values and no other differ
 same fixed bytes is read as the general decoder would read it: digits in place of digits, and plain characters in place
 of plain characters, change nothing else in JSON.
 
-Many headers of a layout stand one behind the other as rows; NumPy cuts a column out of all rows at once.
+A layout is a Struct, too, of texts: what is fixed and values in turns. One call in C takes each header apart, and from
+there on all is done to columns: the fixed ones have one and the same text in all rows.
 """
 
 import re
-from functools import cache
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import chain, pairwise, repeat
+from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from protocol.headers.send import SendMessageHeader
 from protocol.message import ENTRY_END, PropertyName, tags_code
@@ -46,6 +48,13 @@ _UNIQ_KEY: Final = PropertyName.UNIQ_KEY.encode()
 _END: Final = ENTRY_END.encode()
 
 
+PREFIX_BYTES: Final = 8
+"""Of a frame."""
+COPIED_BYTES: Final = 4096
+"""Bodies up to that are cut out with the columns, which costs less than views of them."""
+_KNOWN_FRAMES: Final = 1024
+_KNOWN_NUMBERS: Final = 4096
+
 _PLAIN: Final = bytes(byte for byte in range(ord("!"), ord("~") + 1) if byte not in b'"\\')  # no space: it parts keys
 
 Span: TypeAlias = tuple[int, int]
@@ -56,14 +65,18 @@ class Sent(NamedTuple):
 
     queue_ids: list[int]
     born_timestamps: list[int]
-    opaques: list[bytes]
+    opaques: Sequence[bytes]
     """Digits."""
     properties: list[bytes]
     """With the end of the last entry."""
-    unique_keys: list[bytes]
-    keys: list[bytes]
+    unique_keys: Sequence[bytes]
+    keys: Sequence[bytes]
     """The value of KEYS, without spaces; empty if they have none."""
     tags_codes: list[int]
+
+
+Columns: TypeAlias = list[tuple[bytes, ...]]
+"""Of headers of a layout: what is fixed and values in turns; of whole frames, their bodies at the end."""
 
 
 class Layout:
@@ -73,81 +86,100 @@ class Layout:
         self.sample: SendMessageHeader = sample.sent
         self.code = sample.code
         self.own = places.own
-        self._size = len(header)
-        self._places = places
-        self._mask = np.full(self._size, 0xFF, np.uint8)
-        for begin, end in (*places.numbers, *places.values.values()):
-            self._mask[begin:end] = 0
-        self._fixed = (np.frombuffer(header, np.uint8) & self._mask).tobytes()
+        spans = sorted((*places.numbers, *places.values.values()))
+        number_of = {span: 2 * number + 1 for number, span in enumerate(spans)}
+        self._format = _row_format(spans, len(header))
+        self._row = Struct(self._format)
+        self._fixed: tuple[bytes, ...] = self._row.unpack(header)[::2]
+        self._numbers = [number_of[span] for span in places.numbers]
+        self._values = [number_of[span] for span in places.values.values()]
+        self._unique = number_of[places.values[places.unique]]
+        self._keys = None if places.keys is None else number_of[places.values[places.keys]]
+        self._own = Struct(_row_format(list(places.values), len(self.own)))
+        *self._before_values, self._behind_values = map(repeat, self._own.unpack(self.own)[::2])
+        self._tags_code = places.tags_code
 
     @property
     def has_keys(self) -> bool:
         """Whether its sends are found by more than their unique keys."""
-        return self._places.keys is not None
+        return self._keys is not None
 
-    def strangers(self, headers: bytes) -> list[int]:
-        """Which of these headers, which are as long, have other fixed bytes."""
-        count = len(headers) // self._size
-        rows = np.frombuffer(headers, np.uint8).reshape(count, self._size) & self._mask
-        fixed = rows.tobytes()
-        if fixed == self._fixed * count:
+    def fits(self, header: bytes) -> bool:
+        """Whether a header, which is as long, has the same fixed bytes."""
+        return self._row.unpack(header)[::2] == self._fixed
+
+    def frames(self, frames: memoryview, body_size: int) -> Columns:
+        """The columns of frames that are as long as each other, each with so many bytes of body."""
+        return list(zip(*_frame(self._format, body_size).iter_unpack(frames), strict=True))
+
+    def headers(self, data: memoryview, places: Iterable[int]) -> Columns:
+        """The columns of headers, which are as long as they should be, at these places."""
+        unpack = self._row.unpack_from
+        return list(zip(*[unpack(data, at) for at in places], strict=True))
+
+    def strangers(self, columns: Columns, prefix: bytes = b"") -> list[int]:
+        """Which rows have other fixed bytes; `prefix`: that of frames, if these are some."""
+        fixed = (prefix + self._fixed[0], *self._fixed[1:])
+        count = len(columns[0])
+        counts = list(map(tuple.count, columns[::2], fixed))
+        if counts == [count] * len(fixed):
             return []
-        return [at for at, row in enumerate(cut(fixed, count, self._size, (0, self._size))) if row != self._fixed]
+        odd = [
+            pair for pair, found in zip(zip(columns[::2], fixed, strict=True), counts, strict=True) if found != count
+        ]
+        return sorted({at for column, text in odd for at, found in enumerate(column) if found != text})
 
-    def read(self, headers: bytes) -> Sent | None:
-        """The columns of headers; None if there is something else in the place of a value."""
-        size, places, own_size = self._size, self._places, len(self.own)
-        count = len(headers) // size
-        opaques, queue_ids, born = (column(headers, count, size, span) for span in places.numbers)
-        own = bytearray(self.own * count)
-        for (begin, end), (from_, to) in places.values.items():
-            values = column(headers, count, size, (from_, to))
-            column(own, count, own_size, (begin, end))[:] = values
-            if _unlike(values.tobytes(), places.unique == (begin, end)):
-                return None
-        ids, times = _numbers(queue_ids.tolist()), _numbers(born.tolist())
-        if ids is None or times is None or not _are_opaques(opaques.tobytes(), opaques.itemsize):
+    def read(self, columns: Columns) -> Sent | None:
+        """What the columns say; None if there is something else in the place of a value."""
+        opaques, queue_ids, born = [columns[number] for number in self._numbers]
+        values, unique_keys = [columns[number] for number in self._values], columns[self._unique]
+        if not _are_opaques(b"".join(opaques), len(opaques[0])) or not b"".join(unique_keys).isalnum():
             return None
+        if b"".join(chain.from_iterable(values)).translate(None, _PLAIN):
+            return None
+        try:
+            ids, times = list(map(_number, queue_ids)), list(map(_number, born))
+        except ValueError:
+            return None
+        own = chain.from_iterable(zip(self._before_values, values, strict=True))
         return Sent(
             ids,
             times,
-            opaques.tolist(),
-            cut(own, count, own_size, (0, own_size)),
-            cut(own, count, own_size, places.unique),
-            [] if places.keys is None else cut(own, count, own_size, places.keys),
-            [places.tags_code] * count,
+            opaques,
+            list(map(self._own.pack, *own, self._behind_values)),
+            unique_keys,
+            () if self._keys is None else columns[self._keys],
+            [self._tags_code] * len(ids),
         )
 
 
-def column(rows: bytes | bytearray | memoryview, count: int, size: int, span: Span) -> NDArray[np.void]:
-    """The part of each row of so many bytes that lies in a span, as they stand."""
-    return np.ndarray((count,), _void(span[1] - span[0]), rows, span[0], (size,))
+def _row_format(spans: Sequence[Span], size: int) -> str:
+    """Of a Struct that has what is between the spans and what is in them in turns."""
+    edges = [0, *chain.from_iterable(spans), size]
+    return "".join(f"{end - begin}s" for begin, end in pairwise(edges))
 
 
-def cut(rows: bytes | bytearray | memoryview, count: int, size: int, span: Span) -> list[bytes]:
-    """The same, copied."""
-    copied: list[bytes] = column(rows, count, size, span).tolist()
-    return copied
+@lru_cache(_KNOWN_FRAMES)
+def _frame(row: str, body_size: int) -> Struct:
+    """The first field is longer by the frame's prefix. Bodies that are long are left out."""
+    first, _, others = row.partition("s")
+    kind = "s" if body_size <= COPIED_BYTES else "x"
+    return Struct(f"{PREFIX_BYTES + int(first)}s{others}{body_size}{kind}")
 
 
-@cache
-def _void(size: int) -> np.dtype[np.void]:
-    return np.dtype(f"V{size}")
+class _Numbers(dict[bytes, int]):
+    """Texts that were read as numbers, of which there are few at a time."""
 
-
-def _unlike(text: bytes, is_key: bool) -> bool:
-    """Whether something else stands among values."""
-    return not text.isalnum() if is_key else bool(text.translate(None, _PLAIN))
-
-
-def _numbers(texts: list[bytes]) -> list[int] | None:
-    """Texts of one length as numbers, of which there are few; None if one is no number, or has a zero in front."""
-    known: dict[bytes, int] = {}
-    for text in set(texts):
+    def __missing__(self, text: bytes) -> int:
         if not text.isdigit() or (text[0] == _ZERO and len(text) > 1):
-            return None
-        known[text] = int(text)
-    return list(map(known.__getitem__, texts))
+            raise ValueError(f"no number: {text!r}")
+        if len(self) >= _KNOWN_NUMBERS:
+            self.clear()
+        number = self[text] = int(text)
+        return number
+
+
+_number: Final = _Numbers().__getitem__
 
 
 def _are_opaques(text: bytes, width: int) -> bool:

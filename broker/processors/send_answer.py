@@ -137,10 +137,11 @@ class SendAnswers:
         sent: Sent = command.columns
         offsets = appends.physical_offsets, appends.queue_ids, appends.queue_offsets
         headers = [template % fields for fields in zip(*offsets, sent.unique_keys, sent.opaques, strict=True)]
-        parts = [b""] * (2 * len(headers))
-        parts[::2] = [prefixes[len(header)] for header in headers]
-        parts[1::2] = headers
-        return b"".join(parts), []
+        sizes = set(map(len, headers))
+        if len(sizes) == 1:
+            prefix = prefixes[sizes.pop()]
+            return prefix + prefix.join(headers), []
+        return b"".join([prefixes[len(header)] + header for header in headers]), []
 
     def _binary_parts(self, send: PlainSend) -> tuple[bytes, ...]:
         command, append, unique_key = send

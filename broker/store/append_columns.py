@@ -10,36 +10,19 @@ compiled, each message costs less than its part of them.
 Source: docs/formats.md, "CommitLog record".
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, repeat
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
 from isal.isal_zlib import crc32
 
 from broker.store.append import Append, PutStatus
-from broker.store.index_hash import Numbers, int64_array
 from protocol import compiled
 from protocol.codes import SysFlag
 from protocol.record import CRC_MASK, HOST_FLAGS, LAYOUTS, LENGTH_PREFIX, Buffer, Layout
 
 if TYPE_CHECKING:
     from broker.store.consume_queue import ConsumeQueue
-
-FIELDS: Final = (
-    "size", "magic", "crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag", "born_timestamp",
-    "born_host", "stamp", "reconsume_times", "prepared", "body_size",
-)  # fmt: skip
-"""Of a record's head, as protocol.record.Layout packs it."""
-
-
-def _head_type(born: int, store: int) -> np.dtype[Any]:
-    sizes = {"queue_offset": ">i8", "physical_offset": ">i8", "born_timestamp": ">i8", "prepared": ">i8"}
-    sizes |= {"born_host": f"V{born}", "stamp": f"V{8 + store}"}
-    return np.dtype([(name, sizes.get(name, ">i4")) for name in FIELDS])
-
-
-NO_NUMBERS: Final[Numbers] = np.zeros(0, np.int64)
-_HEAD_TYPES: Final = {hosts: _head_type(*hosts) for hosts in LAYOUTS}
 
 
 class AppendColumns:
@@ -48,8 +31,7 @@ class AppendColumns:
 
     __slots__ = (
         "_body_sizes",
-        "_physical_offsets",
-        "_sizes",
+        "_properties_sizes",
         "bodies",
         "born_host",
         "born_timestamps",
@@ -92,7 +74,7 @@ class AppendColumns:
         born_timestamps: list[int],
         born_host: bytes,
         reconsume_times: int,
-        message_keys: list[bytes],
+        message_keys: Sequence[bytes],
     ) -> None:
         self.topic = topic
         self.queue_ids = queue_ids
@@ -117,7 +99,8 @@ class AppendColumns:
         self.physical_offsets: list[int] = []
         self.queue_offsets: list[int] = []
         self.sizes: list[int] = []
-        self._body_sizes = self._sizes = self._physical_offsets = NO_NUMBERS
+        self._body_sizes: list[int] = []
+        self._properties_sizes: list[int] = []
 
     def __len__(self) -> int:
         return len(self.queue_ids)
@@ -142,14 +125,14 @@ class AppendColumns:
         """Compute the sizes of the records."""
         topic_size = len(next(iter(self.queues.values())).topic_field)
         around = LAYOUTS[len(self.born_host), len(store_host)].fixed_size + topic_size + len(self.ending)
-        self._body_sizes = int64_array(list(map(len, self.bodies)))
-        self._sizes = self._body_sizes + int64_array(list(map(len, self.properties))) + around
-        self.sizes = self._sizes.tolist()
+        self._body_sizes = list(map(len, self.bodies))
+        self._properties_sizes = list(map(len, self.properties))
+        both = zip(self._body_sizes, self._properties_sizes, strict=True)
+        self.sizes = [around + body + properties for body, properties in both]
 
     def put(self, at: int, timestamp: int, store_host: bytes) -> list[Buffer]:
         """Take the next offsets of the queues for records that go to `at` and on; the records' parts."""
-        self._physical_offsets = np.cumsum(self._sizes) - self._sizes + at
-        self.physical_offsets = self._physical_offsets.tolist()
+        *self.physical_offsets, _ = accumulate(self.sizes, initial=at)
         self.first_offsets = {queue_id: queue.next_offset for queue_id, queue in self.queues.items()}
         next_offsets = self.end_offsets = self.first_offsets.copy()
         offsets = self.queue_offsets = []
@@ -165,44 +148,33 @@ class AppendColumns:
         return parts
 
     def _parts(self, layout: Layout, stamp: bytes) -> list[Buffer]:
-        count, topic_field = len(self), self.queues[self.queue_ids[0]].topic_field
-        more = len(self.ending)
-        parts: list[Buffer] = [self.ending] * (5 * count)
+        topic_field, more, sizes = self.queues[self.queue_ids[0]].topic_field, len(self.ending), self._properties_sizes
+        parts: list[Buffer] = [self.ending] * (5 * len(self))
         parts[::5] = self._heads(layout, stamp)
         parts[1::5] = self.bodies
-        sizes = list(map(len, self.properties))
         between = {size: topic_field + LENGTH_PREFIX[size + more] for size in set(sizes)}
         parts[2::5] = map(between.__getitem__, sizes)
         parts[3::5] = self.properties
         return parts
 
-    def _heads(self, layout: Layout, stamp: bytes) -> list[bytes]:
-        first = layout.head.pack(
-            0,
-            self.queues[self.queue_ids[0]].magic,
-            0,
-            0,
-            self.flag,
-            0,
-            0,
-            self.sys_flag & ~HOST_FLAGS | layout.host_flags,
-            0,
-            self.born_host,
-            stamp,
-            self.reconsume_times,
-            0,
-            0,
+    def _heads(self, layout: Layout, stamp: bytes) -> Iterable[bytes]:
+        return map(
+            layout.head.pack,
+            self.sizes,
+            repeat(self.queues[self.queue_ids[0]].magic),
+            [crc32(body) & CRC_MASK for body in self.bodies],
+            self.queue_ids,
+            repeat(self.flag),
+            self.queue_offsets,
+            self.physical_offsets,
+            repeat(self.sys_flag & ~HOST_FLAGS | layout.host_flags),
+            self.born_timestamps,
+            repeat(self.born_host),
+            repeat(stamp),
+            repeat(self.reconsume_times),
+            repeat(0),
+            self._body_sizes,
         )
-        heads = np.frombuffer(first, _HEAD_TYPES[len(self.born_host), len(stamp) - 8]).repeat(len(self))
-        heads["size"] = self._sizes
-        heads["crc"] = int64_array(list(map(crc32, self.bodies))) & CRC_MASK
-        heads["queue_id"] = int64_array(self.queue_ids)
-        heads["queue_offset"] = int64_array(self.queue_offsets)
-        heads["physical_offset"] = self._physical_offsets
-        heads["born_timestamp"] = int64_array(self.born_timestamps)
-        heads["body_size"] = self._body_sizes
-        packed: list[bytes] = heads.view(f"V{layout.head.size}").tolist()
-        return packed
 
     def take_back(self) -> None:
         """The offsets of the queues return."""
@@ -247,7 +219,7 @@ class AppendColumns:
             self.reconsume_times,
         )
         append.status = self.status
-        append.keys = self.message_keys[at * each : at * each + each]
+        append.keys = list(self.message_keys[at * each : at * each + each])
         if self.physical_offsets:
             append.physical_offset = self.physical_offsets[at]
             append.queue_offset = self.queue_offsets[at]
