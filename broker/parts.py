@@ -190,8 +190,9 @@ class Parts:
         ):
             for code, handler in processor.handlers().items():
                 self.server.dispatcher.register([code], handler, self.pools[OWN_POOLS.get(code, pool)])
-        for code, run_handler in sends.run_handlers().items():
-            self.server.dispatcher.register_run([code], run_handler, self.pools["send"])
+        for pool, run_handlers in (("send", sends.run_handlers()), ("pull", self.pulls.run_handlers())):
+            for code, run_handler in run_handlers.items():
+                self.server.dispatcher.register_run([code], run_handler, self.pools[pool])
         self.server.dispatcher.at_turn_end(sends.finish_turn)
         self.server.dispatcher.at_turn_end(self.ends.finish_turn)
         self.gate = SendGate(
@@ -201,6 +202,8 @@ class Parts:
         self.server.selector.on_close(self.clients.connection_closed)
         self.topics.on_change(self.registrar.changed)
         self.topics.on_change(lambda: self.pulls.fall_behind.keep_existing(self.topics.find))
+        self.topics.on_change(self.pulls.look_again)
+        self.groups.on_change(self.pulls.look_again)
         self.topics.on_delete(self.pulls.deliveries.remove_topic)
         self.topics.on_delete(self.background.forget_topic)
         self.topics.on_delete(self.windows.remove_topic)

@@ -1,51 +1,140 @@
-"""Runs of queue units: how far apart the records lie that they point to, and those records.
+"""Stretches of queue units: those whose records may go out as they stand in one segment, without a look at each.
 
-What a pull of the next messages needs to know, without an object for each of them. By the compiled leaf where there is
-one, which keeps in one object where all the records lie, instead of a view of each.
+What pulls of the next messages, and of those behind them, need to know is found once for all of them; a pull then takes
+its records without an object for each. By the compiled leaf where there is one, which keeps in one object where all the
+records lie, instead of a view of each.
 
-Units are those of disk.py, one at least and up to MOST_UNITS, whole.
+Units are those of disk.py.
 """
 
-from collections.abc import Callable, Sequence
-from struct import Struct
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+import msgspec
+import numpy as np
 
 from protocol import compiled
-from protocol.disk import UNIT_SIZE
+from protocol.disk import UNIT, UNIT_SIZE
+from protocol.unit_search import UNIT_DTYPE
 
 MOST_UNITS: Final = 64
-
-_SIZES: Final = [Struct(">" + "8xi8x" * count).unpack for count in range(MOST_UNITS + 1)]
-_PLACES: Final = [Struct(">" + "qi8x" * count).unpack for count in range(MOST_UNITS + 1)]
-_OFFSET: Final = Struct(">q").unpack_from
+"""As many are taken at once at most."""
 
 
-def plain_extent(units: bytes | bytearray) -> tuple[int, int, int, int]:
-    """The first record's offset, the last one's, where that ends, and how long all together are."""
-    sizes = _SIZES[len(units) // UNIT_SIZE](units)
-    (begin,), (last,) = _OFFSET(units), _OFFSET(units, len(units) - UNIT_SIZE)
-    return begin, last, last + sizes[-1], sum(sizes)
+class Segment(Protocol):
+    """Where records lie, from byte `start` of the log on."""
+
+    start: int
+    is_deleted: bool
+    view: memoryview
 
 
-def plain_gather(
-    units: bytes | bytearray, segment: memoryview, start: int, _size: int, head: bytes
-) -> Sequence[bytes | memoryview]:
-    """`head`, and the records in pieces, `_size` bytes together, out of the segment that begins at offset `start`; all
-    lie in it.
-
-    Views of the segment, or bytes: to be kept no longer than those may be.
-    """
-    numbers = iter(_PLACES[len(units) // UNIT_SIZE](units))
-    records = [segment[(at := offset - start) : at + size] for offset, size in zip(numbers, numbers, strict=True)]
-    return [head, *records]
+S = TypeVar("S", bound=Segment)
 
 
-_leaf: Final = compiled.load("gather")
-extent: Final[Callable[[bytes | bytearray], tuple[int, int, int, int]]] = (
-    plain_extent if _leaf is None else _leaf.extent
-)
-gather: Final[Callable[[bytes | bytearray, memoryview, int, int, bytes], Sequence[bytes | memoryview]]] = (
-    plain_gather if _leaf is None else _leaf.gather
-)
-Records: Final[type[memoryview]] = memoryview if _leaf is None else _leaf.Records
+class PlainRecords(msgspec.Struct, gc=False):
+    """Records of a segment, `size` bytes from `begin` on, the last of which begins at `last`; `is_run`: with nothing
+    between them. To be used within the turn. A region of no file, to whoever writes it (broker.remoting)."""
+
+    views: Sequence[memoryview]
+    size: int
+    begin: int
+    last: int
+    is_run: bool
+    position: int = 0
+    fd: int = -1
+    is_hot: bool = True
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return len(self.views)
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes, copied."""
+        return memoryview(b"".join(self.views))
+
+    def parts_behind(self, head: bytes) -> Sequence[bytes | memoryview]:
+        """`head` and the bytes, copied or not."""
+        return [head, *self.views]
+
+    def hold(self, _holder: object) -> None:
+        """Not kept beyond the turn."""
+
+    def release(self, _holder: object) -> None:
+        """Nothing was kept."""
+
+
+class PlainStretch(Generic[S]):
+    """The first `count` units of `units`, which begin at queue offset `first`: up to the one whose record does not lie
+    behind that of the one before, ends behind byte `limit` of the log or `most_span` behind the first's begin, is none,
+    or has `longest` bytes or more. Their records lie between `begin` and `end`."""
+
+    def __init__(
+        self, first: int, units: bytes | bytearray, segment: S, limit: int, most_span: int, longest: int
+    ) -> None:
+        count = len(units) // UNIT_SIZE
+        find = _find_in_few if count <= MOST_UNITS else _find_in_many
+        begins, ends = find(units, segment.start, limit, most_span, longest)
+        self.first, self.count, self.segment = first, len(begins), segment
+        self._begins, self._ends = begins, ends
+        self.begin, self.end = (begins[0], ends[-1]) if begins else (0, segment.start)
+
+    def take(self, offset: int, wanted: int, most_bytes: int) -> PlainRecords | None:
+        """The records of up to `wanted` units from `offset` on, as many as `most_bytes` allow, but one at least. None
+        if not all of these units are here, or the segment is deleted."""
+        at = offset - self.first
+        behind = at + wanted
+        segment = self.segment
+        if at < 0 or not 0 < wanted <= MOST_UNITS or behind > self.count or segment.is_deleted:
+            return None
+        begins, ends, start, view = self._begins[at:behind], self._ends[at:behind], segment.start, segment.view
+        size = sum(ends) - sum(begins)
+        while size > most_bytes and len(begins) > 1:
+            size -= ends.pop() - begins.pop()
+        views = [view[begin - start : end - start] for begin, end in zip(begins, ends, strict=True)]
+        return PlainRecords(views, size, begins[0], begins[-1], ends[-1] - begins[0] == size)
+
+    def __repr__(self) -> str:
+        return f"<Stretch first={self.first} count={self.count}>"
+
+
+def _find_in_few(
+    units: bytes | bytearray, start: int, limit: int, most_span: int, longest: int
+) -> tuple[list[int], list[int]]:
+    """Where the records of a stretch begin and end; see PlainStretch."""
+    begins: list[int] = []
+    ends: list[int] = []
+    before = start
+    for begin, size, _ in UNIT.iter_unpack(units):
+        end = begin + size
+        if not 0 < size < longest or begin < before or end > limit or (begins and end - begins[0] > most_span):
+            break
+        begins.append(begin)
+        ends.append(end)
+        before = end
+    return begins, ends
+
+
+def _find_in_many(
+    units: bytes | bytearray, start: int, limit: int, most_span: int, longest: int
+) -> tuple[list[int], list[int]]:
+    """The same, with the same effort for a thousand as for a hundred."""
+    table = np.frombuffer(units, UNIT_DTYPE)
+    begins, sizes = table["physical_offset"].astype(np.int64), table["size"].astype(np.int64)
+    ends = begins + sizes
+    bad = (sizes <= 0) | (sizes >= longest) | (begins < start) | (begins > limit - sizes)
+    bad[1:] |= (begins[1:] < ends[:-1]) | (ends[1:] - begins[0] > most_span)
+    count = int(bad.argmax()) if bad.any() else len(bad)
+    return begins[:count].tolist(), ends[:count].tolist()
+
+
+_leaf = compiled.load("gather")
+if TYPE_CHECKING:
+    Records = PlainRecords
+    Stretch = PlainStretch
+else:
+    Records, Stretch = (PlainRecords, PlainStretch) if _leaf is None else (_leaf.Records, _leaf.Stretch)
+Gathered: Final[type[memoryview]] = memoryview if _leaf is None else _leaf.Records
 """What records are gathered as: has a length, and gives bytes to whoever asks for a buffer."""

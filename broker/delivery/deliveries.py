@@ -34,15 +34,20 @@ class Deliveries:
 
     def note(self, topic: str, group: str, messages: int, size: int) -> None:
         """A pull of `group` is answered with messages of `size` bytes."""
+        row = self.row(topic, group)
+        row.messages += messages
+        row.bytes += size
+        row.pulls += 1
+
+    def row(self, topic: str, group: str) -> Delivered:
+        """The totals of a group from a topic, to be added to; until either is deleted."""
         groups = self._topics.get(topic)
         if groups is None:
             groups = self._topics[topic] = {}
         row = groups.get(group)
         if row is None:
             row = groups[group] = Delivered()
-        row.messages += messages
-        row.bytes += size
-        row.pulls += 1
+        return row
 
     def table(self) -> Mapping[str, Mapping[str, Delivered]]:
         """The totals, to look at."""

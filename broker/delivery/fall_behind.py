@@ -24,10 +24,14 @@ class FallBehind:
 
     def note(self, group: str, topic: str, queue_id: int, size: int) -> None:
         """A pull of `group` ended `size` bytes before the end of the log."""
+        self.figures(topic)[group, queue_id] = size
+
+    def figures(self, topic: str) -> dict[tuple[str, int], int]:
+        """A topic's figures, to be noted there; until the topics change."""
         figures = self._topics.get(topic)
         if figures is None:
             figures = self._topics[topic] = {}
-        figures[group, queue_id] = size
+        return figures
 
     def of(self, group: str, topic: str, queue_id: int) -> int | None:
         """Bytes; None if the group has not pulled that queue."""

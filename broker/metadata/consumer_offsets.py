@@ -112,6 +112,11 @@ class ConsumerOffsetTable:
         self._move(key, queue_id, offset)
         self._resets.setdefault(key, {})[queue_id] = offset
 
+    @property
+    def has_resets(self) -> bool:
+        """Whether any group has been reset and has not heard of it."""
+        return bool(self._resets)
+
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether the group has been reset in a queue, and has not heard of it."""
         return bool(self._resets) and queue_id in self._resets.get(topic + SEPARATOR + group, ())
@@ -132,11 +137,15 @@ class ConsumerOffsetTable:
 
     def note_pull(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
         """Note where the group will pull next; kept in memory only."""
+        self.next_pulls(group, topic)[queue_id] = next_offset
+
+    def next_pulls(self, group: str, topic: str) -> dict[int, int]:
+        """Where the group will pull next, by queue id, to be noted there; until the topic or the group is deleted."""
         key = topic + SEPARATOR + group
         row = self._pulled.get(key)
         if row is None:
             row = self._pulled[key] = {}
-        row[queue_id] = next_offset
+        return row
 
     def table(self) -> Mapping[str, Mapping[int, int]]:
         """Committed offsets by `topic@group` and queue id, to look at."""

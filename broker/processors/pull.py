@@ -2,6 +2,8 @@
 
     PullChecks -> store.get -> answer, or park in Arrivals -> (an arrival, the deadline) -> all of it again, answer
 
+Most pulls of consumers that catch up never come here: `plain_pulls.py` takes them.
+
 The stored records are the body of the answer: regions of the log go out as they are, behind a head made by filling in
 numbers. Only a pull that found its queue at the end (19), said that it would wait, and runs for the first time is
 parked, in the step that found the queue so. When it is resumed everything is checked anew, offsets are not committed
@@ -25,7 +27,8 @@ from broker.delivery.deliveries import Deliveries
 from broker.delivery.fall_behind import FallBehind
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.processors.patience import patient
-from broker.processors.pull_answer import MASTER_ID, pull_answer_head
+from broker.processors.plain_pulls import PlainPulls
+from broker.processors.pull_answer import broker_to_ask, pull_answer_head
 from broker.processors.pull_checks import AdmittedPull, PullChecks, PullConfig, PullForbidden
 from broker.remoting.admission import memory_of
 from broker.remoting.connection import Connection
@@ -92,6 +95,9 @@ class PullProcessor:
         self._latencies = latencies
         self.fall_behind = FallBehind()
         self.deliveries = Deliveries()
+        self._plain = PlainPulls(checks, store, offsets, latencies, self.fall_behind, self.deliveries)
+        self.run_handlers = self._plain.handlers
+        self.look_again = self._plain.look_again
         self._found = 0
         self._missed = 0
         self._messages = 0
@@ -102,9 +108,9 @@ class PullProcessor:
     def configure(self, config: PullConfig) -> None:
         """Serve by these settings from now on; what is parked stays so for as long as it was told."""
         self._checks.configure(config)
+        self._plain.configure(config)
+        self._config = config
         self._short_wait_ms = None if config.long_polling_enable else config.short_polling_time_mills
-        self._slave_may_be_read = config.slave_read_enable
-        self._is_fall_recorded = config.disk_fall_recorded
 
     def __repr__(self) -> str:
         return f"<PullProcessor found={self._found} missed={self._missed}>"
@@ -112,10 +118,10 @@ class PullProcessor:
     def statistics(self) -> PullStatistics:
         """The figures now."""
         return PullStatistics(
-            found=self._found,
+            found=self._found + self._plain.found,
             missed=self._missed,
-            messages=self._messages,
-            bytes=self._bytes,
+            messages=self._messages + self._plain.messages,
+            bytes=self._bytes + self._plain.bytes,
             longest_get_ms=int(self._longest_get_s * 1000),
         )
 
@@ -164,7 +170,7 @@ class PullProcessor:
         """Keep the books of a pull that was served."""
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         self._offsets.note_pull(group, topic, queue_id, result.next_begin_offset)
-        if self._is_fall_recorded and result.fall_behind_bytes >= 0:
+        if self._config.disk_fall_recorded and result.fall_behind_bytes >= 0:
             self.fall_behind.note(group, topic, queue_id, result.fall_behind_bytes)
         if result.status is _FOUND:
             self.deliveries.note(topic, group, result.message_count, result.total_bytes)
@@ -250,9 +256,7 @@ class PullProcessor:
         admitted: AdmittedPull,
     ) -> None:
         group = admitted.group
-        ask_next = MASTER_ID
-        if self._slave_may_be_read:
-            ask_next = group.which_broker_when_consume_slowly if result.behind_memory else group.broker_id
+        ask_next = broker_to_ask(self._config, group, behind_memory=result.behind_memory)
         head = pull_answer_head(command, code, result, admitted.topic, group, ask_next)
         connection.write_regions(result.regions, head)
         if result.status is _FOUND:

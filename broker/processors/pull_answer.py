@@ -5,11 +5,14 @@ those of the binary dialect go through the general encoder, and say the same mem
 "Pull".
 """
 
+from collections.abc import Callable
 from functools import cache
 from struct import Struct
 from typing import Final
 
+from broker.processors.pull_checks import PullConfig
 from broker.store.reading import GetResult, GetStatus
+from protocol import compiled
 from protocol.bodies.subscription_group import SubscriptionGroupConfig
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import VERSION, Flag, ResponseCode
@@ -37,6 +40,43 @@ _FOUND: Final = GetStatus.FOUND
 _JSON_FOUND: Final = _JSON.replace(b'"code":%d', b'"code":0').replace(b'"remark":"%s"', b'"remark":"FOUND"')
 
 
+def broker_to_ask(config: PullConfig, group: SubscriptionGroupConfig, *, behind_memory: bool) -> int:
+    """The replica that a consumer should ask from now on."""
+    if not config.slave_read_enable:
+        return MASTER_ID
+    return group.which_broker_when_consume_slowly if behind_memory else group.broker_id
+
+
+Pieces = tuple[bytes, bytes, bytes, bytes, bytes]
+"""Of a head: what stands before largest, smallest and next offset and the opaque, and behind that."""
+
+
+def found_pieces(topic: TopicConfig, group: SubscriptionGroupConfig, ask_next: int = MASTER_ID) -> Pieces:
+    """What all heads in JSON of a group's answers with messages of a topic have in common."""
+    flag, before_max, before_min, before_next, before_ask, before_topic, before_opaque, behind = _JSON_FOUND.split(
+        b"%d"
+    )
+    fixed = b"%b%d%b%d%b" % (before_ask, ask_next, before_topic, topic.topic_sys_flag, before_opaque)
+    return b"%b%d%b" % (flag, group.group_sys_flag, before_max), before_min, before_next, fixed, behind
+
+
+def plain_found_head(
+    pieces: Pieces, max_offset: int, min_offset: int, next_offset: int, opaque: int, size: int
+) -> bytes:
+    """The frame of an answer with messages, in JSON, up to its body of `size` bytes."""
+    before_max, before_min, before_next, before_opaque, behind = pieces
+    fields = before_max, max_offset, before_min, min_offset, before_next, next_offset, before_opaque, opaque, behind
+    header = b"%b%d%b%d%b%d%b%d%b" % fields
+    length = len(header)
+    return _PREFIX.pack(4 + length + size, length) + header
+
+
+_leaf: Final = compiled.load("gather")
+found_head: Final[Callable[[Pieces, int, int, int, int, int], bytes]] = (
+    plain_found_head if _leaf is None else _leaf.found_head
+)
+
+
 def pull_answer_head(
     request: RemotingCommand,
     code: ResponseCode,
@@ -53,18 +93,6 @@ def pull_answer_head(
         return _packed_head(request, code, result, topic, group, ask_next)
     if request.dialect != JSON:
         return _general_head(request, code, result, topic, group, ask_next)
-    if result.status is _FOUND:
-        header = _JSON_FOUND % (
-            group.group_sys_flag,
-            result.max_offset,
-            result.min_offset,
-            result.next_begin_offset,
-            ask_next,
-            topic.topic_sys_flag,
-            request.opaque,
-        )
-        size = len(header)
-        return _PREFIX.pack(4 + size + result.total_bytes, size) + header
     header = _JSON % (
         code,
         group.group_sys_flag,

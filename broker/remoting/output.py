@@ -27,12 +27,12 @@ from broker.remoting.file_sends import (
 )
 from broker.remoting.pieces import write_gathered
 from broker.remoting.reader import Nobody, Reader
-from protocol.unit_runs import Records
+from protocol.unit_runs import Gathered
 
 HOT_FOR_S: Final = 1.0
 """How long a region that waits for its peer counts as still in memory."""
 _NEVER: Final = 1 << 62
-_BYTES: Final = (bytes, memoryview, Records)
+_BYTES: Final = (bytes, memoryview, Gathered)
 
 log = logging.getLogger(__name__)
 

@@ -19,10 +19,9 @@ from broker.store.commit_log import CommitLog
 from broker.store.mapped_file import Holder, MappedFile
 from broker.store.residency import Residency, ResidencyStatistics
 from broker.store.verified import VerifiedRanges
-from protocol.disk import UNIT
 from protocol.record import LONGEST_HEAD, SMALLEST_RECORD
 from protocol.record_fields import claimed_size
-from protocol.unit_runs import gather
+from protocol.unit_runs import Records
 
 HOT_TAIL_BYTES: Final = 64 << 20
 """Written so recently that it is in memory, unless it is from before the start."""
@@ -31,8 +30,7 @@ LONG_RUN_BYTES: Final = 32 << 10
 """Below that a run costs less by copying than by a call of its own: docs/performance.md, "Zero-copy pulls"."""
 
 _WORTH_COPYING_BYTES: Final = 16 << 10  # copying what is between two records costs less than another system call
-_SCATTERED_BYTES: Final = 2 * LONG_RUN_BYTES
-_NEAR_BYTES: Final = 2 << 20
+NEAR_BYTES: Final = 2 << 20
 _LARGE: Final = 1 << 20
 
 Chosen = tuple[int, int]
@@ -70,32 +68,6 @@ class Region(msgspec.Struct, frozen=True, gc=False):
         self.file.release(holder)
 
 
-class Scatter(msgspec.Struct, frozen=True):
-    """Whole records that stand here and there in a file, in memory: `size` bytes. To be gathered within the turn."""
-
-    units: bytes | bytearray  # that point to them
-    file: MappedFile
-    size: int
-    position: int = 0
-    fd: int = -1
-    is_hot: bool = True
-
-    @property
-    def view(self) -> memoryview:
-        """The bytes, gathered."""
-        return memoryview(b"".join(self.parts_behind(b"")))
-
-    def parts_behind(self, head: bytes) -> Sequence[bytes | memoryview]:
-        """`head` and the bytes, copied once or not yet."""
-        return gather(self.units, self.file.view, self.file.start, self.size, head)
-
-    def hold(self, _holder: Holder) -> None:
-        """Not kept beyond the turn."""
-
-    def release(self, _holder: Holder) -> None:
-        """Nothing was kept."""
-
-
 class Copy(msgspec.Struct, frozen=True, gc=False):
     """Whole records, one behind the other, as they were read: `size` bytes in memory of their own.
 
@@ -123,7 +95,7 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
         """Nothing was kept."""
 
 
-Piece = Region | Copy | Scatter
+Piece = Region | Copy | Records
 
 
 class LogReads:
@@ -218,31 +190,11 @@ class LogReads:
 
     def _is_at_hand(self, file: MappedFile, position: int, end: int) -> bool:
         """Whether [position, end) of a file is in memory, as far as that is worth a look."""
-        return 0 < end - position <= _NEAR_BYTES and self._residency.holds(file, position, end - position)
+        return 0 < end - position <= NEAR_BYTES and self._residency.holds(file, position, end - position)
 
-    def scattered(self, units: bytes | bytearray, begin: int, end: int, total: int) -> Sequence[Piece] | None:
-        """As `pieces`, of the records of sound units, between bytes `begin` and `end` of the log: they hardly touch,
-        and are too little, `total` bytes, to look which ones do. What lies between them need not be verified. None:
-        the log has no byte `begin`."""
-        file = self._files.find(begin)
-        if file is None:
-            return None
-        if end > file.end or total > _SCATTERED_BYTES:
-            return self.pieces([unit[:2] for unit in UNIT.iter_unpack(units)])
-        if begin < self._verified.tail or begin < self._log.written - self._hot_tail_bytes:
-            start = file.start
-            if not self._is_at_hand(file, begin - start, end - start):
-                return self.pieces([unit[:2] for unit in UNIT.iter_unpack(units)])
-        return (Scatter(units, file, total),)
-
-    def run(self, begin: int, size: int) -> Sequence[Piece] | None:
-        """As `pieces`, of records without a gap between them. None: the log has no byte `begin`."""
-        file = self._files.find(begin)
-        if file is None:
-            return None
-        if begin + size > file.end or begin < self.hot_from:
-            return self.pieces(((begin, size),))
-        return (Region(file, begin - file.start, size),)
+    def holds(self, file: MappedFile, begin: int, end: int) -> bool:
+        """Whether bytes [begin, end) of the log, which lie in `file`, are in memory, as far as that is worth a look."""
+        return begin >= self.hot_from or self._is_at_hand(file, begin - file.start, end - file.start)
 
     def _is_verified(self, region: Region) -> bool:
         begin = region.file.start + region.position

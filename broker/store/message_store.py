@@ -38,7 +38,7 @@ from broker.store.property_tests import PropertyTest, Wanted
 from broker.store.queue_cleaner import QueueCleaner
 from broker.store.queue_files import QueueFiles
 from broker.store.queue_table import QueueTable
-from broker.store.reading import GetResult
+from broker.store.reading import Ahead, GetResult
 from broker.store.recovery import Recovered, Recovery
 from broker.store.removal import Removal
 from broker.store.reput import Arrival, Reput
@@ -270,6 +270,20 @@ class MessageStore:
         if queue is not None:
             queue.correct_min_offset(self._log.files.min_offset, self._reader.reads)
         return self._reader.get(queue, offset, max_count, matches, max_total_bytes)
+
+    def messages_from(self, topic: str, queue_id: int, offset: int) -> int:
+        """How many messages of a queue may be seen from `offset` on; no more than none where there are none."""
+        queue = self._queues.by_key.get((topic, queue_id))
+        return 0 if queue is None else queue.end - offset
+
+    def ahead(self, topic: str, queue_id: int, offset: int, count: int) -> Ahead | None:
+        """Up to `count` messages of a queue from `offset`, to be read one after the other; None if they are not of the
+        usual kind, or not in memory: `get` sees to all."""
+        queue = self._queues.by_key.get((topic, queue_id))
+        try:
+            return None if queue is None else self._reader.ahead(self._reader.corrected(queue), offset, count)
+        except ColdRead:
+            return None
 
     def has_wanted(self, topic: str, queue_id: int, test: PropertyTest, offset: int, count: int) -> bool:
         """Whether one of `count` messages from `offset` passes a test of properties, or that cannot be told at once."""

@@ -17,6 +17,8 @@ Source: docs/formats.md, "getMessage".
 import os
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
+from struct import Struct
+from time import monotonic
 
 import msgspec
 
@@ -24,17 +26,16 @@ from broker.store.cold_reads import ColdReads
 from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.consume_queue import ConsumeQueue
-from broker.store.log_reads import Chosen, Copy, LogReads, Piece
+from broker.store.log_reads import LONG_RUN_BYTES, NEAR_BYTES, Chosen, Copy, LogReads, Piece, Region
+from broker.store.mapped_file import MappedFile
 from broker.store.property_tests import AT_ONCE, Matches, PropertyTests, Wanted, as_matches
 from broker.store.record_checks import ChosenUnit, RecordChecks
+from broker.store.residency import BELIEVED_FOR_S
 from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
-from protocol.unit_runs import MOST_UNITS, extent
+from protocol.unit_runs import MOST_UNITS, Records, Stretch
 
 MAX_PULL_BYTES = 128 << 20
-_READ_AHEAD = 32  # times as many units as are wanted
-_MOST_UNITS_AHEAD = 1024  # 20 KiB
-_MOST_AHEAD = 256  # queues
-_NONE_AHEAD = (0, b"")
+_OFFSET = Struct(">q").unpack_from
 _FALLBACK_RAM_BYTES = 24 << 30
 
 
@@ -71,6 +72,25 @@ class GetResult(msgspec.Struct):
     behind_memory: bool = False
 
 
+class Ahead(msgspec.Struct, frozen=True):
+    """Units of a queue whose records may go out as they are until `until_s` of time.monotonic: what is believed of
+    memory may not be so for longer. At most `most` at once, and `most_bytes`."""
+
+    queue: ConsumeQueue
+    units: "Stretch[MappedFile]"
+    most: int
+    most_bytes: int
+    until_s: float
+
+
+def piece_of(records: Records, stretch: "Stretch[MappedFile]") -> Piece:
+    """Records of a stretch as their sender likes them best: what stands in one piece can leave without being copied."""
+    if not records.is_run:
+        return records
+    file = stretch.segment
+    return Region(file, records.begin - file.start, records.size)
+
+
 def memory_window_bytes(ratio_percent: int) -> int:
     """How far behind the log's end a record still counts as being in memory."""
     try:
@@ -91,7 +111,6 @@ class Reader:
         self._places = places
         self._checks = checks
         self._reads = reads
-        self._ahead: dict[ConsumeQueue, tuple[int, bytes | bytearray]] = {}  # an offset and the units from there on
         self.configure(config)
 
     def configure(self, config: StoreConfig) -> None:
@@ -130,44 +149,50 @@ class Reader:
 
     def _all(self, queue: ConsumeQueue, offset: int, max_count: int, max_total_bytes: int) -> GetResult | None:
         """What most gets come to: the next units, all of them, without a look at each. None if there is anything to
-        choose, to check or to mend: then it is `_scan`'s."""
+        choose, to check, to mend or to copy: then it is `_scan`'s."""
         most, most_bytes = self._limits[0]
-        count = min(max_count, most)
+        count = min(max_count, most, MOST_UNITS, queue.end - offset)
+        stretch = self._stretch(queue, offset, count)
+        records = None if stretch is None else stretch.take(offset, count, min(most_bytes, max_total_bytes))
+        if stretch is None or records is None:
+            return None
+        next_offset, behind = offset + records.count, self._log.written - records.last
+        pieces = (piece_of(records, stretch),)
+        return GetResult(
+            _FOUND, next_offset, queue.min_offset, queue.end, pieces, records.count, records.size, behind, False
+        )
+
+    def ahead(self, queue: ConsumeQueue, offset: int, count: int) -> Ahead | None:
+        """Up to `count` units from `offset` on, to be taken from one by one; None if there are none of that kind.
+
+        ColdRead when what it needs is not in memory.
+        """
+        if not queue.min_offset <= offset < queue.end:
+            return None
+        stretch = self._stretch(queue, offset, count)
+        if stretch is None:
+            return None
+        most, most_bytes = self._limits[0]
+        return Ahead(queue, stretch, min(most, MOST_UNITS), most_bytes, monotonic() + BELIEVED_FOR_S)
+
+    def _stretch(self, queue: ConsumeQueue, offset: int, count: int) -> "Stretch[MappedFile] | None":
+        """Up to `count` of the units from `offset` on, whose records are sound and in memory, and no long ones."""
+        if self._files.gaps:
+            return None
         if offset < queue.sound_from and not self._checks.knows_units(queue, offset, min(offset + count, queue.end)):
             return None
-        first, ahead = self._ahead.get(queue, _NONE_AHEAD)
-        at = (offset - first) * UNIT_SIZE
-        units = ahead[at : at + count * UNIT_SIZE] if at >= 0 else b""
-        if len(units) < count * UNIT_SIZE:
-            units = self._read_ahead(queue, offset, count)
-        count = len(units) // UNIT_SIZE
-        if not 0 < count <= MOST_UNITS:
+        units = queue.read_nowait(offset, count, self._reads)
+        if not units:
             return None
-        begin, last, end, total = extent(units)  # a unit of nobody has the size of a limit
-        written = self._log.written
-        if total > most_bytes or total > max_total_bytes or end > written:
+        (begin,) = _OFFSET(units)
+        file, written = self._files.find(begin), self._log.written
+        if file is None or begin < written - self._memory_bytes:
             return None
-        if begin < written - self._memory_bytes:
+        most_span = file.size if begin >= self._places.hot_from else NEAR_BYTES
+        stretch = Stretch(offset, units, file, min(file.end, written), most_span, LONG_RUN_BYTES)
+        if not stretch.count or not self._places.holds(file, begin, stretch.end):
             return None
-        if end - begin == total:
-            pieces = self._places.run(begin, total)
-        else:
-            pieces = self._places.scattered(units, begin, end, total)
-        if pieces is None:
-            return None
-        next_offset, behind = offset + count, written - last
-        return GetResult(_FOUND, next_offset, queue.min_offset, queue.end, pieces, count, total, behind, False)
-
-    def _read_ahead(self, queue: ConsumeQueue, offset: int, count: int) -> bytes | bytearray:
-        """Up to `count` units. Of a queue that is caught up with, more are read at once; what is kept never changes."""
-        size = count * UNIT_SIZE
-        most = max(count, min(count * _READ_AHEAD, _MOST_UNITS_AHEAD))
-        units = queue.read_nowait(offset, most, self._reads)
-        if len(units) > size:
-            if len(self._ahead) >= _MOST_AHEAD:
-                self._ahead.clear()
-            self._ahead[queue] = (offset, units)
-        return units[:size]
+        return stretch
 
     def _scan(
         self, queue: ConsumeQueue, offset: int, max_count: int, matches: Wanted | None, max_total_bytes: int

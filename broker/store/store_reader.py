@@ -56,6 +56,9 @@ class StoreReader:
         self.get: Get = self._reader.get
         """As Reader.get; no frame of ours between, since every pull comes through here."""
 
+        self.ahead = self._reader.ahead
+        """As Reader.ahead."""
+
     def begin(self, verified_from: int) -> None:
         """After the recovery: from that byte on the log was checked."""
         self._verified.tail = verified_from

@@ -2,9 +2,9 @@
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cython.cimports.libc.string import memcpy
 from cython.cimports.protocol.compiled.big_endian import put32
 from cython.cimports.protocol.compiled.decode import Send
+from cython.cimports.protocol.compiled.filling import copied, digits
 from cython.cimports.protocol.compiled.record import Append
 
 PREFIX = cython.declare(cython.Py_ssize_t, 8)
@@ -133,39 +133,6 @@ class Answers:
         put32(frame, cython.cast(cython.uint, at - frame - 4))
         put32(frame + 4, cython.cast(cython.uint, MSGPACK) << 24 | cython.cast(cython.uint, at - frame - PREFIX))
         return at
-
-
-@cython.cfunc
-@cython.inline
-def copied(at: cython.p_char, piece: bytes) -> cython.p_char:
-    size: cython.Py_ssize_t = len(piece)
-    memcpy(at, PyBytes_AS_STRING(piece), size)
-    return at + size
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def digits(at: cython.p_char, value: cython.longlong) -> cython.p_char:
-    """A number in decimal; a place for 20 characters is enough."""
-    reversed_: cython.char[20]
-    count: cython.int = 0
-    rest: cython.ulonglong = cython.cast(cython.ulonglong, value)
-    if value < 0:
-        at[0] = 45
-        at += 1
-        rest = 0 - rest
-    while True:
-        reversed_[count] = cython.cast(cython.char, 48 + rest % 10)
-        count += 1
-        rest //= 10
-        if rest == 0:
-            break
-    while count > 0:
-        count -= 1
-        at[0] = reversed_[count]
-        at += 1
-    return at
 
 
 @cython.cfunc

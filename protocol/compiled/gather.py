@@ -1,7 +1,8 @@
 """From queue units to the records that they point to, and from there to a socket, in C.
 
-The twin of `protocol.unit_runs`, and of the write in broker/remoting/pieces.py. Nothing is read outside of the units or
-of the segment: every place is checked before anybody is told of it.
+The twin of `protocol.unit_runs`, of the plain head in broker/processors/pull_answer.py, and of the write in
+broker/remoting/pieces.py. Nothing is read outside of the units or of the segment: every place is checked before anybody
+is told of it.
 """
 
 import cython
@@ -15,36 +16,15 @@ from cython.cimports.cpython.buffer import (
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.string import memcpy
 from cython.cimports.posix.uio import iovec, writev
+from cython.cimports.protocol.compiled.big_endian import get32, get64, put32
+from cython.cimports.protocol.compiled.filling import copied, digits
 
 Text = cython.typedef(cython.p_const_uchar)
 UNIT = cython.declare(cython.Py_ssize_t, 20)
+PREFIX = cython.declare(cython.Py_ssize_t, 8)
 SIZE_AT = cython.declare(cython.Py_ssize_t, 8)
 MOST_UNITS = cython.declare(cython.int, 64)
 MOST_VECTORS = cython.declare(cython.int, 1024)  # of one call
-
-
-def extent(units) -> tuple:
-    """The first record's offset, the last one's, where that ends, and how long all together are. At least one unit."""
-    view: Py_buffer
-    place: Text
-    end: Text
-    total: cython.longlong = 0
-    last: cython.longlong
-    PyObject_GetBuffer(units, cython.address(view), PyBUF_SIMPLE)
-    try:
-        if view.len < UNIT:
-            raise ValueError("no unit")
-        place = cython.cast(Text, view.buf)
-        end = place + view.len - view.len % UNIT
-        begin = offset_at(place)
-        while place < end:
-            total += size_at(place)
-            place += UNIT
-        place -= UNIT
-        last = offset_at(place)
-        return begin, last, last + size_at(place), total
-    finally:
-        PyBuffer_Release(cython.address(view))
 
 
 @cython.final
@@ -58,38 +38,12 @@ class Records:
     segment = cython.declare(Py_buffer)
     is_held = cython.declare(cython.bint)
     vectors = cython.declare(iovec[64])
-    count = cython.declare(cython.int)
-    size = cython.declare(cython.Py_ssize_t)
+    count = cython.declare(cython.int, visibility="readonly")
+    size = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    begin = cython.declare(cython.longlong, visibility="readonly")
+    last = cython.declare(cython.longlong, visibility="readonly")
+    is_run = cython.declare(cython.bint, visibility="readonly")
     copy = cython.declare(bytes)
-
-    @cython.cfunc
-    @cython.exceptval(-1)
-    def find(
-        self, units: cython.pointer(Py_buffer), segment, start: cython.longlong, left: cython.Py_ssize_t
-    ) -> cython.int:
-        """Where the records lie; `left` bytes together."""
-        place: Text = cython.cast(Text, units.buf)
-        end: Text = place + units.len - units.len % UNIT
-        at: cython.longlong
-        size: cython.longlong
-        if units.len // UNIT > MOST_UNITS:
-            raise ValueError("too many records")
-        PyObject_GetBuffer(segment, cython.address(self.segment), PyBUF_SIMPLE)
-        self.is_held = True
-        self.size = left
-        while place < end:
-            at = offset_at(place) - start
-            size = size_at(place)
-            if size < 0 or size > left or at < 0 or at > self.segment.len - size:
-                raise ValueError("a record outside of its segment")
-            self.vectors[self.count].iov_base = cython.cast(cython.p_char, self.segment.buf) + at
-            self.vectors[self.count].iov_len = size
-            self.count += 1
-            left -= size
-            place += UNIT
-        if left:
-            raise ValueError("records of another size")
-        return 0
 
     @cython.cfunc
     def copied(self) -> bytes:
@@ -103,6 +57,31 @@ class Records:
                 memcpy(target, self.vectors[number].iov_base, self.vectors[number].iov_len)
                 target += self.vectors[number].iov_len
         return self.copy
+
+    @property
+    def position(self):
+        return 0
+
+    @property
+    def fd(self):
+        return -1
+
+    @property
+    def is_hot(self):
+        return True
+
+    @property
+    def view(self):
+        return memoryview(self.copied())
+
+    def parts_behind(self, head: bytes) -> tuple:
+        return head, self
+
+    def hold(self, holder):
+        pass
+
+    def release(self, holder):
+        pass
 
     def __getbuffer__(self, buffer: cython.pointer(Py_buffer), flags: cython.int):
         PyBuffer_FillInfo(buffer, self, PyBytes_AS_STRING(self.copied()), self.size, 1, flags)
@@ -118,19 +97,116 @@ class Records:
         return f"<Records count={self.count} size={self.size}>"
 
 
-def gather(units, segment, start: cython.longlong, size: cython.Py_ssize_t, head: bytes) -> tuple:
-    """`head` and the records, `size` bytes together, of the segment that begins at offset `start`.
+@cython.final
+@cython.no_gc
+@cython.cclass
+class Stretch:
+    """Units whose records stand in order in one segment: those of `units` up to the first of which that is not so."""
 
-    ValueError if one of them lies outside, or their size is another.
-    """
-    found: Py_buffer
-    records: Records = Records.__new__(Records)
-    PyObject_GetBuffer(units, cython.address(found), PyBUF_SIMPLE)
-    try:
-        records.find(cython.address(found), segment, start, size)
-        return head, records
-    finally:
-        PyBuffer_Release(cython.address(found))
+    first = cython.declare(cython.longlong, visibility="readonly")
+    count = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    begin = cython.declare(cython.longlong, visibility="readonly")
+    end = cython.declare(cython.longlong, visibility="readonly")
+    start = cython.declare(cython.longlong)
+    units = cython.declare(bytes)
+    segment = cython.declare(object, visibility="readonly")
+
+    def __init__(
+        self,
+        first: cython.longlong,
+        units,
+        segment,
+        limit: cython.longlong,
+        most_span: cython.longlong,
+        longest: cython.int,
+    ):
+        place: Text
+        at: cython.longlong
+        size: cython.int
+        self.first = first
+        self.units = bytes(units)
+        self.segment = segment
+        self.start = self.end = segment.start
+        place = cython.cast(Text, PyBytes_AS_STRING(self.units))
+        while self.count < len(self.units) // UNIT:
+            at = offset_at(place)
+            size = size_at(place)
+            if size <= 0 or size >= longest or at < self.end or at > limit - size:
+                break
+            if self.count == 0:
+                self.begin = at
+            elif at + size - self.begin > most_span:
+                break
+            self.end = at + size
+            self.count += 1
+            place += UNIT
+
+    def take(self, offset: cython.longlong, wanted: cython.longlong, most_bytes: cython.longlong):
+        """The records of up to `wanted` units from `offset` on, as many as `most_bytes` allow, but one at least. None
+        if not all of these units are here, or the segment is deleted."""
+        records: Records
+        place: Text
+        size: cython.int
+        at: cython.longlong = offset - self.first
+        if at < 0 or wanted <= 0 or wanted > MOST_UNITS or at > self.count - wanted or self.segment.is_deleted:
+            return None
+        records = Records.__new__(Records)
+        PyObject_GetBuffer(self.segment.view, cython.address(records.segment), PyBUF_SIMPLE)
+        records.is_held = True
+        place = cython.cast(Text, PyBytes_AS_STRING(self.units)) + at * UNIT
+        while records.count < wanted:
+            size = size_at(place)
+            if records.count and records.size + size > most_bytes:
+                break
+            at = offset_at(place)
+            if at - self.start + size > records.segment.len:
+                raise ValueError("a record outside of its segment")
+            if records.count == 0:
+                records.begin = at
+            records.last = at
+            at -= self.start
+            records.vectors[records.count].iov_base = cython.cast(cython.p_char, records.segment.buf) + at
+            records.vectors[records.count].iov_len = size
+            records.count += 1
+            records.size += size
+            place += UNIT
+        records.is_run = records.last + size_at(place - UNIT) - records.begin == records.size
+        return records
+
+    def __repr__(self):
+        return f"<Stretch first={self.first} count={self.count}>"
+
+
+def found_head(
+    pieces: tuple,
+    max_offset: cython.longlong,
+    min_offset: cython.longlong,
+    next_offset: cython.longlong,
+    opaque: cython.int,
+    size: cython.Py_ssize_t,
+) -> bytes:
+    """A frame's head in JSON: between five `pieces` stand these numbers; a body of `size` bytes goes behind it."""
+    numbers: cython.longlong[4]
+    number: cython.int
+    fixed: cython.Py_ssize_t = PREFIX
+    if len(pieces) != 5:
+        raise ValueError("five pieces make a head")
+    numbers[0] = max_offset
+    numbers[1] = min_offset
+    numbers[2] = next_offset
+    numbers[3] = opaque
+    for number in range(5):
+        fixed += len(cython.cast(bytes, pieces[number], typecheck=True)) + 20
+    head: bytes = PyBytes_FromStringAndSize(cython.NULL, fixed)
+    begin: cython.p_char = PyBytes_AS_STRING(head)
+    at: cython.p_char = begin + PREFIX
+    for number in range(5):
+        at = copied(at, pieces[number])
+        if number < 4:
+            at = digits(at, numbers[number])
+    put32(begin, cython.cast(cython.uint, at - begin - 4 + size))
+    put32(begin + 4, cython.cast(cython.uint, at - begin - PREFIX))
+    return head[: at - begin]
 
 
 def write(fd: cython.int, parts: list) -> cython.Py_ssize_t:
@@ -181,11 +257,7 @@ def add(part, vectors: cython.pointer(iovec), count: cython.pointer(cython.int))
 @cython.exceptval(check=False)
 def offset_at(unit: Text) -> cython.longlong:
     """Its record's offset."""
-    number: cython.ulonglong = 0
-    at: cython.int
-    for at in range(8):
-        number = number << 8 | unit[at]
-    return cython.cast(cython.longlong, number)
+    return cython.cast(cython.longlong, get64(unit))
 
 
 @cython.cfunc
@@ -193,8 +265,4 @@ def offset_at(unit: Text) -> cython.longlong:
 @cython.exceptval(check=False)
 def size_at(unit: Text) -> cython.int:
     """Its record's size."""
-    number: cython.uint = 0
-    at: cython.int
-    for at in range(4):
-        number = number << 8 | unit[SIZE_AT + at]
-    return cython.cast(cython.int, number)
+    return cython.cast(cython.int, get32(unit + SIZE_AT))

@@ -9,6 +9,8 @@ pull gathers records that lie scattered between those of the other queues. Every
 so that a busy machine adds little. `whole` is a read as the selector handles it, from the receive buffer to the
 system call that writes, with one pull in it or with four: it is measured for itself, not added up. What the kernel
 takes to copy 43 KB, 10 to 20 us, is not in it: the socket is /dev/null. See bench_transfer.
+
+`one by one` is what pulls come to that are not plain ones; `checks`, `get`, `general head` and `books` are parts of it.
 """
 
 import argparse
@@ -22,7 +24,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.processors.pull_answer import pull_answer_head
+from broker.processors.pull_answer import found_head, found_pieces, pull_answer_head
 from broker.remoting.connection import Connection
 from protocol import compiled
 from protocol.codes import ResponseCode
@@ -89,42 +91,73 @@ def frames_of(parts: BrokerParts, body: int) -> list[bytes]:
     return [encode_command(pull(queue_id=queue_id, queue_offset=offset)) for queue_id, offset in places]
 
 
+class Profile:
+    """Pulls of a store's four queues, as requests and as whoever serves them has them."""
+
+    def __init__(self, parts: BrokerParts, body: int) -> None:
+        self._parts = parts
+        self._frames = [memoryview(frame) for frame in frames_of(parts, body)]
+        self._connection = connection_to_nowhere(parts)
+        decoder = CommandDecoder()
+        commands = [decoder.feed_commands(frame)[0] for frame in self._frames]
+        self._asked = [(command, command.header(PullMessageHeader)) for command in commands]
+        self._admitted = parts.pulls._checks.admit(self._connection, *self._asked[0])
+        get = parts.store.get
+        self._results = [get(TOPIC, header.queue_id, header.queue_offset, WANTED) for _, header in self._asked]
+
+    def plain_stages(self) -> dict[str, Callable[[], object]]:
+        """What plain pulls come to."""
+        feed = CommandDecoder().feed_commands
+        pieces = found_pieces(self._admitted.topic, self._admitted.group)
+        ahead = [self._parts.store.ahead(TOPIC, number, 0, PULLS // QUEUES * WANTED) for number in range(QUEUES)]
+        units = [it.units for it in ahead if it is not None]
+        places = [(units[header.queue_id], header.queue_offset) for _, header in self._asked]
+        numbers = [(it.max_offset, it.min_offset, it.next_begin_offset, 1, it.total_bytes) for it in self._results]
+        return {
+            "decode": lambda: [feed(frame)[0].header(PullMessageHeader) for frame in self._frames],
+            "take": lambda: [stretch.take(offset, WANTED, 1 << 18) for stretch, offset in places],
+            "head": lambda: [found_head(pieces, *each) for each in numbers],
+            "whole, 1 a read": lambda: self._read(1),
+            f"whole, {QUEUES} a read": lambda: self._read(QUEUES),
+        }
+
+    def other_stages(self) -> dict[str, Callable[[], object]]:
+        """What others come to."""
+        pulls, get, topic, group = self._parts.pulls, self._parts.store.get, self._admitted.topic, self._admitted.group
+        served = [(*asked, result) for asked, result in zip(self._asked, self._results, strict=True)]
+        success = ResponseCode.SUCCESS
+
+        def books() -> None:
+            for _, header, result in served:
+                pulls._note(header, result)
+
+        return {
+            "checks": lambda: [pulls._checks.admit(self._connection, *each) for each in self._asked],
+            "get": lambda: [get(TOPIC, header.queue_id, header.queue_offset, WANTED) for _, header in self._asked],
+            "general head": lambda: [pull_answer_head(it, success, result, topic, group) for it, _, result in served],
+            "books": books,
+            "one by one": self._read_one_by_one,
+        }
+
+    def _read(self, count: int) -> None:
+        for at in range(0, PULLS, count):
+            data = b"".join(self._frames[at : at + count])
+            self._connection.get_buffer(-1)[: len(data)] = data
+            self._connection.buffer_updated(len(data))
+            self._parts.selector.end_turn()
+
+    def _read_one_by_one(self) -> None:
+        runs = self._parts.dispatcher._runs
+        plain = runs.copy()
+        runs.clear()
+        self._read(QUEUES)
+        runs.update(plain)
+
+
 def profile(parts: BrokerParts, body: int, rounds: int) -> dict[str, float]:
     """ns per pull of every stage."""
-    frames = [memoryview(frame) for frame in frames_of(parts, body)]
-    connection = connection_to_nowhere(parts)
-    decoder, get, checks = CommandDecoder(), parts.store.get, parts.pulls._checks
-    commands = [decoder.feed_commands(frame)[0] for frame in frames]
-    asked = [(command, command.header(PullMessageHeader)) for command in commands]
-    admitted = checks.admit(connection, *asked[0])
-    results = [get(TOPIC, header.queue_id, header.queue_offset, WANTED) for _, header in asked]
-    answered = list(zip(asked, results, strict=True))
-
-    def reads(count: int) -> None:
-        for at in range(0, PULLS, count):
-            data = b"".join(frames[at : at + count])
-            connection.get_buffer(-1)[: len(data)] = data
-            connection.buffer_updated(len(data))
-            parts.selector.end_turn()
-
-    def head() -> None:
-        for (command, _), result in answered:
-            pull_answer_head(command, ResponseCode.SUCCESS, result, admitted.topic, admitted.group)
-
-    def books() -> None:
-        for (_, header), result in answered:
-            parts.pulls._note(header, result)
-
-    stages: dict[str, Callable[[], object]] = {
-        "decode": lambda: [decoder.feed_commands(frame)[0].header(PullMessageHeader) for frame in frames],
-        "checks": lambda: [checks.admit(connection, *each) for each in asked],
-        "get": lambda: [get(TOPIC, header.queue_id, header.queue_offset, WANTED) for _, header in asked],
-        "head": head,
-        "gather": lambda: [result.regions[0].parts_behind(b"") for result in results],
-        "books": books,
-        "whole, 1 a read": lambda: reads(1),
-        f"whole, {QUEUES} a read": lambda: reads(QUEUES),
-    }
+    pulls = Profile(parts, body)
+    stages = pulls.plain_stages() | pulls.other_stages()
     return {stage: best(work, rounds) for stage, work in stages.items()}
 
 

@@ -71,6 +71,8 @@ class BrokerParts:
         self.pulls = PullProcessor(
             pull_config, checks, self.store, self.offsets, self.arrivals, self.dispatcher.latencies
         )
+        self.topics.on_change(self.pulls.look_again)
+        self.groups.on_change(self.pulls.look_again)
         self.topics.on_delete(self.pulls.deliveries.remove_topic)
         clients_config: ClientManageConfig = _config(ClientManageConfig, settings)
         self.loop = SteppedLoop(self.clock)
@@ -82,6 +84,8 @@ class BrokerParts:
         self.queries = QueryProcessor(self.store, 32)
         for processor in (self.pulls, self.clients, self.consumer_offsets, self.queries):
             self.serve(processor.handlers())
+        for code, run_handler in self.pulls.run_handlers().items():
+            self.dispatcher.register_run([code], run_handler, self.pool)
         self.selector = Selector(self.dispatcher, RemotingConfig())
         self.selector.on_close(self.arrivals.forget)
         self.selector.on_close(self.clients.connection_closed)

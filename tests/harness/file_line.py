@@ -23,8 +23,8 @@ from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Dispatcher
 from broker.remoting.file_sends import Holder
 from broker.remoting.selector import Selector
-from broker.store.log_reads import Scatter
 from protocol.disk import UNIT
+from protocol.unit_runs import Records, Stretch
 from tests.harness.waiting import until
 
 BUFFER_BYTES = 4096
@@ -35,6 +35,7 @@ class RegionsFile:
     """A file of random bytes, unlinked at once; `holders` are who holds a region of it."""
 
     start = 0
+    is_deleted = False
 
     def __init__(self, size: int, seed: int = 0) -> None:
         self.data = random.Random(seed).randbytes(size)
@@ -46,11 +47,13 @@ class RegionsFile:
     def region(self, position: int, size: int, *, is_hot: bool = True) -> "Region":
         return Region(self, position, size, is_hot)
 
-    def scattered(self, position: int, size: int) -> Scatter:
+    def records(self, position: int, size: int) -> Records:
         """The same bytes, as records of up to 5,000 bytes."""
         places = [(at, min(5_000, position + size - at)) for at in range(position, position + size, 5_000)]
         units = b"".join(UNIT.pack(*place, 0) for place in places)
-        return Scatter(units, self, size)  # type: ignore[arg-type]  # of a file it wants a view and a start
+        records = Stretch(0, units, self, len(self.data), size, 5_001).take(0, len(places), size)
+        assert records is not None
+        return records
 
     def revoke(self) -> None:
         """As a deleted segment does whose holders take too long."""

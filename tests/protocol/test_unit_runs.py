@@ -1,59 +1,137 @@
-"""Runs of queue units."""
+"""Stretches of queue units, by either variant."""
+
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from protocol import compiled
-from protocol.disk import UNIT
-from protocol.unit_runs import MOST_UNITS, extent, gather, plain_extent, plain_gather
+from protocol.disk import FILLER_UNIT, UNIT
+from protocol.unit_runs import MOST_UNITS, PlainStretch, Stretch
 
 START = 1 << 40
-SEGMENT = memoryview(bytes(number % 251 for number in range(4096)))
+SIZE = 4096
+LONGEST = 1000
 PLACES = [(START, 10), (START + 10, 1), (START + 500, 300), (START + 4000, 96)]
-UNITS = b"".join(UNIT.pack(offset, size, -1) for offset, size in PLACES)
+
+both_ways = pytest.mark.parametrize("stretch_type", [PlainStretch, Stretch], ids=["plain", "used"])
 
 
-def test_extent_of_a_run() -> None:
-    """First and last offset, the end of the last record, the sum of all sizes."""
-    assert extent(UNITS) == (START, START + 4000, START + 4096, 407)
-    assert extent(bytearray(UNITS[:20])) == (START, START, START + 10, 10)
+class Segment:
+    """As a log has them."""
+
+    start = START
+    is_deleted = False
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytes(number % 251 for number in range(SIZE)))
+
+    def bytes_at(self, places: Iterable[tuple[int, int]]) -> bytes:
+        return b"".join(self.view[at - START : at - START + size] for at, size in places)
 
 
-def test_records_of_a_run() -> None:
+def units_at(*places: tuple[int, int]) -> bytes:
+    return b"".join(UNIT.pack(offset, size, -1) for offset, size in places)
+
+
+def stretch_of(stretch_type: Any, units: bytes, span: int = SIZE, limit: int = START + SIZE) -> Any:
+    return stretch_type(7, units, Segment(), limit, span, LONGEST)
+
+
+@both_ways
+def test_records_are_taken_in_order(stretch_type: Any) -> None:
     """They follow each other as their units do, whatever lies between them."""
-    wanted = b"".join(SEGMENT[at - START : at - START + size] for at, size in PLACES)
-    assert b"".join(gather(UNITS, SEGMENT, START, 407, b"")) == wanted
+    stretch = stretch_of(stretch_type, units_at(*PLACES))
+    assert (stretch.first, stretch.count, stretch.begin, stretch.end) == (7, 4, START, START + SIZE)
+    records = stretch.take(8, 3, SIZE)
+    assert (records.count, records.size, records.begin, records.last) == (3, 397, START + 10, START + 4000)
+    assert records.parts_behind(b"head")[0] == b"head"
+    wanted = Segment().bytes_at(PLACES[1:])
+    assert b"".join(records.parts_behind(b"")) == bytes(records.view) == wanted
 
 
-def test_the_longest_run() -> None:
-    """As many units as may be asked for at once."""
-    units = b"".join(UNIT.pack(START + number, 1, 0) for number in range(MOST_UNITS))
-    assert extent(units) == (START, START + MOST_UNITS - 1, START + MOST_UNITS, MOST_UNITS)
-    assert b"".join(gather(units, SEGMENT, START, MOST_UNITS, b"")) == SEGMENT[:MOST_UNITS]
+@both_ways
+def test_whether_anything_lies_between_them(stretch_type: Any) -> None:
+    """Records that touch are a run, and may leave as one piece of their file."""
+    stretch = stretch_of(stretch_type, units_at(*PLACES))
+    assert [stretch.take(offset, 2, SIZE).is_run for offset in (7, 8, 9)] == [True, False, False]
+
+
+@both_ways
+def test_as_many_bytes_as_are_allowed(stretch_type: Any) -> None:
+    """A record that would be too much stays behind; the first one never is."""
+    stretch = stretch_of(stretch_type, units_at(*PLACES))
+    assert [stretch.take(7, 4, most).count for most in (0, 10, 11, 310, 311, 406, 407)] == [1, 1, 2, 2, 3, 3, 4]
+
+
+@both_ways
+@pytest.mark.parametrize(
+    ("offset", "wanted"), [(6, 1), (7, 5), (10, 2), (11, 1), (7, 0), (7, -1), (1 << 62, 1), (-(1 << 62), 1)]
+)
+def test_units_that_are_not_here(stretch_type: Any, offset: int, wanted: int) -> None:
+    """Before, behind, more than there are, or none at all: nothing is taken."""
+    assert stretch_of(stretch_type, units_at(*PLACES)).take(offset, wanted, SIZE) is None
+
+
+@both_ways
+def test_the_longest_run(stretch_type: Any) -> None:
+    """A stretch may be long; what is taken at once is bounded."""
+    places = [(START + number, 1) for number in range(MOST_UNITS + 20)]
+    stretch = stretch_of(stretch_type, units_at(*places))
+    assert stretch.count == len(places)
+    assert stretch.take(8, MOST_UNITS, SIZE).view == Segment().bytes_at(places[1 : MOST_UNITS + 1])
+    assert stretch.take(7, MOST_UNITS + 1, SIZE) is None
+
+
+@both_ways
+@pytest.mark.parametrize("before", [0, MOST_UNITS])
+@pytest.mark.parametrize(
+    ("unit", "span"),
+    [
+        (units_at((START + 80, 10)), SIZE),
+        (units_at((START - 1, 10)), SIZE),
+        (units_at((START + SIZE - 9, 10)), SIZE),
+        (units_at((START + 200, 0)), SIZE),
+        (units_at((START + 200, -1)), SIZE),
+        (units_at((START + 200, LONGEST)), SIZE),
+        (units_at((1 << 62, 0x7FFFFFFF)), SIZE),
+        (FILLER_UNIT, SIZE),
+        (units_at((START + 500, 10)), 300),
+    ],
+    ids=["back", "before", "behind", "none", "negative", "long", "far", "filler", "wide"],
+)
+def test_what_ends_a_stretch(stretch_type: Any, unit: bytes, span: int, before: int) -> None:
+    """A record that is not behind the one before, not in the segment, too long, too far off, or none."""
+    units = units_at(*((START + number, 1) for number in range(before)), (START + 99, 1))
+    assert stretch_of(stretch_type, units + unit + units_at((START + 300, 1)), span).count == before + 1
+
+
+@both_ways
+def test_nothing_is_taken_of_a_deleted_segment(stretch_type: Any) -> None:
+    """It may be unmapped at any time."""
+    stretch = stretch_of(stretch_type, units_at(*PLACES))
+    stretch.segment.is_deleted = True
+    assert stretch.take(7, 1, SIZE) is None
+
+
+@both_ways
+def test_no_units(stretch_type: Any) -> None:
+    """A stretch of nothing is one, from which nothing is taken."""
+    stretch = stretch_of(stretch_type, b"")
+    assert (stretch.count, stretch.take(7, 1, SIZE)) == (0, None)
 
 
 def test_the_interpreted_variant_gathers_views() -> None:
     """Nothing is copied: each record is a view of the segment."""
-    head, *views = plain_gather(UNITS, SEGMENT, START, 407, b"head")
-    assert head == b"head"
-    assert plain_extent(UNITS) == extent(UNITS)
-    assert [len(view) for view in views] == [size for _, size in PLACES]
-    assert all(isinstance(view, memoryview) and view.obj is SEGMENT.obj for view in views)
+    stretch = stretch_of(PlainStretch, units_at(*PLACES))
+    records = stretch.take(7, 4, SIZE)
+    assert [len(view) for view in records.views] == [size for _, size in PLACES]
+    assert all(view.obj is stretch.segment.view.obj for view in records.views)
 
 
 @pytest.mark.skipif(compiled.load("gather") is None, reason="no compiled leaves here")
-@pytest.mark.parametrize(
-    ("units", "size"),
-    [
-        (UNIT.pack(START - 1, 10, 0), 10),
-        (UNIT.pack(START + 4090, 10, 0), 10),
-        (UNIT.pack(START, -1, 0), 0),
-        (UNIT.pack(1 << 62, 0x7FFFFFFF, 0), 10),
-        (UNITS, 406),
-        (UNITS, 408),
-    ],
-    ids=["before", "behind", "negative", "filler", "too-small", "too-large"],
-)
-def test_the_leaf_reads_nothing_outside_of_the_segment(units: bytes, size: int) -> None:
-    """A place that is not in it, or a size that is not the sum, is an error, never a look at other memory."""
+def test_the_leaf_reads_nothing_outside_of_the_segment() -> None:
+    """If that is shorter than it was said to be: an error, never a look at other memory."""
+    stretch = stretch_of(Stretch, units_at((START + SIZE - 10, 20)), limit=START + 2 * SIZE)
     with pytest.raises(ValueError, match="record"):
-        gather(units, SEGMENT, START, size, b"head")
+        stretch.take(7, 1, SIZE)

@@ -77,7 +77,7 @@ async def exchange(turns: list[list[tuple[str, int, bool]]], reads: int, reads_f
                     line.connection.write(data)
                 elif kind == "records":
                     data = b"head" + line.file.data[position : position + size]
-                    line.connection.write_regions([line.file.scattered(position, size)], b"head")
+                    line.connection.write_regions([line.file.records(position, size)], b"head")
                 else:
                     data = line.file.data[position : position + size]
                     line.connection.write_regions([line.file.region(position, size, is_hot=is_hot)])

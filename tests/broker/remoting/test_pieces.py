@@ -5,6 +5,7 @@ import random
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import msgspec
 import pytest
 
 from broker.remoting.pieces import (
@@ -18,7 +19,7 @@ from broker.remoting.pieces import (
     write_rest,
 )
 from protocol.disk import UNIT
-from protocol.unit_runs import gather
+from protocol.unit_runs import Stretch
 
 LONG = b"x" * (2 * LONG_BYTES)
 
@@ -84,14 +85,24 @@ Write = Callable[[int, Sequence[bytes | memoryview]], int]
 both_ways = pytest.mark.parametrize("write", [plain_write, write_past], ids=["plain", "used"])
 
 
+class Segment(msgspec.Struct):
+    """As a log has them."""
+
+    view: memoryview
+    start: int = 0
+    is_deleted: bool = False
+
+
 def parts_of(rng: random.Random, segment: memoryview, answers: int) -> list[bytes | memoryview]:
     """Heads, views, and records that were gathered from a segment."""
     parts: list[bytes | memoryview] = []
     for number in range(answers):
         parts += [rng.randbytes(rng.randrange(40)), segment[number : 2 * number]]
-        places = [(rng.randrange(4000), rng.randrange(90)) for _ in range(rng.randint(1, 64))]
+        places = [(78 * at, rng.randrange(1, 78)) for at in range(rng.randint(1, 64))]
         units = b"".join(UNIT.pack(at, size, 0) for at, size in places)
-        parts += gather(units, segment, 0, sum(size for _, size in places), rng.randbytes(30))
+        records = Stretch(0, units, Segment(segment), 5000, 5000, 90).take(0, len(places), 5000)
+        assert records is not None
+        parts += records.parts_behind(rng.randbytes(30))
     return parts
 
 

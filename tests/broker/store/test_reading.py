@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from broker.store import reading
-from broker.store.log_reads import Region, Scatter
+from broker.store.log_reads import Region
 from broker.store.reading import GetResult, GetStatus
 from protocol.record import Record, iterate
+from protocol.unit_runs import Records
 from tests.harness.stores import Opened, message, opened, records_of
 
 COUNT = 50  # messages of the queue under test: 20 + 20 + 10 units
@@ -250,7 +251,7 @@ def test_small_records_here_and_there_are_one_piece(tmp_path: Path) -> None:
         for number in range(15):
             it.put(message(b"%d" % number, queue_id=number % 3))
         (piece,) = it.store.get("T", 1, 0, 4).regions
-        assert isinstance(piece, Scatter)
+        assert isinstance(piece, Records)
         assert [bytes(record.body) for record in iterate(piece.view) if isinstance(record, Record)] == [
             b"1",
             b"4",

@@ -1,13 +1,21 @@
-"""The compiled leaf finds in queue units what the interpreted variant finds."""
+"""The compiled leaf finds in queue units what the interpreted variant finds, and writes the same heads."""
 
 import mmap
 import random
+from typing import Any
 
+import msgspec
 import pytest
 
+from broker.processors.pull_answer import found_pieces, plain_found_head, pull_answer_head
+from broker.store.reading import GetResult, GetStatus
 from protocol import compiled
+from protocol.bodies.subscription_group import SubscriptionGroupConfig
+from protocol.bodies.topic import TopicConfig
+from protocol.codes import ResponseCode
+from protocol.command import RemotingCommand
 from protocol.disk import UNIT
-from protocol.unit_runs import MOST_UNITS, plain_extent, plain_gather
+from protocol.unit_runs import MOST_UNITS, PlainStretch
 
 leaf = compiled.load("gather")
 
@@ -16,41 +24,85 @@ pytestmark = pytest.mark.skipif(leaf is None, reason="no compiled leaves here")
 SEGMENT_BYTES = 1 << 16
 
 
-def test_random_runs() -> None:
-    """Ten thousand runs of records anywhere in a segment: the same extent, the same bytes."""
+class Segment(msgspec.Struct):
+    """As a log has them."""
+
+    start: int
+    view: memoryview
+    is_deleted: bool = False
+
+
+def test_random_stretches() -> None:
+    """Ten thousand of records in a segment, most of them in order: as long, and the same is taken from them."""
     rng = random.Random(20)
-    segment = memoryview(rng.randbytes(SEGMENT_BYTES))
+    view = memoryview(rng.randbytes(SEGMENT_BYTES))
+    lengths = set()
     for _ in range(10_000):
-        start = rng.choice((0, 1 << 30, (1 << 62) - SEGMENT_BYTES, rng.getrandbits(50)))
-        units = b"".join(random_unit(rng, start) for _ in range(rng.randint(1, MOST_UNITS)))
-        *_, size = extent = plain_extent(units)
-        assert leaf.extent(units) == extent
-        head = rng.randbytes(rng.randrange(300))
-        views = plain_gather(units, segment, start, size, head)
-        found, records = leaf.gather(bytearray(units), segment, start, size, head)
-        assert (found, len(records)) == (head, size)
-        assert found + bytes(records) == b"".join(views)
+        segment = Segment(rng.choice((0, 1 << 30, (1 << 62) - SEGMENT_BYTES, rng.getrandbits(50))), view)
+        units = random_units(rng, segment.start, rng.choice((1, 10, MOST_UNITS, 3 * MOST_UNITS)))
+        limit, span = segment.start + rng.choice((SEGMENT_BYTES, 20_000)), rng.choice((SEGMENT_BYTES, 10_000))
+        first, longest = rng.getrandbits(40), rng.choice((290, 400))
+        stretches = [made(first, units, segment, limit, span, longest) for made in (PlainStretch, leaf.Stretch)]
+        lengths.add(stretches[0].count)
+        assert len({(it.first, it.count, it.count and it.begin, it.end) for it in stretches}) == 1
+        for _ in range(3):
+            asked = first + rng.randrange(-2, 80), rng.randrange(-1, MOST_UNITS + 3), rng.randrange(10_000)
+            plain, found = [seen(it.take(*asked)) for it in stretches]
+            assert plain == found
+    assert len(lengths) > MOST_UNITS
 
 
-def test_too_many_records() -> None:
-    """A leaf has room for as many as may be asked for at once, and looks at no more."""
-    with pytest.raises(ValueError, match="many"):
-        leaf.gather(UNIT.pack(0, 1, 0) * (MOST_UNITS + 1), memoryview(b"x"), 0, MOST_UNITS + 1, b"")
+def seen(records: Any) -> object:
+    """All that is told of them."""
+    if records is None:
+        return None
+    figures = records.count, records.size, records.begin, records.last, records.is_run
+    region = records.position, records.fd, records.is_hot
+    return figures, region, bytes(records.view), b"".join(records.parts_behind(b"head"))
+
+
+def random_units(rng: random.Random, start: int, most: int) -> bytes:
+    """Units of records, one behind the other but for a few."""
+    at, units = start + rng.randrange(500), []
+    for _ in range(rng.randrange(most + 1)):
+        size = rng.randint(1, 300)
+        if rng.random() < 0.01:
+            at, size = rng.choice(((at - 200, size), (at, 0), (at, -size), (at + SEGMENT_BYTES, size), (at, 2**31 - 1)))
+        units.append(UNIT.pack(at, size, rng.getrandbits(63) - (1 << 62)))
+        at += max(size, 0) + rng.choice((0, 0, 100))
+    return b"".join(units)
 
 
 def test_records_hold_their_segment() -> None:
     """As long as they are there it stays mapped, like a segment with views."""
-    segment = mmap.mmap(-1, 4096)
-    _, records = leaf.gather(UNIT.pack(0, 100, 0), memoryview(segment), 0, 100, b"")
+    mapped = mmap.mmap(-1, 4096)
+    stretch = leaf.Stretch(0, UNIT.pack(0, 100, 0), Segment(0, memoryview(mapped)), 4096, 4096, 1000)
+    records = stretch.take(0, 1, 100)
     with pytest.raises(BufferError):
-        segment.close()
+        mapped.close()
     assert bytes(records) == bytes(100)
-    del records
-    segment.close()
+    del records, stretch
+    mapped.close()
 
 
-def random_unit(rng: random.Random, start: int) -> bytes:
-    """A record within the segment."""
-    at = rng.randrange(SEGMENT_BYTES)
-    size = rng.randint(0, min(300, SEGMENT_BYTES - at))
-    return UNIT.pack(start + at, size, rng.getrandbits(63) - (1 << 62))
+def test_heads() -> None:
+    """A thousand of random numbers: the same bytes from the leaf, its twin and the general template."""
+    rng = random.Random(21)
+    for _ in range(1_000):
+        topic = TopicConfig("t", topic_sys_flag=rng.randrange(4))
+        group = SubscriptionGroupConfig("g", group_sys_flag=rng.randrange(4))
+        largest, smallest, following = (rng.choice((0, 1, -1, 1 << 62, rng.getrandbits(40))) for _ in range(3))
+        opaque, size, ask_next = rng.choice((0, -7, 2**31 - 1, -(2**31))), rng.randrange(1 << 20), rng.randrange(3)
+        numbers = largest, smallest, following, opaque, size
+        pieces = found_pieces(topic, group, ask_next)
+        result = GetResult(GetStatus.FOUND, following, smallest, largest, total_bytes=size)
+        request = RemotingCommand(11, opaque=opaque)
+        general = pull_answer_head(request, ResponseCode.SUCCESS, result, topic, group, ask_next)
+        assert leaf.found_head(pieces, *numbers) == plain_found_head(pieces, *numbers) == general
+
+
+@pytest.mark.parametrize("pieces", [(), (b"",) * 4, (b"",) * 6, (b"", b"", "", b"", b"")])
+def test_pieces_that_make_no_head(pieces: tuple[Any, ...]) -> None:
+    """An error, never a look at other memory."""
+    with pytest.raises((ValueError, TypeError)):
+        leaf.found_head(pieces, 1, 2, 3, 4, 5)

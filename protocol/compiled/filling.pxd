@@ -1,0 +1,31 @@
+# Filling in answers: pieces of text, and numbers in decimal, one behind the other; each returns where the next one goes.
+
+from libc.string cimport memcpy
+from cpython.bytes cimport PyBytes_AS_STRING
+
+
+cdef inline char* copied(char* at, bytes piece):
+    memcpy(at, PyBytes_AS_STRING(piece), len(piece))
+    return at + len(piece)
+
+
+# A place for 20 characters is enough.
+cdef inline char* digits(char* at, long long value) noexcept:
+    cdef char[20] reversed
+    cdef int count = 0
+    cdef unsigned long long rest = <unsigned long long> value
+    if value < 0:
+        at[0] = 45
+        at += 1
+        rest = 0 - rest
+    while True:
+        reversed[count] = <char> (48 + rest % 10)
+        count += 1
+        rest //= 10
+        if rest == 0:
+            break
+    while count > 0:
+        count -= 1
+        at[0] = reversed[count]
+        at += 1
+    return at
