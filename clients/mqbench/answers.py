@@ -6,7 +6,8 @@ beginning of each header is 0. What is behind the digits of an opaque has one le
 the first answer tells; so the place of the next code is known.
 
 Where that does not hold (an answer was refused, a remark looks like an opaque) the same bytes are read again, by
-regular expressions. An answer counts once it has arrived up to its opaque; what is behind that waits for the next read.
+regular expressions; and so are few answers, which they read sooner. An answer counts once it has arrived up to its
+opaque; what is behind that waits for the next read.
 """
 
 import re
@@ -19,11 +20,14 @@ import numpy.typing as npt
 from clients.mqbench.histogram import Ints
 
 DIGITS: Final = 10
-SHORT: Final = 2048  # bytes: fewer answers than NumPy's calls are worth
+SHORT: Final = 8192  # bytes: fewer answers than NumPy's calls are worth
 CODE_AT: Final = 16  # in a frame: length words, then {"code":
 LETTER_P, LETTER_A, ZERO, COMMA = b"pa0,"
 BEHIND_P: Final = len('paque":')
-OPAQUE: Final = re.compile(rb'"opaque":(\d{10})')
+MARK: Final = b'"opaque":'
+MARKED: Final = len(MARK) + DIGITS
+OPAQUE: Final = re.compile(MARK + rb"(\d{%d})" % DIGITS)
+ACCEPTED: Final = b'{"code":0,'
 CODE: Final = re.compile(rb'"code":(\d+)')
 REMARK: Final = re.compile(rb'"remark":"((?:[^"\\]|\\.)*)')
 POWERS: Final = 10.0 ** np.arange(DIGITS - 1, -1, -1)
@@ -72,12 +76,17 @@ class Answers:
 
     def _look(self, data: bytes) -> tuple[Ints, int]:
         """As `feed`, for any answers; returns also where what it took ends."""
-        found = list(OPAQUE.finditer(data))
+        found = OPAQUE.findall(data)
         if not found:
             return _NOTHING, 0
-        last = found[-1].end()
+        last = data.rindex(MARK + found[-1]) + MARKED
         if not self._behind:
-            self._behind = 4 + int.from_bytes(data[:4], "big") - found[0].end()
+            self._behind = 4 + int.from_bytes(data[:4], "big") - data.index(MARK + found[0]) - MARKED
+        if data.count(ACCEPTED, 0, last) < len(found):
+            self._count_refusals(data, last)
+        return np.array(list(map(int, found))), last
+
+    def _count_refusals(self, data: bytes, last: int) -> None:
         codes = Counter(int(code) for code in CODE.findall(data, 0, last))
         del codes[0]
         self.refused += codes
@@ -85,7 +94,6 @@ class Answers:
         remark = REMARK.search(data)
         if remark and not self.remark:
             self.remark = remark[1].decode(errors="replace")
-        return np.array([int(match[1]) for match in found], np.int64), last
 
 
 def numbers(data: bytes, at: Ints) -> Ints:

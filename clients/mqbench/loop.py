@@ -1,8 +1,8 @@
 """The loop in which every load runs: sockets that do not block, one poll, no tasks.
 
 A `Lane` is one connection with its load. It is told when it can read or write, and asked once a turn what it wants to
-send (`pump`) and when it will next want to (`due_ns`), so a load at a fixed rate wakes up for it. Waits are as fine as
-`select` is: epoll's own would be rounded to whole milliseconds, which at 10,000 messages a second is ten of them.
+send (`pump`) and when it will next want to (`due_ns`), so a load at a fixed rate wakes up for it. Its waits are as fine
+as `select` is: epoll's own would be rounded to whole milliseconds, which at 10,000 messages a second is ten of them.
 """
 
 import select
@@ -72,20 +72,19 @@ class Loop:
                     lane.pump(now_ns)
             waiting = self._watch_writers()
             wait_s = min((until_ns - now_ns) / 1e9, LONGEST_WAIT_S)
-            if pumping:
-                due = [at_ns for lane in lanes.values() if (at_ns := lane.due_ns) is not None]
-                if due:
-                    wait_s = min(wait_s, max(0.0, (min(due) - time.perf_counter_ns()) / 1e9))
-                    waiting = True
-            if not waiting and not any(lane.outstanding for lane in lanes.values()):
+            due = [at_ns for lane in lanes.values() if (at_ns := lane.due_ns) is not None] if pumping else []
+            if not due and not waiting and not any(lane.outstanding for lane in lanes.values()):
                 return
-            select.select((self._poll,), (), (), wait_s)
-            self._move()
+            if due:
+                wait_s = min(wait_s, max(0.0, (min(due) - time.perf_counter_ns()) / 1e9))
+                select.select((self._poll,), (), (), wait_s)
+                wait_s = 0.0
+            self._move(wait_s)
 
-    def _move(self) -> None:
-        """Have read and written what can be."""
+    def _move(self, wait_s: float) -> None:
+        """Have read and written what can be, or can be within so long."""
         lanes = self._lanes
-        for number, event in self._poll.poll(0):
+        for number, event in self._poll.poll(wait_s):
             if event & select.EPOLLOUT:
                 lanes[number].writable()
             if event & ~select.EPOLLOUT:
