@@ -1,10 +1,11 @@
 """The index: which messages have a key, in a row of index files, oldest first; only the newest is written to.
 
-Keys gather in memory, UNIQ_KEY of a message first, then the pieces of its KEYS, and are put when there are 2,048, at
-the next step of the store (ten a second), or when somebody asks. To put few keys takes as long as to put many; done
-forty times a second it was half of what one send in a hundred waited for. A key never waits for a disk that the log
-would not have to wait for: files are reserved before they are stored into. The rest of a message's keys goes to the
-next file when one is full.
+Keys gather in memory, UNIQ_KEY of a message first, then the pieces of its KEYS, and are put when there are 1,024, or
+when somebody asks, or when a step of the store (ten a second) finds that none were put since the last one. To put few
+takes nearly as long as to put many; done forty times a second it was half of what one lone send in a hundred waited
+for. And it is done behind the turn that brought them, when its answers have left: then who sends one by one, or every
+millisecond, has to wait least. A key never waits for a disk that the log would not have to wait for: files are reserved
+before they are stored into. The rest of a message's keys goes to the next file when one is full.
 
 A message comes once: what lies before the newest message that is in (`_newest`), or is that message, adds only the
 keys that are not in yet. So dispatching twice changes nothing, and a recovery goes on exactly where the files end.
@@ -20,6 +21,7 @@ that is in the log.
 Source: docs/formats.md, "IndexFile", "Dispatch".
 """
 
+import asyncio
 import logging
 import os
 import sys
@@ -41,7 +43,7 @@ from protocol.disk import INDEX_DIRECTORY, IndexLayout, parse_index_file_name
 
 log = logging.getLogger(__name__)
 
-BATCH_KEYS: Final = 2_048
+BATCH_KEYS: Final = 1_024
 _PUT_AT_ONCE: Final = 8_192
 _MOST_AWAITING: Final = 1 << 16  # keys, while their file is being made
 _RETRY_MS: Final = 1_000
@@ -73,6 +75,9 @@ class Index:
         self.files: list[IndexFile] = []
         self._full: list[IndexFile] = []  # that no flusher has taken yet
         self._ahead: IndexAhead | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turn: asyncio.Handle | None = None  # in which what has gathered is put
+        self._put_before = 0  # the last step
         self._entries = IndexEntries()
         self._newest = -1
         self._newest_keys = 0  # how many keys of that message are in
@@ -153,6 +158,10 @@ class Index:
         file.remove()
         self._find_newest()
 
+    def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Put keys behind the turn that brings them; without a loop at once, and at every `step`."""
+        self._loop = loop
+
     def make_ahead(self, helper: Helper) -> None:
         """Have `helper` make the next file before it is needed, from now on."""
         self._ahead = IndexAhead(os.path.dirname(self._directory), self._layout, RESERVED_ITEMS, self._disk, helper)
@@ -166,6 +175,9 @@ class Index:
 
     def close(self) -> None:
         """Close every file; keys that were not put are lost to the files, not to the log."""
+        if self._turn is not None:
+            self._turn.cancel()
+        self._turn = self._loop = None
         if self._ahead is not None:
             self._ahead.close()
             self._ahead = None
@@ -185,8 +197,16 @@ class Index:
         if messages:
             self._entries.add(messages, self._newest_keys if messages[0].physical_offset == self._newest else 0)
             self._newest, self._newest_keys = messages[-1].physical_offset, _ALL
-        if len(self._entries) >= BATCH_KEYS:
+        if self._turn is not None or len(self._entries) < BATCH_KEYS:
+            return
+        if self._loop is None:
             self.put_waiting(at_once=False)
+        else:
+            self._turn = self._loop.call_soon(self._put_gathered)
+
+    def _put_gathered(self) -> None:
+        self._turn = None
+        self.put_waiting(at_once=False)
 
     def put_waiting(self, *, at_once: bool = True) -> None:
         """Put what has gathered into the files, or find out that this is impossible at present. Not `at_once`: unless
@@ -249,9 +269,11 @@ class Index:
         return max(name, f"{int(os.path.basename(self.files[-1].path)) + 1:017d}")
 
     def step(self) -> None:
-        """Put what waits, and after a failure find out whether that is possible again."""
-        if self._failures or len(self._entries):
+        """Put what has waited for company in vain, and after a failure find out whether that is possible again."""
+        is_late = self._put == self._put_before or self._loop is None
+        if self._failures or (is_late and len(self._entries)):
             self.put_waiting(at_once=False)
+        self._put_before = self._put
 
     # durability
 

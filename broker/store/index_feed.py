@@ -90,6 +90,7 @@ class IndexFeed:
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Messages come."""
         self._loop = loop
+        self.index.start(loop)
         if loop is not None:
             self.index.make_ahead(self._helper)
 
