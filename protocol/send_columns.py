@@ -1,11 +1,11 @@
 """Many sends of one read at once, as columns: what the first one means, those mean too that differ in values only.
 
-What a producer sends one behind the other is the same header again and again, but for opaque, born time, queue id and
-the values of properties, which mostly have as many characters as the last time. So a header is understood once
+What a producer sends one behind the other is the same header again and again, but for topic, opaque, born time, queue
+id and the values of properties, which mostly have as many characters as the last time. So a header is understood once
 (protocol.send_layout); of all those of its layout the values are cut out together.
 
 Headers of other lengths, or with other fixed bytes, have another layout: queue ids of one and of two digits, another
-tag. There may be a few of them in a read, of one topic; the order of the sends stays. Whatever is not so is not for
+tag. There may be a few of them in a read; the order of the sends stays. Whatever is not so is not for
 this module: it finds nothing, and each frame is decoded for itself (protocol.stream).
 
 `SendColumns` stands for its sends among the commands of a read; who cannot use it takes it `apart`.
@@ -30,16 +30,17 @@ _FOR_ANOTHER: Final = 8
 
 _BEGINNING: Final = Struct(">iI12s")
 _LENGTH: Final = Struct(">i")
-_KEY_BYTES: Final = 64
+_KEY_BYTES: Final = 36
+"""Of a header: its topic is not among them."""
 _MOST_LAYOUTS: Final = 256
 _MOST_ALIKE: Final = 8  # of them with one length and beginning
 _MOST_LEFT_ALONE: Final = 62  # reads that are not looked at, after many in a row in which nothing was found
 
 
 class SendColumns(RemotingCommand, gc=False):
-    """Plain sends of one topic that came one behind the other. `body` is all their frames.
+    """Plain sends that came one behind the other. `body` is all their frames.
 
-    `header` is the first one's; the others have the same topic, flags and reconsume times. `samples` are properties of
+    `header` is the first one's; the others have the same flags and reconsume times. `samples` are properties of
     each layout that there is: where values stand in these, the others have others, of the same kind.
     """
 
@@ -274,7 +275,7 @@ def _parted(members: Sequence[int], strangers: list[int]) -> list[Sequence[int]]
 
 
 def _joined(found: list[Found]) -> SendColumns | None:
-    """The command of sends whose layouts may differ; None if they are not for one topic, or otherwise not alike."""
+    """The command of sends whose layouts may differ; None if more than what stands in columns does."""
     first, _, sent = found[0]
     if len(found) > 1:
         if len({_common(layout) for layout, _, _ in found}) > 1:
@@ -297,4 +298,4 @@ def _merged(members: list[Sequence[int]], parts: list[Sent]) -> Sent:
 def _common(layout: Layout) -> tuple[object, ...]:
     """What sends that go together must have in common."""
     sent = layout.sample
-    return sent.topic, sent.flag, sent.sys_flag, sent.reconsume_times, layout.has_keys
+    return sent.flag, sent.sys_flag, sent.reconsume_times, layout.has_keys

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise, repeat
 from struct import Struct
+from sys import intern
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -28,17 +29,18 @@ _MOST_DIGITS: Final = 15
 _NUMBER: Final = rb"(0|[1-9][0-9]{0,%d})" % (_MOST_DIGITS - 1)
 _OPAQUE: Final = re.compile(rb'"opaque":%b[,}]' % _NUMBER)
 _TEXT: Final = rb'":"((?:[ !#-\[\]-~]|\\u000[12])*)"'
+_TOPIC: Final = rb'":"([!#-\[\]-~]+)"'
 _FIELDS: Final = {
     begin: [
         re.compile(b'"%b' % name + pattern)
-        for name, pattern in zip(names, (rb'":"%b"' % _NUMBER, rb'":"%b"' % _NUMBER, _TEXT), strict=True)
+        for name, pattern in zip(names, (_TOPIC, rb'":"%b"' % _NUMBER, rb'":"%b"' % _NUMBER, _TEXT), strict=True)
     ]
     for begin, names in (
-        (b'{"code":310,', (b"e", b"g", b"i")),
-        (b'{"code":10,"', (b"queueId", b"bornTimestamp", b"properties")),
+        (b'{"code":310,', (b"b", b"e", b"g", b"i")),
+        (b'{"code":10,"', (b"topic", b"queueId", b"bornTimestamp", b"properties")),
     )
 }
-"""Where queue id, born time and properties stand, by the beginning of the header."""
+"""Where topic, queue id, born time and properties stand, by the beginning of the header."""
 
 _UNIT: Final = re.compile(rb"\\u000([12])|.")  # of a text: an escape, or a character
 _ENTRY: Final = re.compile(b"([^\x01\x02]+)\x01([^\x01\x02]+)\x02")
@@ -54,6 +56,7 @@ COPIED_BYTES: Final = 4096
 """Bodies up to that are cut out with the columns, which costs less than views of them."""
 _KNOWN_FRAMES: Final = 1024
 _KNOWN_NUMBERS: Final = 4096
+_KNOWN_TOPICS: Final = 16_384
 
 _PLAIN: Final = bytes(byte for byte in range(ord("!"), ord("~") + 1) if byte not in b'"\\')  # no space: it parts keys
 
@@ -63,6 +66,7 @@ Span: TypeAlias = tuple[int, int]
 class Sent(NamedTuple):
     """The columns of sends, in their order."""
 
+    topics: list[str]
     queue_ids: list[int]
     born_timestamps: list[int]
     opaques: Sequence[bytes]
@@ -86,11 +90,12 @@ class Layout:
         self.sample: SendMessageHeader = sample.sent
         self.code = sample.code
         self.own = places.own
-        spans = sorted((*places.numbers, *places.values.values()))
+        spans = sorted((places.topic, *places.numbers, *places.values.values()))
         number_of = {span: 2 * number + 1 for number, span in enumerate(spans)}
         self._format = _row_format(spans, len(header))
         self._row = Struct(self._format)
         self._fixed: tuple[bytes, ...] = self._row.unpack(header)[::2]
+        self._topic = number_of[places.topic]
         self._numbers = [number_of[span] for span in places.numbers]
         self._values = [number_of[span] for span in places.values.values()]
         self._unique = number_of[places.values[places.unique]]
@@ -138,11 +143,13 @@ class Layout:
         if b"".join(chain.from_iterable(values)).translate(None, _PLAIN):
             return None
         try:
+            topics = list(map(_topic, columns[self._topic]))
             ids, times = list(map(_number, queue_ids)), list(map(_number, born))
         except ValueError:
             return None
         own = chain.from_iterable(zip(self._before_values, values, strict=True))
         return Sent(
+            topics,
             ids,
             times,
             opaques,
@@ -179,7 +186,20 @@ class _Numbers(dict[bytes, int]):
         return number
 
 
+class _Topics(dict[bytes, str]):
+    """Texts that were read as topics: the same text is the same object."""
+
+    def __missing__(self, text: bytes) -> str:
+        if text.translate(None, _PLAIN):
+            raise ValueError(f"no plain topic: {text!r}")
+        if len(self) >= _KNOWN_TOPICS:
+            self.clear()
+        topic = self[text] = intern(text.decode())
+        return topic
+
+
 _number: Final = _Numbers().__getitem__
+_topic: Final = _Topics().__getitem__
 
 
 def _are_opaques(text: bytes, width: int) -> bool:
@@ -192,8 +212,9 @@ def _are_opaques(text: bytes, width: int) -> bool:
 
 
 class Places(NamedTuple):
-    """Where values stand: numbers in the header, values of properties in `own` and in the header."""
+    """Where values stand: topic and numbers in the header, values of properties in `own` and in the header."""
 
+    topic: Span
     numbers: tuple[Span, Span, Span]  # opaque, queue id, born time
     own: bytes
     values: dict[Span, Span]
@@ -219,9 +240,16 @@ def find_layout(header: bytes) -> Layout | None:
 
 def _find_places(header: bytes, sample: SendCommand) -> Places | None:
     opaque = _OPAQUE.search(header)
-    queue_id, born, text = (pattern.search(header) for pattern in _FIELDS[header[:12]])
+    topic, queue_id, born, text = (pattern.search(header) for pattern in _FIELDS[header[:12]])
     sent: SendMessageHeader = sample.sent
-    if opaque is None or queue_id is None or born is None or text is None:
+    if (
+        topic is None
+        or topic[1].decode() != sent.topic
+        or opaque is None
+        or queue_id is None
+        or born is None
+        or text is None
+    ):
         return None
     if (int(opaque[1]), int(queue_id[1]), int(born[1])) != (sample.opaque, sent.queue_id, sent.born_timestamp):
         return None
@@ -241,6 +269,7 @@ def _find_places(header: bytes, sample: SendCommand) -> Places | None:
         return None
     tags = values.get(PropertyName.TAGS.encode())
     return Places(
+        topic.span(1),
         (opaque.span(1), queue_id.span(1), born.span(1)),
         own,
         {
@@ -260,7 +289,7 @@ def _probe(header: bytes, places: Places) -> memoryview:
     for begin, end in places.numbers:
         first = begin if end - begin == 1 else begin + 1
         probe[first:end] = _other_number(header[first:end])
-    for begin, end in places.values.values():
+    for begin, end in (places.topic, *places.values.values()):
         probe[begin:end] = _other_text(header[begin:end])
     return memoryview(probe)
 
@@ -276,6 +305,7 @@ def _other_values(header: bytes, sample: SendCommand, places: Places) -> SendCom
         own[begin:end] = _other_text(own[begin:end])
     sent = msgspec.structs.replace(
         sample.sent,
+        topic=_other_text(header[slice(*places.topic)]).decode(),
         queue_id=numbers[1],
         born_timestamp=numbers[2],
         properties=own.decode()[: len(sample.sent.properties)],

@@ -7,7 +7,8 @@ properties. Sources: docs/formats.md, "Send", "Batch body".
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, repeat
+from operator import ge
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from broker.delivery.diversion import Divert, Grant, never
@@ -171,13 +172,16 @@ class SendMessages:
         """The same of plain sends that are columns; None if one of them, or their topic, is not plain."""
         sent: Sent = command.columns
         header: SendMessageHeader = command.sample
-        if max(sent.queue_ids) >= queues.get(header.topic, 0) or not all(map(PLAIN, command.samples)):
+        least = min(map(queues.get, set(sent.topics), repeat(0)))
+        if max(sent.queue_ids) >= least and any(map(ge, sent.queue_ids, map(queues.get, sent.topics, repeat(0)))):
+            return None
+        if not all(map(PLAIN, command.samples)):
             return None
         keys = sent.unique_keys
         if sent.keys:
             keys = list(chain.from_iterable(zip(keys, sent.keys, strict=True)))
         return AppendColumns(
-            header.topic,
+            sent.topics,
             sent.queue_ids,
             command.bodies,
             sent.properties,

@@ -1,4 +1,4 @@
-"""Messages of one topic on their way into the log as columns: what is done for each Append is done for all of them.
+"""Messages on their way into the log as columns: what is done for each Append is done for all of them.
 
 Among the appends of a batch such columns stand for their messages, one behind the other in the log. They are PENDING,
 written, and decided as a whole. `physical_offset`, `size` and `store_timestamp` are those of the last message.
@@ -32,12 +32,11 @@ class AppendColumns:
     __slots__ = (
         "_body_sizes",
         "_properties_sizes",
+        "_topic_fields",
         "bodies",
         "born_host",
         "born_timestamps",
-        "end_offsets",
         "ending",
-        "first_offsets",
         "flag",
         "keys_each",
         "message_keys",
@@ -54,7 +53,7 @@ class AppendColumns:
         "store_timestamp",
         "sys_flag",
         "tags_codes",
-        "topic",
+        "topics",
     )
 
     wait_flush: Final = True
@@ -63,7 +62,7 @@ class AppendColumns:
 
     def __init__(
         self,
-        topic: str,
+        topics: list[str],
         queue_ids: list[int],
         bodies: Sequence[Buffer],
         properties: list[bytes],
@@ -76,7 +75,7 @@ class AppendColumns:
         reconsume_times: int,
         message_keys: Sequence[bytes],
     ) -> None:
-        self.topic = topic
+        self.topics = topics
         self.queue_ids = queue_ids
         self.bodies = bodies
         self.properties = properties
@@ -93,20 +92,19 @@ class AppendColumns:
         self.physical_offset = -1
         self.size = 0
         self.store_timestamp = 0
-        self.queues: dict[int, ConsumeQueue] = {}
-        self.first_offsets: dict[int, int] = {}  # in each queue
-        self.end_offsets: dict[int, int] = {}
+        self.queues: list[ConsumeQueue] = []  # of each message
         self.physical_offsets: list[int] = []
         self.queue_offsets: list[int] = []
         self.sizes: list[int] = []
         self._body_sizes: list[int] = []
         self._properties_sizes: list[int] = []
+        self._topic_fields: list[bytes] = []
 
     def __len__(self) -> int:
         return len(self.queue_ids)
 
     def __repr__(self) -> str:
-        return f"<AppendColumns {self.topic} messages={len(self)} {self.status.name}>"
+        return f"<AppendColumns {self.topics[0]} messages={len(self)} {self.status.name}>"
 
     # into the log
 
@@ -114,54 +112,51 @@ class AppendColumns:
         """Look for the messages' queues; False: one is missing, or wants a look at each message."""
         if self.sys_flag & SysFlag.TRANSACTION_MASK:
             return False
-        for queue_id in set(self.queue_ids):
-            queue = find((self.topic, queue_id))
-            if queue is None or queue.is_schedule:
-                return False
-            self.queues[queue_id] = queue
-        return True
+        found = list(map(find, zip(self.topics, self.queue_ids, strict=True)))
+        self.queues = [queue for queue in found if queue is not None and not queue.is_schedule]
+        return len(self.queues) == len(found)
 
     def measure(self, store_host: bytes) -> None:
         """Compute the sizes of the records."""
-        topic_size = len(next(iter(self.queues.values())).topic_field)
-        around = LAYOUTS[len(self.born_host), len(store_host)].fixed_size + topic_size + len(self.ending)
+        around = LAYOUTS[len(self.born_host), len(store_host)].fixed_size + len(self.ending)
         self._body_sizes = list(map(len, self.bodies))
         self._properties_sizes = list(map(len, self.properties))
-        both = zip(self._body_sizes, self._properties_sizes, strict=True)
-        self.sizes = [around + body + properties for body, properties in both]
+        self._topic_fields = [queue.topic_field for queue in self.queues]
+        parts = zip(self._body_sizes, self._properties_sizes, map(len, self._topic_fields), strict=True)
+        self.sizes = [around + body + properties + topic for body, properties, topic in parts]
 
     def put(self, at: int, timestamp: int, store_host: bytes) -> list[Buffer]:
         """Take the next offsets of the queues for records that go to `at` and on; the records' parts."""
         *self.physical_offsets, _ = accumulate(self.sizes, initial=at)
-        self.first_offsets = {queue_id: queue.next_offset for queue_id, queue in self.queues.items()}
-        next_offsets = self.end_offsets = self.first_offsets.copy()
-        offsets = self.queue_offsets = []
-        for queue_id in self.queue_ids:
-            offset = next_offsets[queue_id]
-            offsets.append(offset)
-            next_offsets[queue_id] = offset + 1
         self.physical_offset, self.size = self.physical_offsets[-1], self.sizes[-1]
         self.store_timestamp = timestamp
-        parts = self._parts(LAYOUTS[len(self.born_host), len(store_host)], timestamp.to_bytes(8, "big") + store_host)
-        for queue_id, queue in self.queues.items():
-            queue.next_offset = next_offsets[queue_id]
-        return parts
+        offsets = self.queue_offsets = []
+        for queue in self.queues:
+            offset = queue.next_offset
+            offsets.append(offset)
+            queue.next_offset = offset + 1
+        try:
+            return self._parts(LAYOUTS[len(self.born_host), len(store_host)], timestamp.to_bytes(8, "big") + store_host)
+        except BaseException:
+            self.take_back()
+            raise
 
     def _parts(self, layout: Layout, stamp: bytes) -> list[Buffer]:
-        topic_field, more, sizes = self.queues[self.queue_ids[0]].topic_field, len(self.ending), self._properties_sizes
-        parts: list[Buffer] = [self.ending] * (5 * len(self))
-        parts[::5] = self._heads(layout, stamp)
-        parts[1::5] = self.bodies
-        between = {size: topic_field + LENGTH_PREFIX[size + more] for size in set(sizes)}
-        parts[2::5] = map(between.__getitem__, sizes)
-        parts[3::5] = self.properties
+        more, sizes = len(self.ending), self._properties_sizes
+        parts: list[Buffer] = [self.ending] * (6 * len(self))
+        parts[::6] = self._heads(layout, stamp)
+        parts[1::6] = self.bodies
+        parts[2::6] = self._topic_fields
+        lengths = {size: LENGTH_PREFIX[size + more] for size in set(sizes)}
+        parts[3::6] = map(lengths.__getitem__, sizes)
+        parts[4::6] = self.properties
         return parts
 
     def _heads(self, layout: Layout, stamp: bytes) -> Iterable[bytes]:
         return map(
             layout.head.pack,
             self.sizes,
-            repeat(self.queues[self.queue_ids[0]].magic),
+            [queue.magic for queue in self.queues],
             [crc32(body) & CRC_MASK for body in self.bodies],
             self.queue_ids,
             repeat(self.flag),
@@ -178,24 +173,22 @@ class AppendColumns:
 
     def take_back(self) -> None:
         """The offsets of the queues return."""
-        for queue_id, queue in self.queues.items():
-            queue.next_offset = self.first_offsets[queue_id]
+        for queue in self.queues:
+            queue.next_offset -= 1
 
     # dispatch
 
     def gather_units(self, touched: list["ConsumeQueue"], jumped: Callable[["ConsumeQueue"], None]) -> None:
         """As broker.store.reput.plain_gather_units does with appends."""
-        fields = {}
-        for queue_id, queue in self.queues.items():
-            if self.first_offsets[queue_id] != queue.pending_next:
-                jumped(queue)
-            if not queue._fields:
-                touched.append(queue)
-            queue.pending_next = self.end_offsets[queue_id]
-            fields[queue_id] = queue._fields
         units = zip(self.physical_offsets, self.sizes, self.tags_codes, strict=True)
-        for queue_id, unit in zip(self.queue_ids, units, strict=True):
-            fields[queue_id] += unit
+        for queue, offset, unit in zip(self.queues, self.queue_offsets, units, strict=True):
+            if offset != queue.pending_next:
+                jumped(queue)
+            fields = queue._fields
+            if not fields:
+                touched.append(queue)
+            queue.pending_next = offset + 1
+            fields += unit
 
     def let_go(self) -> None:
         """What is written need not stay in memory until it is flushed."""
@@ -207,7 +200,7 @@ class AppendColumns:
         """One of the messages, by itself."""
         each = self.keys_each
         append = Append(
-            self.topic,
+            self.topics[at],
             self.queue_ids[at],
             self.bodies[at] if self.bodies else b"",
             self.properties[at] + self.ending,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from broker.store.append_columns import AppendColumns
 from broker.store.index_hash import int64_array
+from protocol.codes import SysFlag
 from protocol.record import (
     BODY_CRC_AT,
     CRC_MASK,
@@ -59,7 +60,7 @@ class BatchColumns(AppendColumns):
     ) -> None:
         count = len(body_rows)
         super().__init__(
-            topic,
+            [topic] * count,
             [queue_id] * count,
             (),
             [],
@@ -77,17 +78,24 @@ class BatchColumns(AppendColumns):
         self._body_rows = body_rows
         self._text_rows = text_rows
 
+    def find_queues(self, find: Callable[[tuple[str, int]], "ConsumeQueue | None"]) -> bool:
+        """As there; they have one queue."""
+        queue = find((self.topics[0], self.queue_id))
+        if self.sys_flag & SysFlag.TRANSACTION_MASK or queue is None or queue.is_schedule:
+            return False
+        self.queues = [queue]
+        return True
+
     def measure(self, store_host: bytes) -> None:
         """As there."""
-        topic_size = len(self.queues[self.queue_id].topic_field)
+        topic_size = len(self.queues[0].topic_field)
         around = LAYOUTS[len(self.born_host), len(store_host)].fixed_size + topic_size + len(self.ending)
         self.sizes = [around + self._body_rows.shape[1] + self._text_rows.shape[1]] * len(self)
 
     def put(self, at: int, timestamp: int, store_host: bytes) -> list[Buffer]:
         """As there; what was received is not needed any more."""
-        queue, count, size = self.queues[self.queue_id], len(self), self.sizes[0]
+        queue, count, size = self.queues[0], len(self), self.sizes[0]
         self.queue_offset = begin = queue.next_offset
-        self.first_offsets, self.end_offsets = {self.queue_id: begin}, {self.queue_id: begin + count}
         self.queue_offsets = list(range(begin, begin + count))
         self.physical_offsets = list(range(at, at + size * count, size))
         self.physical_offset, self.size, self.store_timestamp = self.physical_offsets[-1], size, timestamp
@@ -136,9 +144,13 @@ class BatchColumns(AppendColumns):
             self._body_rows.shape[1],
         )
 
+    def take_back(self) -> None:
+        """As there."""
+        self.queues[0].next_offset = self.queue_offset
+
     def gather_units(self, touched: list["ConsumeQueue"], jumped: Callable[["ConsumeQueue"], None]) -> None:
         """As there."""
-        queue = self.queues[self.queue_id]
+        (queue,) = self.queues
         if self.queue_offset != queue.pending_next:
             jumped(queue)
         if not queue._fields:

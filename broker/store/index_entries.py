@@ -93,7 +93,7 @@ class PlainIndexEntries:
         count = len(columns)
         self._keys += columns.message_keys
         self._counts += [columns.keys_each] * count
-        self._prefixes += [prefix_hash(columns.topic)] * count
+        self._prefixes += map(prefix_hash, columns.topics)
         self._offsets += columns.physical_offsets
         self._timestamps += [columns.store_timestamp] * count
 

@@ -58,7 +58,7 @@ def hold_to_decoder(columns: SendColumns) -> None:
         text = header.properties if header.properties.endswith("\x02") else header.properties + "\x02"
         assert (one.code, one.flag, b"%d" % one.opaque) == (columns.code, 0, sent.opaques[at])
         assert (header.topic, header.queue_id, header.born_timestamp) == (
-            sample.topic,
+            sent.topics[at],
             sent.queue_ids[at],
             sent.born_timestamps[at],
         )
@@ -101,6 +101,20 @@ def test_layouts_of_a_read_keep_the_order_of_its_sends() -> None:
     assert [int(opaque) for opaque in columns.columns.opaques] == list(range(1_000, 1_400))
 
 
+@pytest.mark.parametrize("code", HEADERS)
+def test_topics_are_values(code: int) -> None:
+    """Those as long as each other are of one layout; one that is no plain text ends the columns."""
+    choice = random.Random(1)
+    topics = [choice.choice(("T0", "T1", "%R%A|b_-", "Topic")) for _ in range(6 * FEWEST)]
+    frames = [send(1_000 + n, code=code, topic=topic) for n, topic in enumerate(topics)]
+    odd = [send(2_000 + n, code=code, topic=topic) for n, topic in enumerate(('T"', "T\\", "T\u00fc", "T "))]
+    commands, _ = decoded(b"".join(frames + odd))
+    assert isinstance(commands[0], SendColumns)
+    hold_to_decoder(commands[0])
+    assert commands[0].columns.topics == topics
+    assert [command.sent.topic for command in commands[1:]] == ['T"', "T\\", "T\u00fc", "T "]
+
+
 def test_few_sends_are_decoded_one_by_one() -> None:
     """And many with as many layouts."""
     few = [send(1_000 + n) for n in range(FEWEST - 1)]
@@ -112,7 +126,7 @@ def test_few_sends_are_decoded_one_by_one() -> None:
 
 def test_reads_are_left_alone_after_many_in_vain() -> None:
     """Two, then six, then fourteen; a read in which something is found ends that."""
-    odd = b"".join(send(1_000 + n, topic=f"T{n % 5}") for n in range(2 * FEWEST))
+    odd = b"".join(send(1_000 + n, sys_flag=n % 5) for n in range(2 * FEWEST))
     alike = b"".join(send(1_000 + n) for n in range(FEWEST))
     reader = ColumnReader(stream.interpreted_pass)
 

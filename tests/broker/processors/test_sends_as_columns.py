@@ -89,6 +89,28 @@ async def test_plain_sends_leave_the_same_bytes(tmp_path: Path, monkeypatch: pyt
     assert taken > 400
 
 
+async def test_sends_of_many_topics_leave_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names as long as each other and not, numbers of queues that differ, the index and arrivals too; one topic among
+    them that is unknown, or has no such queue."""
+    names = [f"T{number}" for number in range(20)] + ["y" * 128]
+
+    def feed(sends: Sends) -> None:
+        for number, name in enumerate(names):
+            sends.topics.update(TopicConfig(name, number % 3 + 4, 4))
+        for number in range(4 * len(names)):
+            sends.peer.send_bytes(send(number, topic=names[number // 4]))
+        choice = random.Random(1)
+        for turn in range(6):
+            first = 1_000 * turn + 1_000
+            read = [send(first + at, bytes(at), topic=choice.choice(names[:20])) for at in range(60)]
+            sends.peer.send_bytes(b"".join(read))
+            sends.peer.send_bytes(b"".join([*read, send(8_000, topic=names[-1])]))
+            sends.peer.send_bytes(b"".join([*read, send(8_000, topic=choice.choice(("N9", "T1")), queue_id=5)]))
+
+    _, taken = both_ways(tmp_path, monkeypatch, feed)
+    assert taken >= 300
+
+
 async def test_what_is_not_plain_is_served_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unknown topic, a queue that is not there, a delay, a transaction, names that want a look."""
     unusual: list[dict[str, Any]] = [
@@ -222,7 +244,7 @@ async def test_random_reads_leave_the_same_bytes(tmp_path: Path, monkeypatch: py
 def test_columns_count_for_their_messages() -> None:
     """Among appends; and one taken out has what its answer needs."""
     columns = AppendColumns(
-        "T",
+        ["T", "T"],
         [0, 1],
         [b"a", b"b"],
         [b"p\x02", b"q\x02"],
