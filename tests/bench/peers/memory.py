@@ -31,7 +31,7 @@ class Reserve:
         self._ended = Event()
 
     def fill(self) -> None:
-        """Hold all that is free, three seconds for each GiB of it, as the host has to find it; let go of `FRESH_BYTES`."""
+        """Hold all that is free (the host takes three seconds to find a GiB of it), and let go of `FRESH_BYTES`."""
         while free_bytes() > LEFT_FREE + PIECE_BYTES:
             piece = mmap.mmap(-1, PIECE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             piece.madvise(mmap.MADV_HUGEPAGE)
