@@ -76,10 +76,11 @@ class PlainStretch(Generic[S]):
     ) -> None:
         count = len(units) // UNIT_SIZE
         find = _find_in_few if count <= MOST_UNITS else _find_in_many
-        begins, ends = find(units, segment.start, limit, most_span, longest)
+        start = segment.start
+        begins, ends = find(units, start, limit - start, most_span, longest)
         self.first, self.count, self.segment = first, len(begins), segment
-        self._begins, self._ends = begins, ends
-        self.begin, self.end = (begins[0], ends[-1]) if begins else (0, segment.start)
+        self._begins, self._ends = begins, ends  # bytes of the segment
+        self.begin, self.end = (start + begins[0], start + ends[-1]) if begins else (0, start)
 
     def take(self, offset: int, wanted: int, most_bytes: int) -> PlainRecords | None:
         """The records of up to `wanted` units from `offset` on, as many as `most_bytes` allow, but one at least. None
@@ -93,8 +94,8 @@ class PlainStretch(Generic[S]):
         size = sum(ends) - sum(begins)
         while size > most_bytes and len(begins) > 1:
             size -= ends.pop() - begins.pop()
-        views = [view[begin - start : end - start] for begin, end in zip(begins, ends, strict=True)]
-        return PlainRecords(views, size, begins[0], begins[-1], ends[-1] - begins[0] == size)
+        views = [view[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        return PlainRecords(views, size, start + begins[0], start + begins[-1], ends[-1] - begins[0] == size)
 
     def __repr__(self) -> str:
         return f"<Stretch first={self.first} count={self.count}>"
@@ -103,11 +104,12 @@ class PlainStretch(Generic[S]):
 def _find_in_few(
     units: bytes | bytearray, start: int, limit: int, most_span: int, longest: int
 ) -> tuple[list[int], list[int]]:
-    """Where the records of a stretch begin and end; see PlainStretch."""
+    """Where the records of a stretch begin and end in their segment, which begins at `start`; see PlainStretch."""
     begins: list[int] = []
     ends: list[int] = []
-    before = start
-    for begin, size, _ in UNIT.iter_unpack(units):
+    before = 0
+    for offset, size, _ in UNIT.iter_unpack(units):
+        begin = offset - start
         end = begin + size
         if not 0 < size < longest or begin < before or end > limit or (begins and end - begins[0] > most_span):
             break
@@ -122,9 +124,9 @@ def _find_in_many(
 ) -> tuple[list[int], list[int]]:
     """The same, with the same effort for a thousand as for a hundred."""
     table = np.frombuffer(units, UNIT_DTYPE)
-    begins, sizes = table["physical_offset"].astype(np.int64), table["size"].astype(np.int64)
+    begins, sizes = table["physical_offset"].astype(np.int64) - start, table["size"].astype(np.int64)
     ends = begins + sizes
-    bad = (sizes <= 0) | (sizes >= longest) | (begins < start) | (begins > limit - sizes)
+    bad = (sizes <= 0) | (sizes >= longest) | (begins < 0) | (begins > limit - sizes)
     bad[1:] |= (begins[1:] < ends[:-1]) | (ends[1:] - begins[0] > most_span)
     count = int(bad.argmax()) if bad.any() else len(bad)
     return begins[:count].tolist(), ends[:count].tolist()

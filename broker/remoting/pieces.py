@@ -59,7 +59,7 @@ def plain_write(fd: int, parts: Sequence[bytes | memoryview]) -> int:
         except OSError:
             break  # a full socket; of anything else the transport finds out by itself
         taken += count
-        if count < sum(map(len, some)):
+        if at + MOST_PARTS < len(parts) and count < sum(map(len, some)):
             break
     return taken
 

@@ -186,15 +186,11 @@ class LogReads:
         first, last = regions[0], regions[-1]
         file, position, end = first.file, first.position, last.position + last.size
         is_verified = self._verified.covers(file.start + position, file.start + end)
-        return file is last.file and is_verified and self._is_at_hand(file, position, end)
+        return file is last.file and is_verified and self.is_at_hand(file, position, end)
 
-    def _is_at_hand(self, file: MappedFile, position: int, end: int) -> bool:
+    def is_at_hand(self, file: MappedFile, position: int, end: int) -> bool:
         """Whether [position, end) of a file is in memory, as far as that is worth a look."""
         return 0 < end - position <= NEAR_BYTES and self._residency.holds(file, position, end - position)
-
-    def holds(self, file: MappedFile, begin: int, end: int) -> bool:
-        """Whether bytes [begin, end) of the log, which lie in `file`, are in memory, as far as that is worth a look."""
-        return begin >= self.hot_from or self._is_at_hand(file, begin - file.start, end - file.start)
 
     def _is_verified(self, region: Region) -> bool:
         begin = region.file.start + region.position

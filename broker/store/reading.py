@@ -188,9 +188,10 @@ class Reader:
         file, written = self._files.find(begin), self._log.written
         if file is None or begin < written - self._memory_bytes:
             return None
-        most_span = file.size if begin >= self._places.hot_from else NEAR_BYTES
+        start, is_hot = file.start, begin >= self._places.hot_from
+        most_span = file.size if is_hot else NEAR_BYTES
         stretch = Stretch(offset, units, file, min(file.end, written), most_span, LONG_RUN_BYTES)
-        if not stretch.count or not self._places.holds(file, begin, stretch.end):
+        if not stretch.count or not (is_hot or self._places.is_at_hand(file, begin - start, stretch.end - start)):
             return None
         return stretch
 
