@@ -139,21 +139,20 @@ class PlainPulls:
         asked = command.header(PullMessageHeader)
         group, topic, queue_id, flags = asked.consumer_group, asked.topic, asked.queue_id, asked.sys_flag
         key = group, topic, queue_id, flags, asked.subscription, asked.expression_type
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._begin(connection, command, asked, key)
-        elif not flags & _SUBSCRIPTION and self._admitted(connection, command, asked) is None:
+        lane = self._lanes.get(key) or self._begin(connection, command, asked, key)
+        if lane is None or not (flags & _SUBSCRIPTION or self._admitted(connection, command, asked)):
             return False
-        if lane is None or (records := self._take(lane, asked, connection.arrived_s)) is None or lane.ahead is None:
+        records, ahead = self._take(lane, asked, connection.arrived_s), lane.ahead
+        if records is None or ahead is None:
             self._lanes.pop(key, None)
             return False
-        queue, next_offset, size = lane.ahead.queue, asked.queue_offset + records.count, records.size
+        queue, next_offset, size = ahead.queue, asked.queue_offset + records.count, records.size
         if command.dialect == JSON:
             head = found_head(lane.pieces, queue.end, queue.min_offset, next_offset, command.opaque, size)
         else:
             result = GetResult(_FOUND, next_offset, queue.min_offset, queue.end, total_bytes=size)
             head = pull_answer_head(command, _SUCCESS, result, lane.topic, lane.group, lane.ask_next)
-        connection.write_regions((piece_of(records, lane.ahead.units),), head)
+        connection.write_regions((piece_of(records, ahead.units),), head)
         if flags & _COMMIT_OFFSET:
             self._offsets.commit(group, topic, queue_id, asked.commit_offset)
         lane.next_pulls[queue_id] = next_offset
