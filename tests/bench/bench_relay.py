@@ -2,10 +2,13 @@
 
     python -m tests.bench.bench_relay                          # 5 rounds of 2 s at 10,000 messages/s
     python -m tests.bench.bench_relay --rate 2000 --seconds 5
+    python -m tests.bench.bench_relay --work-us 18 36 22       # as busy as our producer, broker and consumer
 
 A producer writes, every millisecond, the messages that are due; a relay in a second process writes on what it has read;
 a consumer in a third takes the time. Nothing is decoded, stored or answered. What `tests.bench.table` finds for
-"end to end" in the same hour cannot be below this: it is the machine, which wakes three processes on two cores.
+"end to end" in the same hour cannot be below this: it is the machine, which wakes three processes on two cores. With
+`--work-us` each of them is also busy for so long with each message, and what is found is what those can reach who need
+that much CPU.
 """
 
 import argparse
@@ -13,7 +16,7 @@ import asyncio
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from multiprocessing.connection import Connection
 from statistics import median
 from struct import Struct
@@ -36,8 +39,9 @@ class Relay(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, pass_on: Callable[[bytes], None]) -> None:
+    def __init__(self, pass_on: Callable[[bytes], None], work_us: float) -> None:
         self._pass_on = pass_on
+        self._work_us = work_us
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep what is written to."""
@@ -45,10 +49,18 @@ class Relay(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass on a read."""
+        be_busy(self._work_us * len(data) / MESSAGE_BYTES)
         self._pass_on(data)
 
 
-async def relay(pipe: Connection) -> None:
+def be_busy(us: float) -> None:
+    """Use a core for so long."""
+    until_ns = time.perf_counter_ns() + us * 1000
+    while time.perf_counter_ns() < until_ns:
+        pass
+
+
+async def relay(work_us: float, pipe: Connection) -> None:
     """The second process: the connection that came first is the consumer's."""
     ends: list[Relay] = []
 
@@ -56,7 +68,7 @@ async def relay(pipe: Connection) -> None:
         ends[0].transport.write(data)
 
     def accepted() -> Relay:
-        ends.append(Relay(pass_on))
+        ends.append(Relay(pass_on, work_us))
         return ends[-1]
 
     server = await asyncio.get_running_loop().create_server(accepted, "127.0.0.1", 0)
@@ -64,7 +76,7 @@ async def relay(pipe: Connection) -> None:
     await server.serve_forever()
 
 
-async def consume(port: int, messages: int, pipe: Connection) -> None:
+async def consume(work_us: float, port: int, messages: int, pipe: Connection) -> None:
     """The third process: the ages of all messages, in nanoseconds."""
     ages: list[int] = []
     rest = b""
@@ -79,13 +91,13 @@ async def consume(port: int, messages: int, pipe: Connection) -> None:
         if len(ages) >= messages:
             done.set()
 
-    await asyncio.get_running_loop().create_connection(lambda: Relay(arrived), "127.0.0.1", port)
+    await asyncio.get_running_loop().create_connection(lambda: Relay(arrived, work_us), "127.0.0.1", port)
     pipe.send("connected")
     await done.wait()
     pipe.send(ages)
 
 
-async def produce(port: int, rate: int, ticks: int) -> None:
+async def produce(work_us: float, port: int, rate: int, ticks: int) -> None:
     """The first process: in every tick what is due, in one write."""
     filling = os.urandom(MESSAGE_BYTES - DUE.size)
     transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, "127.0.0.1", port)
@@ -94,6 +106,7 @@ async def produce(port: int, rate: int, ticks: int) -> None:
     def send_due(tick: int) -> None:
         nonlocal sent
         due = (tick + 1) * rate * TICK_NS // NS
+        be_busy(work_us * (due - sent))
         transport.write((DUE.pack(start_ns + tick * TICK_NS) + filling) * (due - sent))
         sent = due
 
@@ -105,20 +118,21 @@ def _run(work: Callable[..., Coroutine[object, object, None]], *arguments: objec
     uvloop.run(work(*arguments))
 
 
-def measured(rate: int, seconds: float) -> tuple[float, ...]:
+def measured(rate: int, seconds: float, work_us: Sequence[float]) -> tuple[float, ...]:
     """Percentiles of one round, in milliseconds."""
+    at_producer, at_relay, at_consumer = work_us
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     ticks = round((seconds + WARMUP_S) * NS / TICK_NS)
     messages = ticks * rate * TICK_NS // NS
-    middle = context.Process(target=_run, args=(relay, theirs), daemon=True)
+    middle = context.Process(target=_run, args=(relay, at_relay, theirs), daemon=True)
     middle.start()
     try:
         port = ours.recv()
-        last = context.Process(target=_run, args=(consume, port, messages, theirs), daemon=True)
+        last = context.Process(target=_run, args=(consume, at_consumer, port, messages, theirs), daemon=True)
         last.start()
         assert ours.recv() == "connected"
-        first = context.Process(target=_run, args=(produce, port, rate, ticks), daemon=True)
+        first = context.Process(target=_run, args=(produce, at_producer, port, rate, ticks), daemon=True)
         first.start()
         ages = ours.recv()
         first.join()
@@ -137,8 +151,9 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=10_000, help="messages a second")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="of a round")
+    parser.add_argument("--work-us", type=float, nargs=3, default=(0, 0, 0), metavar="US", help="of CPU, per message")
     options = parser.parse_args()
-    rounds = [measured(options.rate, options.seconds) for _ in range(options.rounds)]
+    rounds = [measured(options.rate, options.seconds, options.work_us) for _ in range(options.rounds)]
     for name, values in zip(PERCENTILES, zip(*rounds, strict=True), strict=True):
         print(f"p{name:<5} min {min(values):7.3f}   median {median(values):7.3f}   max {max(values):7.3f} ms")
 
