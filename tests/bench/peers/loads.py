@@ -159,7 +159,7 @@ def from_end_to_end(_: Bench) -> Measure:
 
 def many_queues(bench: Bench) -> Measure:
     """10,000 queues over 1,000 topics against four; all have their files, and units leave memory as they come."""
-    workload = Workload(topic="many", topics=1000, queues=10, backlog=2_600_000)
+    workload = Workload(topic="many", topics=1000, queues=10, backlog=3_000_000)
     turns = Bench(bench.broker, Length(min(1.0, bench.length.seconds), 0.2), bench.directory)
     few, many = sends(Workload(topic="few"), turns), sends(workload, turns)
     fill(workload, [bench.broker.broker])
