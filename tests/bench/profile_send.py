@@ -114,7 +114,9 @@ class SendSide:
             self.store.step(now_ms())
 
     def updated(self, size: int) -> None:
-        """So much stands in the window: a read and a turn."""
+        """So much stands in the receive buffer: a read and a turn. No round ends here, so the window has to be set."""
+        rounds = self.selector.rounds
+        rounds.window = rounds.receive_buffer[:size]
         self.connection.buffer_updated(size)
         self.selector.end_turn()
 
@@ -204,7 +206,7 @@ def profile(side: SendSide, batch: int, rounds: int, dialect: int) -> dict[str, 
         first = send_frame(n, n, body, dialect)
         side.read(first)  # the topic is looked at once, and the queues are made
     frames = b"".join(send_frame(FIRST_OPAQUE + n, n % 4, body, dialect) for n in range(batch))
-    buffer = side.selector.rounds.window
+    buffer = side.selector.rounds.receive_buffer
     buffer[: len(frames)] = frames
     turns = max(1, 256 // batch)
     best: dict[str, float] = {}
