@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.store.append import Append, PutStatus
+from broker.store.index import BATCH_KEYS
 from broker.store.index_feed import IndexFeed
 from protocol.codes import SysFlag
 from protocol.record import Record, iterate
@@ -252,6 +253,30 @@ async def test_keys_do_not_wait_for_more(tmp_path: Path) -> None:
         it.store.step(it.clock.now_ms)
         assert it.store._index.index.waiting == 0
         assert_finds_all(it, 3)
+
+
+async def test_many_keys_are_put_behind_their_turn(tmp_path: Path) -> None:
+    """A thousand keys do not hold up who brought them: they are put in the next turn of the loop."""
+    with opened(tmp_path, loop=asyncio.get_running_loop()) as it:
+        fill(it, BATCH_KEYS // 3 + 1)
+        index = it.store._index
+        assert index is not None
+        assert index.index.waiting > BATCH_KEYS
+        await asyncio.sleep(0)
+        assert index.index.waiting == 0
+        assert_finds_all(it, BATCH_KEYS // 3 + 1)
+
+
+async def test_a_step_leaves_keys_that_have_company(tmp_path: Path) -> None:
+    """Keys younger than a batch that was put since the last step wait for the next one."""
+    with opened(tmp_path, loop=asyncio.get_running_loop()) as it:
+        fill(it, BATCH_KEYS // 3 + 1)
+        await asyncio.sleep(0)
+        fill(it, 3, BATCH_KEYS // 3 + 1)
+        assert it.store._index is not None
+        for waiting in (9, 0):
+            it.store.step(it.clock.now_ms)
+            assert it.store._index.index.waiting == waiting
 
 
 def test_files_follow_the_log(tmp_path: Path) -> None:
