@@ -395,6 +395,7 @@ class RecordBatch:
             queue_offset = queue.next_offset
             queue.next_offset = queue_offset + 1
             append.queue = queue
+            fetch_ahead(queue.units + queue.units_size)  # where its unit will go
         put32(to, cython.cast(uint32_t, size))
         put32(to + 4, cython.cast(uint32_t, queue.magic))
         put32(to + 8, checksum)
@@ -500,11 +501,6 @@ def gather_units(appends, deliver_time, jumped):
     touched: list = []
     append: Append
     queue: QueueTail
-    for item in appends:
-        append = item
-        if append.queue is not None:
-            queue = append.queue
-            fetch_ahead(queue.units + queue.units_size)
     for item in appends:
         append = item
         if append.queue is None:
