@@ -3,7 +3,8 @@
 A read is handled whole before anything else happens: every complete frame in it is decoded and dispatched. A turn is as
 many reads of one poll as together bring ENOUGH_BYTES, one if it brings that. At its end processors finish what they
 gathered (`Turns.end_turn`: the one write into the log), and all answers to a connection leave in one write. So small
-reads share what a turn costs, and large ones are not kept waiting for others.
+reads share what a turn costs, and large ones are not kept waiting for others; nor are those of a peer while it is the
+only one that says anything.
 
         get_buffer -> buffer_updated -> CommandDecoder -> dispatch ... end_turn -> flush
         `---------------- connection.py ----------------'     selector   transfer.py
@@ -74,6 +75,7 @@ class Selector:
         self._close_listeners: list[Callable[[Connection], None]] = []
         self._held: set[Connection] = set()
         self._is_end_due = False  # of the turn, when the poll's reads have been handled
+        self._last: Connection | None = None  # that was read from
 
     def __repr__(self) -> str:
         return f"<Selector {len(self.connections)} connections>"
@@ -120,6 +122,8 @@ class Selector:
         """A connection is gone; tell whoever wanted to know."""
         self.connections.discard(connection)
         self._held.discard(connection)
+        if connection is self._last:
+            self._last = None
         for callback in self._close_listeners:
             callback(connection)
 
@@ -177,7 +181,8 @@ class Selector:
         finally:
             if is_late:
                 turns.read_late(0.0)
-            if self.rounds.taken_bytes >= ENOUGH_BYTES:
+            is_alone, self._last = connection is self._last, connection
+            if is_alone or self.rounds.taken_bytes >= ENOUGH_BYTES:
                 self.end_turn()
             elif not self._is_end_due:
                 self._is_end_due = True

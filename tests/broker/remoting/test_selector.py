@@ -41,6 +41,19 @@ async def test_small_reads_of_a_poll_are_one_turn() -> None:
     assert [bodies(peer) for peer in peers] == [[b"%d" % number * 1000] for number in range(3)]
 
 
+async def test_who_is_alone_waits_for_nobody() -> None:
+    """A second read of the same peer, and nobody else's in between, is a turn of its own."""
+    server, (peer, other) = peers_of_one_poll(2)
+    for number in range(3):
+        peer.be_read(frame({"code": GATHER, "opaque": number}))
+    assert server.gathered_sizes == [2, 1]
+    for one in (other, peer):
+        one.be_read(frame({"code": GATHER, "opaque": 4}))
+    assert server.gathered_sizes == [2, 1]
+    await asyncio.sleep(0)
+    assert server.gathered_sizes == [2, 1, 2]
+
+
 async def test_a_turn_ends_when_it_has_enough() -> None:
     """Before the next read of the poll, which begins another one."""
     server, peers = peers_of_one_poll(3)
