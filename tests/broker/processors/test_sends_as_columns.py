@@ -146,17 +146,21 @@ async def test_sends_wait_for_the_flush(tmp_path: Path, monkeypatch: pytest.Monk
     """Under SYNC_FLUSH: answered when the flusher has passed them, held in the pool until then."""
 
     def feed(sends: Sends) -> None:
+        disk = sends.store._disk
+        assert isinstance(disk, TestDisk)
         for turn in range(3):
-            sends.peer.send_bytes(frames(50, 1_000 * turn + 1_000))
-            assert sends.pool.held == 50
+            disk.syncs.clear()
+            sends.peer.send_bytes(frames(80, 1_000 * turn + 1_000))
+            assert sends.pool.held == 80
+            disk.syncs.set()
             flusher = sends.store._durability.log._flusher
             assert flusher is not None
             flusher.wait_idle()
             sends.store.step(NOW)
             assert sends.pool.held == 0
 
-    _, taken = both_ways(tmp_path, monkeypatch, feed, flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    assert taken == 100  # at the first ones the topic is looked at
+    _, taken = both_ways(tmp_path, monkeypatch, feed, TestDisk, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    assert taken == 160  # at the first ones the topic is looked at
 
 
 async def test_an_overdue_flush_is_told_to_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
