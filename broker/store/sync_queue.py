@@ -5,6 +5,9 @@ passed their end; then their appends are decided and dispatched, in order, and e
 message with WAIT=false is acknowledged at once, but seen like the others. A waiter that is overdue is told
 FLUSH_DISK_TIMEOUT: its message is stored and will be seen.
 
+Who is shown a message may ask for what comes next, and so have the open batch written, and find more flushed, while
+those that go with it are still being shown: the later ones wait for these (`flushed`).
+
 A failed sync decides everything that waits as SERVICE_NOT_AVAILABLE and dispatches none of it.
 
 Source: docs/formats.md, "Flush", "Put results".
@@ -39,6 +42,8 @@ class SyncQueue:
         self._dispatch = dispatch
         self._timeout_ms = timeout_ms
         self._commits: deque[_Commit] = deque()
+        self._durable = 0
+        self._is_dispatching = False
 
     def limit(self, timeout_ms: int) -> None:
         """Let those who come from now on wait for so long."""
@@ -60,14 +65,24 @@ class SyncQueue:
 
     def flushed(self, durable: int) -> None:
         """The log is on disk up to `durable`: everything below is dispatched at once, then everyone is told."""
+        self._durable = durable
+        if self._is_dispatching:
+            return  # whoever is at it goes on with these
+        self._is_dispatching = True
+        try:
+            while ready := self._take_durable():
+                self._dispatch([append for commit in ready for append in commit.appends])
+                for commit in ready:
+                    self._settle(commit, PutStatus.PUT_OK)
+        finally:
+            self._is_dispatching = False
+
+    def _take_durable(self) -> list[_Commit]:
         commits = self._commits
         ready: list[_Commit] = []
-        while commits and commits[0].end <= durable:
+        while commits and commits[0].end <= self._durable:
             ready.append(commits.popleft())
-        if ready:
-            self._dispatch([append for commit in ready for append in commit.appends])
-        for commit in ready:
-            self._settle(commit, PutStatus.PUT_OK)
+        return ready
 
     def expire(self, now_ms: int) -> None:
         """Answer those who have waited too long; their records stay in line to be dispatched."""

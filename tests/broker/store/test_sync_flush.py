@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,30 @@ def test_a_commit_looks_for_syncs_that_ended(tmp_path: Path) -> None:
         wait_flushed(it)
 
 
+def test_who_is_shown_a_message_may_have_more_written(tmp_path: Path) -> None:
+    """What is flushed meanwhile is shown afterwards, in log order: a reader that asks for more does not overtake the
+    index, which takes no message that lies before one it has."""
+    with opened(tmp_path, sync=True) as it:
+        dispatch, flusher, seen = it.store._durability._dispatch, it.store._durability.log._flusher, []
+        assert flusher is not None
+
+        def show(appends: Sequence[Append]) -> None:
+            if not seen:
+                it.put(message(b"second"))
+                flusher.wait_idle()
+                it.put(message(b"third"))  # which finds that the second is flushed
+                assert it.store.statistics().waiting_for_flush == 2
+            dispatch(appends)
+            seen.extend(bytes(append.body) for append in appends)
+
+        it.store._durability.log._waiting._dispatch = show
+        it.put(message(b"first"))
+        flusher.wait_idle()
+        it.store.step(it.clock.now_ms)
+        wait_flushed(it)
+        assert it.bodies() == seen == [b"first", b"second", b"third"]
+
+
 def put_alone(it: Opened) -> Append:
     """A message whose sender has the store for himself."""
     append = message()
@@ -187,8 +212,9 @@ def put_alone(it: Opened) -> Append:
     return append
 
 
-def test_a_lone_commit_is_synced_at_once(tmp_path: Path) -> None:
+def test_a_lone_commit_is_synced_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any thread: it is settled when the commit returns, and consumers see it."""
+    monkeypatch.setattr(log_flush, "monotonic", lambda: 0.0)  # no sync is a slow one
     with opened(tmp_path, sync=True) as it:
         threads = set()
         it.disk.refuse = lambda call, path: threads.add(threading.current_thread()) if call == "fdatasync" else None
