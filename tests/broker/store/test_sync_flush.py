@@ -184,7 +184,8 @@ def test_who_is_shown_a_message_may_have_more_written(tmp_path: Path) -> None:
     """What is flushed meanwhile is shown afterwards, in log order: a reader that asks for more does not overtake the
     index, which takes no message that lies before one it has."""
     with opened(tmp_path, sync=True) as it:
-        dispatch, flusher, seen = it.store._durability._dispatch, it.store._durability.log._flusher, []
+        dispatch, flusher = it.store._durability._dispatch, it.store._durability.log._flusher
+        seen: list[bytes] = []
         assert flusher is not None
 
         def show(appends: Sequence[Append]) -> None:
