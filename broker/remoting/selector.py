@@ -4,7 +4,8 @@ A read is handled whole before anything else happens: every complete frame in it
 many reads of one poll as together bring ENOUGH_BYTES, one if it brings that. At its end processors finish what they
 gathered (`Turns.end_turn`: the one write into the log), and all answers to a connection leave in one write. So small
 reads share what a turn costs, and large ones are not kept waiting for others; nor are those of a peer while it is the
-only one that says anything.
+only one that says anything. All reads of a turn begin within one millisecond of the clock: the store gives what is
+written together one time, and none that is older than the message.
 
         get_buffer -> buffer_updated -> CommandDecoder -> dispatch ... end_turn -> flush
         `---------------- connection.py ----------------'     selector   transfer.py
@@ -15,7 +16,7 @@ The selector also keeps the books: who is connected, who is held, who was silent
 import asyncio
 import logging
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Final
 
 import msgspec
@@ -76,6 +77,7 @@ class Selector:
         self._held: set[Connection] = set()
         self._is_end_due = False  # of the turn, when the poll's reads have been handled
         self._last: Connection | None = None  # that was read from
+        self._turn_ms = 0  # Unix time at which the turn began
 
     def __repr__(self) -> str:
         return f"<Selector {len(self.connections)} connections>"
@@ -171,6 +173,9 @@ class Selector:
         """Handle what a read of `size` bytes brought, or what has waited since; what comes of it is written when the
         turn ends."""
         turns = self.turns
+        if (now_ms := time_ns() // 1_000_000) != self._turn_ms:
+            self._finish()
+            self._turn_ms = now_ms
         self.rounds.take(size)
         self.transfer.begin_turn()
         is_late = waited_s >= turns.patience_s
@@ -198,11 +203,16 @@ class Selector:
 
     def end_turn(self) -> None:
         """Have what was read so far finished, and write what came of it."""
+        try:
+            self._finish()
+        finally:
+            self.rounds.give_back()
+
+    def _finish(self) -> None:
         self.transfer.begin_turn()
         try:
             self.turns.end_turn()
         finally:
-            self.rounds.give_back()
             self.transfer.flush()
 
     def close_idle(self, now_s: float) -> None:

@@ -21,6 +21,14 @@ MIB = 1024 * 1024
 # ------------------------------------------------------------------------------------------------------------- turns
 
 
+@pytest.fixture
+def clock_ms(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A clock that stands still."""
+    now_ms = [1]
+    monkeypatch.setattr("broker.remoting.selector.time_ns", lambda: now_ms[0] * 1_000_000)
+    return now_ms
+
+
 def peers_of_one_poll(count: int) -> tuple[EchoServer, list[Peer]]:
     server = EchoServer()
     return server, [Peer(server.dispatcher, server.selector) for _ in range(count)]
@@ -30,6 +38,7 @@ def bodies(peer: Peer) -> list[bytes]:
     return [bytes(answer.body) for answer in peer.take()]
 
 
+@pytest.mark.usefixtures("clock_ms")
 async def test_small_reads_of_a_poll_are_one_turn() -> None:
     """What they brought stays as it was until the turn ends, when the poll's reads are done."""
     server, peers = peers_of_one_poll(3)
@@ -41,6 +50,7 @@ async def test_small_reads_of_a_poll_are_one_turn() -> None:
     assert [bodies(peer) for peer in peers] == [[b"%d" % number * 1000] for number in range(3)]
 
 
+@pytest.mark.usefixtures("clock_ms")
 async def test_who_is_alone_waits_for_nobody() -> None:
     """A second read of the same peer, and nobody else's in between, is a turn of its own."""
     server, (peer, other) = peers_of_one_poll(2)
@@ -54,6 +64,19 @@ async def test_who_is_alone_waits_for_nobody() -> None:
     assert server.gathered_sizes == [2, 1, 2]
 
 
+async def test_a_turn_begins_with_the_millisecond(clock_ms: list[int]) -> None:
+    """What came before is finished first, and what a read brought stays where it is."""
+    server, peers = peers_of_one_poll(3)
+    for number, peer in enumerate(peers):
+        clock_ms[0] += number == 1
+        peer.be_read(frame({"code": GATHER, "opaque": number}, b"%d" % number * 1000))
+    assert server.gathered_sizes == [1]
+    await asyncio.sleep(0)
+    assert server.gathered_sizes == [1, 2]
+    assert [bodies(peer) for peer in peers] == [[b"%d" % number * 1000] for number in range(3)]
+
+
+@pytest.mark.usefixtures("clock_ms")
 async def test_a_turn_ends_when_it_has_enough() -> None:
     """Before the next read of the poll, which begins another one."""
     server, peers = peers_of_one_poll(3)
