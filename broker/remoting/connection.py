@@ -109,7 +109,6 @@ class Connection(asyncio.BufferedProtocol):
         self._output = Output(selector.transfer, self)
         self.write = self._output.write
         self.write_regions = self._output.write_regions
-        self.flush = self._output.flush
         self._deferred: list[RemotingCommand] = []
         self._deferred_bytes = 0
         self.unfinished_bytes = 0

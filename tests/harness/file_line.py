@@ -2,7 +2,7 @@
 
     async with FileLine(config) as line:
         line.connection.write_regions([line.file.region(0, 100_000)])
-        line.connection.flush()
+        line.selector.flush()
         await line.read(100_000)
 
 The peer reads only what it is told to; both kernels hold little for it. Some of the file's regions say that they are

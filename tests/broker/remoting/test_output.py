@@ -82,7 +82,7 @@ async def exchange(turns: list[list[tuple[str, int, bool]]], reads: int, reads_f
                     data = line.file.data[position : position + size]
                     line.connection.write_regions([line.file.region(position, size, is_hot=is_hot)])
                 expected += data
-            line.connection.flush()
+            line.selector.flush()
             await asyncio.sleep(0)
         line.connection.close()
         received = await (reading or line.read(1 << 30, reads))
@@ -95,9 +95,9 @@ async def exchange(turns: list[list[tuple[str, int, bool]]], reads: int, reads_f
 async def test_an_answer_does_not_overtake_a_file(line: FileLine) -> None:
     """What is written while a region waits for its peer stands behind it."""
     line.connection.write_regions([line.file.region(0, MIB)])
-    line.connection.flush()
+    line.selector.flush()
     line.connection.write(b"answer")
-    line.connection.flush()
+    line.selector.flush()
     assert await line.read(MIB + 6) == line.file.data + b"answer"
     await until(lambda: not line.connection.backlog_bytes)
     assert_over(line)
@@ -113,7 +113,7 @@ async def way_of(line: FileLine, position: int, size: int, *, is_hot: bool) -> l
         before = figures(line)
         line.connection.write(b"head")
         line.connection.write_regions([line.file.region(position, size, is_hot=is_hot)])
-        line.connection.flush()
+        line.selector.flush()
         assert await line.read(4 + size) == b"head" + line.file.data[position : position + size]
         await until(lambda: not line.connection.backlog_bytes)
     after = figures(line)
@@ -144,7 +144,7 @@ async def test_a_region_that_waits_for_long_is_cold(line: FileLine, monkeypatch:
     """By then it may have left memory: the rest of it is sent by a thread."""
     monkeypatch.setattr(output, "HOT_FOR_S", -1.0)
     line.connection.write_regions([line.file.region(0, MIB)])
-    line.connection.flush()
+    line.selector.flush()
     assert await line.read(MIB) == line.file.data
     await until(lambda: not line.connection.backlog_bytes)
     assert figures(line).cold_sent_bytes == MIB
@@ -158,7 +158,7 @@ async def test_without_a_descriptor_files_are_copied(line: FileLine, monkeypatch
 
     monkeypatch.setattr("os.dup", refuse)
     line.connection.write_regions([line.file.region(0, MIB)])
-    line.connection.flush()
+    line.selector.flush()
     assert await line.read(MIB) == line.file.data
     await until(lambda: not line.connection.backlog_bytes)
     assert (figures(line).sent_bytes, figures(line).copied_bytes) == (0, MIB)
@@ -171,9 +171,9 @@ async def test_a_transport_without_a_socket_gets_copies() -> None:
         peer = Peer(Dispatcher(), line.selector)
         peer.connection.write(b"head")
         peer.connection.write_regions([line.file.region(0, MIB, is_hot=False), line.file.region(5, LONG)])
-        peer.connection.flush()
+        peer.selector.flush()
         peer.connection.write(b"tail")
-        peer.connection.flush()
+        peer.selector.flush()
         expected = b"head" + line.file.data + line.file.data[5 : 5 + LONG] + b"tail"
         await until(lambda: len(peer.transport.written) == len(expected))
         assert peer.transport.written == expected
@@ -188,7 +188,7 @@ async def test_bytes_of_files_count_as_backlog() -> None:
     """They pause a peer that does not take them, and are no longer counted when it has."""
     async with FileLine(RemotingConfig(peer_backlog_bytes=100_000)) as line:
         line.connection.write_regions([line.file.region(0, MIB)])
-        line.connection.flush()
+        line.selector.flush()
         assert line.connection.paused
         assert 900_000 < line.selector.backlog_bytes == line.connection.backlog_bytes < MIB
         assert line.connection.unread_bytes == 0  # none of them stands in memory
@@ -200,7 +200,7 @@ async def test_bytes_of_files_count_as_backlog() -> None:
 async def test_a_peer_that_takes_a_file_slowly_is_not_idle(line: FileLine) -> None:
     """Each piece that it takes shows that it is alive."""
     line.connection.write_regions([line.file.region(0, MIB)])
-    line.connection.flush()
+    line.selector.flush()
     line.connection.active_s = 0.0
     await line.read(MIB // 2)
     assert line.connection.active_s > 0.0
@@ -218,7 +218,7 @@ async def test_a_peer_that_dies_in_the_middle(line: FileLine, is_hot: bool) -> N
     """Its files are let go, and so is the descriptor that they were sent to."""
     before = descriptors()
     line.connection.write_regions([line.file.region(0, MIB, is_hot=is_hot), line.file.region(0, MIB)])
-    line.connection.flush()
+    line.selector.flush()
     await line.read(10_000)
     assert len(line.file.holders) == 2
     line.reset()
@@ -249,7 +249,7 @@ async def test_a_peer_that_dies_while_a_thread_sends(line: FileLine, monkeypatch
     gate = Gate(monkeypatch)
     before = descriptors()
     line.connection.write_regions([line.file.region(0, MIB, is_hot=False), line.file.region(0, MIB)])
-    line.connection.flush()
+    line.selector.flush()
     await until(gate.reached.is_set)
     line.connection.abort()
     await until(lambda: not line.selector.connections)
@@ -263,7 +263,7 @@ async def test_a_peer_that_dies_while_a_thread_sends(line: FileLine, monkeypatch
 async def test_a_peer_that_has_said_all_gets_the_rest(line: FileLine) -> None:
     """Half a close does not cut a transfer; the line ends behind its last byte."""
     line.connection.write_regions([line.file.region(0, MIB)])
-    line.connection.flush()
+    line.selector.flush()
     line.peer.shutdown(socket.SHUT_WR)
     await until(lambda: line.connection.closed)
     line.connection.write(b"too late")
@@ -289,7 +289,7 @@ async def test_closing_waits_for_the_last_region(line: FileLine, is_hot: bool) -
 async def test_who_is_told_to_let_go_loses_the_connection(line: FileLine, is_hot: bool) -> None:
     """Half an answer cannot be taken back, so the peer gets no more of anything."""
     line.connection.write_regions([line.file.region(0, MIB, is_hot=is_hot), line.file.region(0, MIB)])
-    line.connection.flush()
+    line.selector.flush()
     await line.read(10_000)
     line.file.revoke()
     await until(lambda: not line.file.holders)
@@ -301,7 +301,7 @@ async def test_who_is_told_to_let_go_loses_the_connection(line: FileLine, is_hot
 async def test_a_file_that_ends_too_early_cuts_the_transfer(line: FileLine) -> None:
     """The peer was promised more than there is."""
     line.connection.write_regions([line.file.region(MIB - LONG, 2 * LONG)])
-    line.connection.flush()
+    line.selector.flush()
     await line.read(MIB)
     await until(lambda: not line.selector.connections)
     assert figures(line).cut == 1
@@ -320,7 +320,7 @@ async def test_a_disk_that_fails_cuts_the_transfer(
     monkeypatch.setattr("os.sendfile", fail)
     line.connection.write_regions([line.file.region(0, MIB, is_hot=is_hot), line.file.region(0, MIB, is_hot=is_hot)])
     line.connection.write(b"more")
-    line.connection.flush()
+    line.selector.flush()
     await until(lambda: not line.selector.connections)
     assert (figures(line).cut, figures(line).cold_read_calls) == (1, 0)
     assert_over(line)
@@ -336,7 +336,7 @@ async def test_an_answer_at_once_may_fail_too(line: FileLine, monkeypatch: pytes
     monkeypatch.setattr("os.sendfile", fail)
     line.connection.write(b"head")
     line.connection.write_regions([line.file.region(0, LONG)])
-    line.connection.flush()
+    line.selector.flush()
     await until(lambda: not line.selector.connections)
     assert figures(line).cut == 1
     assert_over(line)
@@ -348,7 +348,7 @@ async def test_a_deleted_segment_is_sent_to_its_end(line: FileLine, tmp_path: Pa
     segment = MappedFile(path, 0, MIB, disk.create(path, MIB), disk)
     segment.write(line.file.data, 0)
     line.connection.write_regions([StoreRegion(segment, 0, MIB)])
-    line.connection.flush()
+    line.selector.flush()
     segment.delete()
     assert (segment.holders, segment.close_if_free(), os.listdir(tmp_path)) == (1, False, [])
     assert await line.read(MIB) == line.file.data

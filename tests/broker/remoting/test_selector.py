@@ -183,7 +183,7 @@ async def test_a_held_connection_is_not_read_from() -> None:
     assert (peer.transport.reading, other.transport.reading) == (False, True)
     peer.transport.stuck = True
     peer.connection.write(b"x" * (5 * MIB))
-    peer.connection.flush()  # paused as well, for it does not read
+    peer.selector.flush()  # paused as well, for it does not read
     assert peer.connection.paused
     peer.transport.backlog.clear()
     peer.connection.resume_writing()
@@ -221,7 +221,7 @@ def deaf_peers(count: int, config: RemotingConfig = SHARED) -> list[Peer]:
 
 def leave_unread(peer: Peer, size: int) -> None:
     peer.connection.write(b"x" * size)
-    peer.connection.flush()
+    peer.selector.flush()
 
 
 async def test_one_peer_is_paused_above_its_own_bound() -> None:
