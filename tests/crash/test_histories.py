@@ -23,7 +23,8 @@ def test_histories(tmp_path: Path) -> None:
     tries it again: `python -m tests.crash.histories --runs 1 --seed N`."""
     command = [sys.executable, "-m", "tests.crash.histories", "--runs", str(RUNS), "--seconds", str(SECONDS)]
     done = subprocess.run([*command, "--keep", str(tmp_path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    if done.returncode:
+        pytest.fail(f"{done.stderr}\n{done.stdout}", pytrace=False)
     verdicts = ACKNOWLEDGED.findall(done.stdout)
     assert len(verdicts) == RUNS, done.stdout
     assert all(int(acknowledged) and int(delivered) for acknowledged, delivered in verdicts), done.stdout

@@ -15,6 +15,9 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 
 from clients import Admin, MessageExt
 from clients.blocking import run
+from clients.client import Client
+from clients.settings import ClientSettings
+from clients.spark import sink
 from clients.spark.options import OptionError, parse
 from clients.spark.sink import (
     BatchWriter,
@@ -35,6 +38,22 @@ from tests.harness.ports import free_ports
 
 SCHEMA = StructType([StructField("body", BinaryType())])
 BEGINNING, END = datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(4e9, UTC)
+
+
+@pytest.fixture(autouse=True)
+def clients_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The sink keeps its clients for the life of its process. Here their brokers are gone with each test."""
+    made: list[Client] = []
+
+    def client(name_server: str, settings: ClientSettings) -> Client:
+        made.append(Client(name_server, settings))
+        return made[-1]
+
+    monkeypatch.setattr(sink, "Client", client)
+    yield
+    sink._link.cache_clear()
+    for one in made:
+        run(one.close())
 
 
 def options(broker: Any, **more: str) -> SinkOptions:
