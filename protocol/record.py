@@ -23,19 +23,21 @@ has a checksum, so a caller who knows position and queue offset compares them wi
 Source: docs/formats.md, "CommitLog record".
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from isal.isal_zlib import crc32
 
+from protocol import compiled
 from protocol.codes import SysFlag
 from protocol.errors import ProtocolError
 from protocol.message import MessageExt, decode_properties
 from protocol.message_id import known_host
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+PlainReader: TypeAlias = Callable[[memoryview, int, bool, list[MessageExt]], int]
 
 MAGIC_V1: Final = -626843481
 MAGIC_V2: Final = -626843477
@@ -294,27 +296,9 @@ def _parse_fields(source: memoryview, at: int, size: int, check_body: bool) -> P
     except UnicodeDecodeError:
         return Damaged("topic is not UTF-8")
     return Record(
-        source,
-        at,
-        size,
-        magic,
-        crc,
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
-        sys_flag,
-        born_timestamp,
-        born_host,
-        store_timestamp,
-        store_host,
-        reconsume_times,
-        prepared,
-        body_at,
-        body_size,
-        topic,
-        properties_at,
-    )
+        source, at, size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp,
+        born_host, store_timestamp, store_host, reconsume_times, prepared, body_at, body_size, topic, properties_at,
+    )  # fmt: skip
 
 
 def iterate(buffer: Buffer, at: int = 0, *, check_body: bool = True) -> Iterator[Record | Blank | Damaged]:
@@ -357,17 +341,22 @@ def decode(buffer: Buffer, *, check_body: bool = True) -> list[MessageExt]:
     source = memoryview(buffer)
     messages: list[MessageExt] = []
     at, end = 0, len(source)
-    while at < end:
-        message = _plain_message(source, at, check_body)
-        if message is None:
-            found = parse(source, at, check_body=check_body)
-            if not isinstance(found, Record):
-                what = "nothing there" if found is END else found
-                raise ProtocolError(f"no record at byte {at} of {end}: {what}")
-            message = to_message(found)
+    while (at := read_plain(source, at, check_body, messages)) < end:
+        found = parse(source, at, check_body=check_body)
+        if not isinstance(found, Record):
+            what = "nothing there" if found is END else found
+            raise ProtocolError(f"no record at byte {at} of {end}: {what}")
+        messages.append(to_message(found))
+        at += found.size
+    return messages
+
+
+def plain_messages(source: memoryview, at: int, check_body: bool, messages: list[MessageExt]) -> int:
+    """Add the plain messages that stand from `at` on to `messages`; where the first other one is, or the end."""
+    while (message := _plain_message(source, at, check_body)) is not None:
         messages.append(message)
         at += message.size
-    return messages
+    return at
 
 
 def _plain_message(source: memoryview, at: int, check_body: bool) -> MessageExt | None:
@@ -404,3 +393,7 @@ def _plain_message(source: memoryview, at: int, check_body: bool) -> MessageExt 
         born_timestamp, known_host(born_host), store_timestamp, known_host(store_host),
         reconsume_times, prepared, crc, size,
     )  # fmt: skip
+
+
+_leaf: Final = compiled.load("messages")
+read_plain: Final[PlainReader] = plain_messages if _leaf is None else _leaf.Messages(MessageExt, known_host).read

@@ -18,7 +18,7 @@ from typing import Any, Final
 SWITCH: Final = "SKYLARK_COMPILED"
 LEAVES: Final = (
     "properties", "header", "packed", "pull", "decode", "answers", "record", "index", "counts", "batch", "gather",
-    "syncs", "columns",
+    "syncs", "columns", "messages",
 )  # fmt: skip
 
 is_switched_off: Final = os.environ.get(SWITCH) == "0"

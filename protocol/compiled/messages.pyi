@@ -1,0 +1,6 @@
+from collections.abc import Callable
+from typing import Any
+
+class Messages:
+    def __init__(self, new: Callable[..., Any], decode_host: Callable[[bytes], tuple[str, int]]) -> None: ...
+    def read(self, source: memoryview, at: int, check_body: bool, messages: list[Any]) -> int: ...

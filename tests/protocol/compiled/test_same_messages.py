@@ -1,0 +1,94 @@
+"""The compiled leaf makes of a pull's answer what the interpreted variant makes of it."""
+
+import random
+
+import pytest
+
+from protocol import compiled, record
+from protocol.errors import ProtocolError
+from protocol.message import MessageExt
+from protocol.message_id import known_host
+
+leaf = compiled.load("messages")
+
+pytestmark = pytest.mark.skipif(leaf is None, reason="no compiled leaves here")
+
+ROWS = 20_000
+"""Of up to ten records each."""
+TOPICS = ["T", "TopicTest", "%RETRY%group", "x" * 127, "y" * 128, "主题"]
+HOSTS = [bytes(8), bytes(range(8)), bytes([255] * 8), bytes(range(20))]
+ENTRIES = [
+    "TAGS\x01a\x02", "KEYS\x01k1 k2\x02", "UNIQ_KEY\x01ABC\x02", "TAGS\x01b\x02", "名\x01x\x02", "订单\x01订单\x02",
+    "n\x01值é😀\x02", "\x01no name\x02", "no value\x01\x02", "nothing\x02", "\x02", "\x01", "a\x01b\x01c\x02", "é",
+    "\x00\x01\x00\x02",
+]  # fmt: skip
+
+
+def read(reader: record.PlainReader, row: bytes, monkeypatch: pytest.MonkeyPatch, check_body: bool) -> object:
+    """What a consumer gets of that answer."""
+    monkeypatch.setattr(record, "read_plain", reader)
+    try:
+        return record.decode(memoryview(row), check_body=check_body)
+    except ProtocolError as error:
+        return str(error)
+
+
+def test_random_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred thousand records, most of them plain, some damaged: the same messages, or the same complaint."""
+    rng = random.Random(31)
+    twin = leaf.Messages(MessageExt, known_host).read
+    complaints = 0
+    for _ in range(ROWS):
+        row = random_row(rng)
+        check_body = rng.random() < 0.8
+        found = read(twin, row, monkeypatch, check_body)
+        assert found == read(record.plain_messages, row, monkeypatch, check_body)
+        complaints += isinstance(found, str)
+    assert ROWS // 10 < complaints < ROWS // 2
+
+
+def test_plain_ones_are_read_by_the_leaf() -> None:
+    """Records of the usual kind need nobody else, whatever they end with."""
+    messages: list[MessageExt] = []
+    row = b"".join(
+        random_record(random.Random(5), "Topic", HOSTS[0], b"TAGS\x01a\x02K\x01\xe4\xb8\xad") for _ in range(9)
+    )
+    assert leaf.Messages(MessageExt, known_host).read(memoryview(row), 0, True, messages) == len(row)
+    assert [message.properties for message in messages] == [{"TAGS": "a", "K": "中"}] * 9
+    with pytest.raises(ValueError, match="before"):
+        leaf.Messages(MessageExt, known_host).read(memoryview(row), -1, True, messages)
+
+
+def random_row(rng: random.Random) -> bytes:
+    """An answer's body; every fourth one has a byte changed, or is cut off."""
+    row = bytearray()
+    for _ in range(rng.randint(1, 10)):
+        topic = rng.choice(TOPICS[:2] if rng.random() < 0.9 else TOPICS)
+        host = rng.choice(HOSTS[:3] if rng.random() < 0.9 else HOSTS)
+        properties = "".join(rng.choices(ENTRIES, k=rng.randrange(6))).encode()
+        row += random_record(rng, topic, host, properties if rng.random() < 0.9 else rng.randbytes(20))
+    if rng.random() < 0.2:
+        row[rng.randrange(len(row))] = rng.choice((0, 1, 127, 128, 255))
+    if rng.random() < 0.1:
+        del row[rng.randrange(len(row)) :]
+    return bytes(row)
+
+
+def random_record(rng: random.Random, topic: str, host: bytes, properties: bytes) -> bytes:
+    """A record with any numbers."""
+    return record.encode(
+        topic=topic,
+        body=rng.randbytes(rng.choice((0, 1, 50))),
+        properties=properties,
+        queue_id=rng.getrandbits(32) - (1 << 31),
+        queue_offset=rng.getrandbits(64) - (1 << 63),
+        physical_offset=rng.getrandbits(64) - (1 << 63),
+        born_timestamp=rng.getrandbits(64) - (1 << 63),
+        born_host=host,
+        store_timestamp=rng.getrandbits(64) - (1 << 63),
+        store_host=rng.choice(HOSTS[:3]),
+        flag=rng.getrandbits(32) - (1 << 31),
+        sys_flag=rng.choice((0, 1, 8, 0x301, 0x30)),
+        reconsume_times=rng.randint(-1, 20),
+        prepared_transaction_offset=rng.getrandbits(64) - (1 << 63),
+    )
