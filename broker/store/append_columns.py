@@ -10,8 +10,9 @@ compiled, each message costs less than its part of them.
 Source: docs/formats.md, "CommitLog record".
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, repeat
+from operator import attrgetter, getitem
 from typing import TYPE_CHECKING, Final
 
 from isal.isal_zlib import crc32
@@ -19,10 +20,13 @@ from isal.isal_zlib import crc32
 from broker.store.append import Append, PutStatus
 from protocol import compiled
 from protocol.codes import SysFlag
+from protocol.disk import UNIT
 from protocol.record import CRC_MASK, HOST_FLAGS, LAYOUTS, LENGTH_PREFIX, Buffer, Layout
 
 if TYPE_CHECKING:
     from broker.store.consume_queue import ConsumeQueue
+
+_is_schedule: Final = attrgetter("is_schedule")
 
 
 class AppendColumns:
@@ -31,6 +35,7 @@ class AppendColumns:
 
     __slots__ = (
         "_body_sizes",
+        "_next_offsets",
         "_properties_sizes",
         "_topic_fields",
         "bodies",
@@ -97,6 +102,7 @@ class AppendColumns:
         self.queue_offsets: list[int] = []
         self.sizes: list[int] = []
         self._body_sizes: list[int] = []
+        self._next_offsets: list[int] = []  # behind those of `queue_offsets`: the queues have these very objects
         self._properties_sizes: list[int] = []
         self._topic_fields: list[bytes] = []
 
@@ -108,13 +114,15 @@ class AppendColumns:
 
     # into the log
 
-    def find_queues(self, find: Callable[[tuple[str, int]], "ConsumeQueue | None"]) -> bool:
+    def find_queues(self, by_topic: Mapping[str, Mapping[int, "ConsumeQueue"]]) -> bool:
         """Look for the messages' queues; False: one is missing, or wants a look at each message."""
         if self.sys_flag & SysFlag.TRANSACTION_MASK:
             return False
-        found = list(map(find, zip(self.topics, self.queue_ids, strict=True)))
-        self.queues = [queue for queue in found if queue is not None and not queue.is_schedule]
-        return len(self.queues) == len(found)
+        try:
+            self.queues = list(map(getitem, map(by_topic.__getitem__, self.topics), self.queue_ids))
+        except KeyError:
+            return False
+        return not any(map(_is_schedule, self.queues))
 
     def measure(self, store_host: bytes) -> None:
         """Compute the sizes of the records."""
@@ -130,11 +138,14 @@ class AppendColumns:
         *self.physical_offsets, _ = accumulate(self.sizes, initial=at)
         self.physical_offset, self.size = self.physical_offsets[-1], self.sizes[-1]
         self.store_timestamp = timestamp
-        offsets = self.queue_offsets = []
+        offsets: list[int] = []
+        following: list[int] = []
+        self.queue_offsets, self._next_offsets = offsets, following
         for queue in self.queues:
             offset = queue.next_offset
             offsets.append(offset)
-            queue.next_offset = offset + 1
+            queue.next_offset = next_offset = offset + 1
+            following.append(next_offset)
         try:
             return self._parts(LAYOUTS[len(self.born_host), len(store_host)], timestamp.to_bytes(8, "big") + store_host)
         except BaseException:
@@ -180,15 +191,16 @@ class AppendColumns:
 
     def gather_units(self, touched: list["ConsumeQueue"], jumped: Callable[["ConsumeQueue"], None]) -> None:
         """As broker.store.reput.plain_gather_units does with appends."""
-        units = zip(self.physical_offsets, self.sizes, self.tags_codes, strict=True)
-        for queue, offset, unit in zip(self.queues, self.queue_offsets, units, strict=True):
+        units = map(UNIT.pack, self.physical_offsets, self.sizes, self.tags_codes)
+        rows = zip(self.queues, self.queue_offsets, self._next_offsets, units, strict=True)
+        for queue, offset, next_offset, unit in rows:
             if offset != queue.pending_next:
                 jumped(queue)
-            fields = queue._fields
-            if not fields:
+            if not queue.turn:
                 touched.append(queue)
-            queue.pending_next = offset + 1
-            fields += unit
+            queue.turn += 1
+            queue.pending_next = next_offset
+            queue.pending += unit
 
     def let_go(self) -> None:
         """What is written need not stay in memory until it is flushed."""

@@ -9,7 +9,7 @@ rows at once, and so are the bodies. Only a checksum is made of each.
 Sources: docs/formats.md, "Batch body", "CommitLog record".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from broker.store.append_columns import AppendColumns
 from broker.store.index_hash import int64_array
+from broker.store.queue_tail import pack_units
 from protocol.codes import SysFlag
 from protocol.record import (
     BODY_CRC_AT,
@@ -78,10 +79,10 @@ class BatchColumns(AppendColumns):
         self._body_rows = body_rows
         self._text_rows = text_rows
 
-    def find_queues(self, find: Callable[[tuple[str, int]], "ConsumeQueue | None"]) -> bool:
+    def find_queues(self, by_topic: Mapping[str, Mapping[int, "ConsumeQueue"]]) -> bool:
         """As there; they have one queue."""
-        queue = find((self.topics[0], self.queue_id))
-        if self.sys_flag & SysFlag.TRANSACTION_MASK or queue is None or queue.is_schedule:
+        queue = by_topic.get(self.topics[0], {}).get(self.queue_id)
+        if queue is None or queue.is_schedule or self.sys_flag & SysFlag.TRANSACTION_MASK:
             return False
         self.queues = [queue]
         return True
@@ -153,14 +154,15 @@ class BatchColumns(AppendColumns):
         (queue,) = self.queues
         if self.queue_offset != queue.pending_next:
             jumped(queue)
-        if not queue._fields:
+        if not queue.turn:
             touched.append(queue)
         queue.pending_next = self.queue_offset + len(self)
         fields = [0] * (3 * len(self))
         fields[::3] = self.physical_offsets
         fields[1::3] = self.sizes
         fields[2::3] = self.tags_codes
-        queue._fields += fields
+        queue.turn += len(self)
+        queue.pending += pack_units(fields)
 
     def let_go(self) -> None:
         """As there."""

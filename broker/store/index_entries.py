@@ -8,7 +8,6 @@ Source: docs/formats.md, "IndexFile".
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -22,6 +21,7 @@ from protocol.message import java_hash
 
 _TRANSACTION: Final = int(SysFlag.TRANSACTION_MASK)
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
+_KNOWN_PREFIXES: Final = 16_384
 
 
 class Indexed(Protocol):
@@ -157,10 +157,16 @@ class CompiledIndexEntries:
         return f"<IndexEntries {len(self)}>"
 
 
-@lru_cache(maxsize=4096)
-def prefix_hash(topic: str) -> int:
-    """Java's hash of `topic#`, unsigned: what the hash of a key goes on from."""
-    return java_hash(f"{topic}#") & 0xFFFF_FFFF
+class _Prefixes(dict[str, int]):
+    def __missing__(self, topic: str) -> int:
+        if len(self) >= _KNOWN_PREFIXES:
+            self.clear()
+        prefix = self[topic] = java_hash(f"{topic}#") & 0xFFFF_FFFF
+        return prefix
+
+
+prefix_hash: Final = _Prefixes().__getitem__
+"""Java's hash of `topic#`, unsigned: what the hash of a key goes on from."""
 
 
 _leaf = compiled.load("index")

@@ -28,7 +28,7 @@ LIGHT_QUEUE_PREFIX = "%LMQ%"
 
 
 class QueueTable:
-    """`by_key` is read on the hot path; only this class adds to it or takes from it."""
+    """`by_key` and `by_topic` are read on the hot path; only this class adds to them or takes from them."""
 
     def __init__(self, root: Path, files: QueueFiles, disk: Disk) -> None:
         self._root = str(root / CONSUME_QUEUE_DIRECTORY)
@@ -36,6 +36,7 @@ class QueueTable:
         self._files = files
         self._disk = disk
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+        self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self.batch_topics: frozenset[str] = frozenset()
         self.traffic: dict[str, TopicTraffic] = {}
 
@@ -50,7 +51,7 @@ class QueueTable:
         if queue is None:
             topic = intern(topic)  # one object for all queues: what is the same need not be compared
             queue = ConsumeQueue(topic, queue_id, f"{self._root}/{topic}/{queue_id}", self._files)
-            self.by_key[topic, queue_id] = queue
+            self.by_key[topic, queue_id] = self.by_topic.setdefault(topic, {})[queue_id] = queue
             queue.traffic = self._traffic_of(topic).sizes
         return queue
 
@@ -99,7 +100,7 @@ class QueueTable:
 
     def has_topic(self, topic: str) -> bool:
         """Whether a topic has queues that may be removed."""
-        return not topic.startswith(LIGHT_QUEUE_PREFIX) and any(key[0] == topic for key in self.by_key)
+        return not topic.startswith(LIGHT_QUEUE_PREFIX) and topic in self.by_topic
 
     def truncatable(self) -> Iterable[ConsumeQueue]:
         """Every queue whose units follow the log as we read it."""
@@ -107,18 +108,18 @@ class QueueTable:
 
     def remove_topic(self, topic: str) -> int:
         """Remove the topic's queues, from the table and from disk. Returns how many there were."""
-        keys = [key for key in self.by_key if key[0] == topic]
-        for key in keys:
-            self.by_key.pop(key).remove()
+        queues = self.by_topic.pop(topic, {})
+        for queue_id in queues:
+            self.by_key.pop((topic, queue_id)).remove()
         self.traffic.pop(topic, None)
         directory = f"{self._root}/{topic}"
-        if keys and os.path.isdir(directory):
+        if queues and os.path.isdir(directory):
             for name in _directories(directory):  # of queues that a cut has left without files
                 if name.isascii() and name.isdigit():
                     self._files.remove_all(f"{directory}/{name}")
             if not os.listdir(directory):
                 self._files.remove_directory(directory)
-        return len(keys)
+        return len(queues)
 
     def __repr__(self) -> str:
         return f"<QueueTable queues={len(self.by_key)}>"

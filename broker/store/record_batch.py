@@ -131,9 +131,7 @@ class PlainRecordBatch:
         return count
 
     def put_columns(self, columns: AppendColumns) -> bool:
-        """Add messages that are columns: all of them, or none, if one is unusual."""
-        if not columns.find_queues(self._queues.get):
-            return False
+        """Add messages that are columns and have found their queues: all of them, or none, if one is unusual."""
         columns.measure(self._store_host)
         end = self.at + sum(columns.sizes)
         if end > self._room_end or max(columns.sizes) > self.unchecked_size:

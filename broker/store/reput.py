@@ -21,7 +21,6 @@ from broker.store.append import Append
 from broker.store.append_columns import as_columns, messages_in
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.index_feed import IndexFeed
-from broker.store.queue_tail import pack_units
 from broker.store.unit_writes import FULL_BYTES, UnitWrites
 from protocol import compiled
 from protocol.codes import SysFlag
@@ -67,11 +66,11 @@ def plain_gather_units(
         offset = append.queue_offset
         if offset != queue.pending_next:
             jumped(queue)
-        fields = queue._fields
-        if not fields:
+        if not queue.turn:
             touched.append(queue)
+        queue.turn += 1
         queue.pending_next = offset + 1
-        fields += (append.physical_offset, append.size, append.tags_code)
+        queue.pending += _pack_unit(append.physical_offset, append.size, append.tags_code)
     return touched
 
 
@@ -89,20 +88,18 @@ def plain_publish(
     units = 0
     others: list[ConsumeQueue] = []
     for queue in queues:
-        fields, pending = queue._fields, queue.pending
-        count = len(fields) // 3
-        if queue.is_removed or len(pending) + count * UNIT_SIZE >= FULL_BYTES:
+        turn, size = queue.turn, len(queue.pending)
+        if queue.is_removed or size >= FULL_BYTES:
             others.append(queue)
             continue
-        if not pending:  # else it waits already
+        if size == turn * UNIT_SIZE:  # else it waits already
             waiting[queue] = None
-        queue._fields = []
-        pending += _pack_unit(*fields) if count == 1 else pack_units(fields)
-        units += count
-        queue.unnoted += count
+        units += turn
+        queue.unnoted += turn
         queue.end = queue.pending_next
         if on_arrival is not None and (topics is None or queue.topic in topics):
-            on_arrival(queue.topic, queue.queue_id, queue.end, fields[2::3])
+            on_arrival(queue.topic, queue.queue_id, queue.end, queue.take_turn())
+        queue.turn = 0
     return units, others
 
 

@@ -31,4 +31,4 @@ class Tidying:
 
     def topics(self) -> set[str]:
         """The topics that have queues which are ours."""
-        return {topic for topic, _ in self._queues.by_key if not topic.startswith(LIGHT_QUEUE_PREFIX)}
+        return {topic for topic in self._queues.by_topic if not topic.startswith(LIGHT_QUEUE_PREFIX)}

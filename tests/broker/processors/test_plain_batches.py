@@ -12,7 +12,7 @@ from broker.processors.stored_properties import PropertyCompletion
 from broker.store.append_columns import messages_in
 from broker.store.batch_columns import BatchColumns
 from broker.store.index_entries import PlainIndexEntries
-from broker.store.queue_tail import PlainQueueTail, pack_units
+from broker.store.queue_tail import PlainQueueTail
 from broker.store.record_batch import PlainRecordBatch
 from protocol.disk import UNIT, index_keys
 from protocol.errors import RequestError
@@ -73,6 +73,7 @@ def put(columns: BatchColumns, store_host: bytes) -> tuple[bytes, PlainQueueTail
     records = PlainRecordBatch({("T", 3): queue}, store_host, lambda _: None)  # type: ignore[dict-item]
     records.unchecked_size = 1 << 20
     records.open(BEGIN, 1 << 30, STORED)
+    assert columns.find_queues({"T": {3: queue}})  # type: ignore[dict-item]
     assert records.put_columns(columns)
     with records.data() as view:
         return bytes(view), queue, records
@@ -102,7 +103,7 @@ def test_columns_come_to_the_same(hosts: tuple[bytes, bytes]) -> None:
         assert (touched, queue.pending_next) == ([queue], queue.next_offset)
         offsets = columns.physical_offsets
         units = zip(offsets, (len(record) for record, _, _ in expected), (code for *_, code in expected), strict=True)
-        assert pack_units(queue._fields) == b"".join(UNIT.pack(*unit) for unit in units)
+        assert queue.pending == b"".join(UNIT.pack(*unit) for unit in units)
 
         entries = PlainIndexEntries()
         entries.add([columns])  # type: ignore[list-item]
