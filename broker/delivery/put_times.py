@@ -10,7 +10,6 @@ Source: docs/formats.md, "Runtime information".
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from time import monotonic
 from typing import Final
 
 import msgspec
@@ -93,11 +92,10 @@ class PutTimes:
         self, request_code: int, response_code: int, arrived_s: float, times: int = 1, *, was_oneway: bool = False
     ) -> None:
         """Sends that came at `arrived_s` (of time.monotonic) are decided now; see `Latencies.note`."""
-        took_ms = int((monotonic() - arrived_s) * 1000)
+        took_ms = int(self._latencies.note(request_code, response_code, arrived_s, times, was_oneway=was_oneway))
         self._counts[bisect_left(_LAST_MS, took_ms)] += times
         if took_ms > self._longest_ms:
             self._longest_ms = took_ms
-        self._latencies.note(request_code, response_code, arrived_s, times, was_oneway=was_oneway)
 
     def step(self, now_ms: int) -> None:
         """Turn to the next minute if it has begun; `now_ms` is Unix time."""

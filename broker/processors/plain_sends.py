@@ -102,11 +102,11 @@ class PlainSends:
         if not turn:
             return
         self._turn = []
-        self._store.commit(self._store.is_flush_interpreted and self._is_alone(turn))
+        self._store.write(self._store.is_flush_interpreted and self._is_alone(turn))
         if self._store.is_flush_behind:
             for connection, *_ in turn:
                 connection.hold_reading()
-        if self._store.is_sync:
+        if not self._store.is_settled():
             self._pool.held += sum(count for _, count, _ in turn)
             if not self._store.is_flush_interpreted and (limit_us := self._look_out(turn, _FLUSH_TIMES)):
                 self._store.stay_awake(limit_us)

@@ -61,6 +61,9 @@ class Turns(Protocol):
     def end_turn(self) -> None:
         """Finish what was gathered during a read."""
 
+    def follow_turn(self) -> None:
+        """Do what nobody's answer waits for."""
+
 
 class Shared(Protocol):
     """What a connection wants of the selector."""
@@ -165,20 +168,19 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, size: int) -> None:
         """One read: see the module's story."""
         selector = self._selector
-        self.active_s = now_s = self._loop.time()
+        self.arrived_s = self.active_s = now_s = monotonic()  # the loop's time, too
         selector.received_bytes += size
         data = selector.rounds.window[:size]
         if selector.rounds.note(size, now_s) and not self.paused and self._transport is not None:
             # uvloop would go on reading this one connection; let the others have their turn
             self._transport.pause_reading()
             selector.rounds.stand_in_line(self)
-        self.arrived_s = monotonic()
         commands = self._decoder.feed_commands(data)
         if (pending_bytes := self._decoder.pending_bytes) >= SMALL_PIECE or self.unfinished_bytes:
             selector.unfinished.note(self, pending_bytes, now_s, is_new=bool(commands))
         if commands:
             selector.read(self, commands, size, now_s - selector.rounds.began_s)
-            if monotonic() - self.arrived_s > STALL_S:
+            if monotonic() - now_s > STALL_S:
                 selector.rounds.stalled(now_s)
         if self._decoder.failure is not None:
             self._fail(self._decoder.failure)

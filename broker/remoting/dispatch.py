@@ -45,6 +45,7 @@ class Dispatcher:
         self._table: dict[int, tuple[Processor, Pool]] = {}
         self._runs: dict[int, tuple[RunProcessor, Pool]] = {}
         self._turn_ends: list[Callable[[], None]] = []
+        self._turn_sequels: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[Pool, asyncio.TimerHandle] = {}
         self.patience_s = math.inf  # how long requests of any kind may have waited without being asked
@@ -74,6 +75,10 @@ class Dispatcher:
         """Call `callback` after all frames of a read were handled and before its answers are written."""
         self._turn_ends.append(callback)
 
+    def behind_turn(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the answers have been written, before anything else is read."""
+        self._turn_sequels.append(callback)
+
     def pools(self) -> list[Pool]:
         """Every pool in use, once."""
         return list({id(pool): pool for _, pool in self._table.values()}.values())
@@ -81,6 +86,11 @@ class Dispatcher:
     def end_turn(self) -> None:
         """Let processors finish what they gathered during a read."""
         for callback in self._turn_ends:
+            callback()
+
+    def follow_turn(self) -> None:
+        """Let processors do what nobody's answer waits for."""
+        for callback in self._turn_sequels:
             callback()
 
     def dispatch_from(self, connection: Connection, commands: list[RemotingCommand], at: int) -> int:
@@ -141,6 +151,7 @@ class Dispatcher:
                 log.warning("closing connection peer=%s reason=%s", connection.peer, error)
                 connection.close()
         self.end_turn()
+        self.follow_turn()
 
     def _admits(self, pool: Pool, connection: Connection, command: RemotingCommand) -> bool:
         """Whether a request that found no place may be served all the same; else it is refused or kept."""

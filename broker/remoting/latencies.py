@@ -52,8 +52,8 @@ class Latencies:
         *,
         was_parked: bool = False,
         was_oneway: bool = False,
-    ) -> None:
-        """Requests that came at `arrived_s` (of time.monotonic) have been answered now."""
+    ) -> float:
+        """Requests that came at `arrived_s` (of time.monotonic) have been answered now; returns the ms that took."""
         outcome = (request_code, response_code, was_parked, was_oneway)
         row = self.rows.get(outcome)
         if row is None:
@@ -61,6 +61,7 @@ class Latencies:
         elapsed_ms = (monotonic() - arrived_s) * 1000
         row.counts[bisect_left(BOUNDS_MS, elapsed_ms)] += times
         row.total += elapsed_ms * times
+        return elapsed_ms
 
     def statistics(self) -> LatenciesStatistics:
         """The figures now."""

@@ -9,7 +9,7 @@ waits for one round, not for all of them.
 
 The window is the round's bytes over those who stand in line, within SMALLEST_READ and the receive buffer: few busy
 peers are read from in large pieces. When a round has brought its bytes already, or memory is short (`is_short`), it is
-SMALLEST_READ: a thousand peers that begin to talk in the same moment bring 5 MiB, not 250. How many bytes a round may
+SMALLEST_READ: a thousand peers that begin to talk in the same moment bring 6 MiB, not 250. How many bytes a round may
 bring depends on what they cost: half of what they were after a round that took LONG_S, up to ROUND_BYTES.
 
 `began_s` is when the requests of a read began to wait: the last of a round have waited for all others. Rounds of a few
@@ -27,8 +27,9 @@ from typing import Final, Protocol
 import msgspec
 
 RECEIVE_BUFFER_BYTES: Final = 512 * 1024  # a hundred sends of a KiB cost a read 100 µs more than two hundred in one do
-ROUND_BYTES: Final = 1024 * 1024
-"""Some 800 messages of 1 KiB: a few ms of work."""
+ROUND_BYTES: Final = 2048 * 1024
+"""Some 1,600 messages of 1 KiB: a few ms of work. Four who have several batches of 100 KB under way fill it: with half of
+it their windows would end in the middle of a batch, which is then put together from pieces."""
 SMALLEST_READ: Final = 4096
 LONG_S: Final = 0.016
 USUAL_READ: Final = 64 * 1024  # with so many frames the costs of a read and of a write are shared by enough
@@ -99,8 +100,9 @@ class Rounds:
 
     def give_back(self) -> None:
         """Nothing that was read is looked at any more."""
-        self.taken_bytes = 0
-        self._move_window()
+        if self.taken_bytes:
+            self.taken_bytes = 0
+            self._move_window()
 
     def stalled(self, began_s: float) -> None:
         """Something took long: what is read from now on in this round has waited since `began_s`."""

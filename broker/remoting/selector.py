@@ -2,7 +2,8 @@
 
 A read is handled whole before anything else happens: every complete frame in it is decoded and dispatched. A turn is as
 many reads of one poll as together bring ENOUGH_BYTES, one if it brings that. At its end processors finish what they
-gathered (`Turns.end_turn`: the one write into the log), and all answers to a connection leave in one write. So small
+gathered (`Turns.end_turn`: the one write into the log), and all answers to a connection leave in one write; what no
+answer waits for is done behind them (`Turns.follow_turn`: consumers see the messages, and get their answers). So small
 reads share what a turn costs, and large ones are not kept waiting for others; nor are those of a peer while it is the
 only one that says anything. All reads of a turn begin within one millisecond of the clock: the store gives what is
 written together one time, and none that is older than the message.
@@ -174,9 +175,9 @@ class Selector:
         turn ends."""
         turns = self.turns
         if (now_ms := time_ns() // 1_000_000) != self._turn_ms:
-            self._finish()
             self._turn_ms = now_ms
-        self.rounds.take(size)
+            if self._is_end_due:
+                self._finish()
         self.transfer.begin_turn()
         is_late = waited_s >= turns.patience_s
         if is_late:
@@ -187,11 +188,16 @@ class Selector:
             if is_late:
                 turns.read_late(0.0)
             is_alone, self._last = connection is self._last, connection
-            if is_alone or self.rounds.taken_bytes >= ENOUGH_BYTES:
+            if is_alone or self.rounds.taken_bytes + size >= ENOUGH_BYTES:
                 self.end_turn()
-            elif not self._is_end_due:
-                self._is_end_due = True
-                asyncio.get_running_loop().call_soon(self._end_poll)
+            else:
+                self.rounds.take(size)
+                self._have_it_ended()
+
+    def _have_it_ended(self) -> None:
+        if not self._is_end_due:
+            self._is_end_due = True
+            asyncio.get_running_loop().call_soon(self._end_poll)
 
     def _end_poll(self) -> None:
         """All that could be read was read."""
@@ -209,11 +215,13 @@ class Selector:
             self.rounds.give_back()
 
     def _finish(self) -> None:
-        self.transfer.begin_turn()
-        try:
-            self.turns.end_turn()
-        finally:
-            self.transfer.flush()
+        transfer = self.transfer
+        for part in (self.turns.end_turn, self.turns.follow_turn):
+            transfer.begin_turn()
+            try:
+                part()
+            finally:
+                transfer.flush()
 
     def close_idle(self, now_s: float) -> None:
         """Close every connection that was silent for too long; `now_s` is the loop's time."""

@@ -67,7 +67,6 @@ class CommitLog:
     ) -> None:
         self._config = config
         self._queues = queues.by_key
-        self._queues_of = queues.by_topic
         self._make_queue = queues.make
         self._now_ms = now_ms
         self._size = config.mapped_file_size_commit_log
@@ -139,7 +138,7 @@ class CommitLog:
 
     def put_columns(self, columns: AppendColumns) -> bool:
         """Add messages that are columns: all of them; or none, if one is unusual, and is to be put by itself."""
-        if self._refusal is not None or not columns.find_queues(self._queues_of):
+        if self._refusal is not None:
             return False
         if not self.batch:
             self._open_batch()
@@ -248,23 +247,24 @@ class CommitLog:
 
     def commit(self) -> list[Append]:
         """Write the batch. Returns its appends: PENDING those that are written, refused ones with their status."""
-        batch = self.batch
+        batch = self._records.appends
         if not batch and not self._filled:
             return batch
+        end = self._records.at
         try:
             for segment, at, data in self._filled:
                 segment.write(data, at - segment.start)
-            if self._segment is not None and batch:
-                padding = self._zeros.padding(self._segment, self.end)
+            if (last := self._segment) is not None and batch:
+                padding = self._zeros.padding(last, end)
                 with self._records.data(padding) as records:
-                    self._segment.write(records, self._batch_start() - self._segment.start)
-                self._zeros.follow(self._segment, self.end + padding)
+                    last.write(records, self._batch_start() - last.start)
+                self._zeros.follow(last, end + padding)
         except OSError as problem:
             self._take_back(problem)
             return batch
-        self._written_bytes += self.end - self.written
+        self._written_bytes += end - self.written
         self._messages += messages_in(batch)
-        self.written = self.end
+        self.written = end
         if batch:
             self.last_record = batch[-1].physical_offset
         self._close_batch()

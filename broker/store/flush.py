@@ -103,12 +103,14 @@ class Flusher:
         if self._is_woken and self._is_asleep:
             os.eventfd_write(self._wake_fd, 1)
 
-    def sync_here(self, target: Target) -> None:
-        """Make this durable in the caller's thread, which waits for the disk. Only while `is_idle`."""
+    def sync_here(self, target: Target) -> bool:
+        """Make this durable in the caller's thread, which waits for the disk; whether it is. Only while `is_idle`."""
         self._submitted = target  # first: a thread that looks now syncs it once more, and takes nothing back
-        if self._is_synced(target):
+        is_synced = self._is_synced(target)
+        if is_synced:
             self._syncs += 1
             self.done = target
+        return is_synced
 
     def hurry(self) -> None:
         """Have a paced flusher sync what there is now, however little: somebody waits for it."""

@@ -4,7 +4,11 @@
     SYNC_FLUSH               written ─▶ flushed ─▶ acknowledged, seen
     with a transient pool    in a buffer (─▶ acknowledged if ASYNC_FLUSH) ─▶ written by the committer ─▶ as above
 
-What has to wait waits in the `SyncQueue`. After one failed write or sync of these threads nothing is acknowledged any
+What has to wait waits in the `SyncQueue`. What is decided is seen by the next `show`: who acknowledges it may do so
+before, and calls that before anybody else is served. Who is shown a message may ask for what comes next, and so have
+the open batch written, and find more flushed, while those that go with it are still being shown: the later ones wait.
+
+After one failed write or sync of these threads nothing is acknowledged any
 more. While more than `flushLagLimit` is written and not flushed (`is_behind`), those who send are not read from:
 `on_behind` is called when that begins, `on_caught_up` when it has ended. The page cache must not be filled faster than
 the disk empties it, or everybody waits for it at once. From a part of it on the flusher does not wait for its rhythm:
@@ -63,7 +67,10 @@ class LogFlush:
         self._log = commit_log
         self._dispatch = dispatch
         self._pool = pool
-        self._waiting = SyncQueue(dispatch, config.sync_flush_timeout)
+        self.unseen: list[Append] = []
+        """What is decided and not shown yet, in the order of the log."""
+        self._is_showing = False
+        self._waiting = SyncQueue(self.unseen, config.sync_flush_timeout)
         self._is_sync = config.is_sync_flush
         self._is_seen_at_once = not self._is_sync and pool is None
         self._lag_limit = config.flush_lag_limit
@@ -137,37 +144,53 @@ class LogFlush:
     # commits
 
     def committed(self, batch: list[Append], is_lone: bool = False) -> None:
-        """Appends just put into the log: decide and dispatch them now, or when the threads have passed them.
+        """Appends just put into the log: decide them now, or when the threads have passed them.
 
         `is_lone`: there is nothing else to do until they are flushed.
         """
-        if not (is_lone and self._flush_here()):
+        is_flushed = is_lone and self._flush_here()
+        if not is_flushed:
             self._submit()
-        if self._is_sync:
-            self._waiting.add(self._log.written, batch, self._log.last_store_timestamp)
-            self._look()
-            return
-        if self._is_seen_at_once:
-            self._dispatch(batch)
+        if is_flushed or self._is_seen_at_once:
+            self.unseen += batch
         else:
             self._waiting.add(self._log.written, batch, self._log.last_store_timestamp)
+            if self._is_sync:
+                self._look()
+                return
         settle(batch, PutStatus.PUT_OK)
+
+    def is_settled(self) -> bool:
+        """Whether every append committed so far is decided."""
+        return not self._is_sync or not self._waiting
+
+    def show(self) -> None:
+        """Let everything be seen that is decided."""
+        if self._is_showing:
+            return  # whoever is at it goes on with these
+        self._is_showing = True
+        try:
+            while appends := self.unseen[:]:
+                self.unseen.clear()
+                self._dispatch(appends)
+        finally:
+            self._is_showing = False
 
     def _flush_here(self) -> bool:
         """Have the loop sync what only one sender waits for: a thread that needs the interpreter would be woken for it,
-        and the loop by the thread, which takes longer than the sync. A disk that is slow is left to the thread."""
+        and the loop by the thread, which takes longer than the sync. A disk that is slow is left to the thread, and so
+        is what stands behind others that wait. False: it is not flushed."""
         flusher = self._flusher
-        if flusher is None or not self.is_interpreted or self._committer is not None or not flusher.is_idle:
+        if flusher is None or not self.is_interpreted or self._committer is not None:
             return False
-        begun_s = monotonic()
-        if begun_s < self._left_until_s:
+        if self._waiting or not flusher.is_idle or (begun_s := monotonic()) < self._left_until_s:
             return False
         end, timestamp = self._log.written, self._log.last_store_timestamp
-        flusher.sync_here(Target(end, timestamp, self._log.files.from_offset(flusher.done.end)))
+        is_flushed = flusher.sync_here(Target(end, timestamp, self._log.files.from_offset(flusher.done.end)))
         ended_s = monotonic()
         if ended_s - begun_s > _LONG_S:
             self._left_until_s = ended_s + _REST * (ended_s - begun_s)
-        return True
+        return is_flushed
 
     def when_settled(self, callback: Settled) -> None:
         """Call back once every append committed so far is decided; at once if it is."""
@@ -247,6 +270,7 @@ class LogFlush:
             flusher.hurry()
         if not self._is_sync:
             self._waiting.flushed(done.end)
+            self.show()
 
     def _refuse_while_deficient(self, pool: TransientPool) -> None:
         flags = self._log.flags
@@ -264,6 +288,7 @@ class LogFlush:
             self._give_up(flusher.failure)
         elif self._is_sync:
             self._waiting.flushed(flusher.done.end)
+            self.show()
         if self.is_behind:
             self._look_behind(flusher)
         if self._hasty:

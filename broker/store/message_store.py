@@ -1,9 +1,10 @@
 """The only door to a store directory.
 
-A turn: `put` and `put_batch` gather what one read brought; `commit` writes it with one pwrite, and under
-ASYNC_FLUSH dispatches it and decides every status in the same step. Under SYNC_FLUSH statuses stay PENDING until
-the flusher has passed them: `when_settled` calls back then. Whatever reads commits first, so a pull behind a send
-of the same turn sees it.
+A turn: `put` and `put_batch` gather what one read brought; `write` writes it with one pwrite, and under ASYNC_FLUSH
+decides every status in the same step. Under SYNC_FLUSH statuses stay PENDING until the flusher has passed them:
+`when_settled` calls back then. `show` lets be seen what is decided: it comes behind the answers, which need not wait
+for it, and before anything else is done. `commit` is both; whatever reads commits first, so a pull behind a send of
+the same turn sees it.
 
 Life: `load` (lock, segments, queues, recovery), `start` (threads, `abort`), `close` (flush, `abort` goes only after
 a good end). `step` is called every 100 ms or so by whoever owns the clock.
@@ -124,6 +125,11 @@ class MessageStore:
         self._is_started = False
         checkpoint = CheckpointFile(root, disk)
         self._durability = Durability(config, self._log, self._reput, self._queue_files, checkpoint, pool)
+        self._log_flush = self._durability.log
+        self.show: Callable[[], None] = self._log_flush.show
+        """Let be seen what is decided, before anybody else is served."""
+        self.is_settled: Callable[[], bool] = self._log_flush.is_settled
+        """Whether every append committed so far is decided."""
 
     # life
 
@@ -201,19 +207,25 @@ class MessageStore:
 
     # putting
 
-    def commit(self, is_lone: bool = False) -> list[Append]:
+    def write(self, is_lone: bool = False) -> list[Append]:
         """Write the batch and return its appends: decided under ASYNC_FLUSH, else PENDING until `when_settled`.
 
         `is_lone`: somebody sends one by one and nobody else does, so there is time to wait for the disk.
         """
         batch = self._log.commit()
         if batch and batch[0].status is PutStatus.PENDING:  # else it was taken back
-            self._durability.log.committed(batch, is_lone)
+            self._log_flush.committed(batch, is_lone)
+        return batch
+
+    def commit(self) -> list[Append]:
+        """Write the batch and return its appends as `write` does, and show what is decided."""
+        batch = self.write()
+        self.show()
         return batch
 
     def when_settled(self, callback: Settled) -> None:
         """Call back once every append committed so far is decided; at once if it is."""
-        self._durability.log.when_settled(callback)
+        self._log_flush.when_settled(callback)
 
     @property
     def is_sync(self) -> bool:
@@ -223,26 +235,26 @@ class MessageStore:
     @property
     def is_flush_interpreted(self) -> bool:
         """Whether the thread that flushes each commit waits for the interpreter meanwhile: it had better be free."""
-        return self._durability.log.is_interpreted
+        return self._log_flush.is_interpreted
 
     def stay_awake(self, limit_us: int) -> None:
         """Someone sends one by one: the next commit comes soon after this one is flushed."""
-        self._durability.log.stay_awake(limit_us)
+        self._log_flush.stay_awake(limit_us)
 
     @property
     def is_flush_behind(self) -> bool:
         """More than `flushLagLimit` is written and not flushed: senders should wait until it has ended."""
-        return self._durability.log.is_behind
+        return self._log_flush.is_behind
 
     def when_flush_behind(self, begun: Callable[[], None], ended: Callable[[], None]) -> None:
         """Call back each time that `is_flush_behind` begins and has ended."""
-        self._durability.log.on_behind = begun
-        self._durability.log.on_caught_up = ended
+        self._log_flush.on_behind = begun
+        self._log_flush.on_caught_up = ended
 
     @property
     def flush_lag(self) -> int:
         """Bytes that are written and not flushed."""
-        return self._durability.log.lag
+        return self._log_flush.lag
 
     @property
     def flush_lag_limit(self) -> int:
@@ -264,7 +276,7 @@ class MessageStore:
 
         This and the other lookups raise ColdRead, in a store with a loop, for what is not in memory: see `fetch`.
         """
-        if self._log.batch:
+        if self._log.batch or self._log_flush.unseen:
             self.commit()
         queue = self._queues.by_key.get((topic, queue_id))
         if queue is not None:
@@ -410,7 +422,7 @@ class MessageStore:
     def when_flushed(self, callback: Settled) -> None:
         """Write the batch, and call back once the log is on disk as far as it goes now, or never will be."""
         self.commit()
-        self._durability.log.when_flushed(callback)
+        self._log_flush.when_flushed(callback)
 
     def step(self, now_ms: int) -> None:
         """What is due by now: answers of the flusher, overdue waiters, queues to flush or to try again."""
@@ -423,6 +435,10 @@ class MessageStore:
         self._reput.writes.note_units()
         return self._queues.traffic
 
+    def messages_into(self, topics: Iterable[str]) -> int:
+        """How many messages came into these topics since the start; no other's queues are looked at."""
+        return sum(self._queues.noted(topic).sizes.count for topic in topics if topic in self._queues.traffic)
+
     def note_special(self, topic: str, kind: str, size: int) -> None:
         """A message that was put is of a special kind; unless its topic is gone already."""
         traffic = self._queues.traffic.get(topic)
@@ -431,7 +447,7 @@ class MessageStore:
 
     def statistics(self) -> MessageStoreStatistics:
         """A snapshot."""
-        durability = self._durability.log.statistics()
+        durability = self._log_flush.statistics()
         return MessageStoreStatistics(
             log=self._log.statistics(),
             flusher=durability.flusher,

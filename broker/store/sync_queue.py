@@ -1,21 +1,18 @@
 """When what was written may be acknowledged and seen: the line between the log and those who wait for it.
 
 ASYNC_FLUSH: at once; the flusher follows at its own pace. SYNC_FLUSH: commits queue up here until the flusher has
-passed their end; then their appends are decided and dispatched, in order, and every waiter is called once. A
-message with WAIT=false is acknowledged at once, but seen like the others. A waiter that is overdue is told
-FLUSH_DISK_TIMEOUT: its message is stored and will be seen.
+passed their end; then their appends are decided, in order, join those that are to be seen (log_flush.py), and every
+waiter is called once. A message with WAIT=false is acknowledged at once, but seen like the others. A waiter that is
+overdue is told FLUSH_DISK_TIMEOUT: its message is stored and will be seen.
 
-Who is shown a message may ask for what comes next, and so have the open batch written, and find more flushed, while
-those that go with it are still being shown: the later ones wait for these (`flushed`).
-
-A failed sync decides everything that waits as SERVICE_NOT_AVAILABLE and dispatches none of it.
+A failed sync decides everything that waits as SERVICE_NOT_AVAILABLE, and nobody sees any of it.
 
 Source: docs/formats.md, "Flush", "Put results".
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -36,14 +33,13 @@ class _Commit(msgspec.Struct, gc=False):
 
 
 class SyncQueue:
-    """The commits of a SYNC_FLUSH store that are written and not yet flushed, oldest first."""
+    """The commits of a SYNC_FLUSH store that are written and not yet flushed, oldest first; `unseen` gets those that
+    are decided."""
 
-    def __init__(self, dispatch: Callable[[Sequence[Append]], None], timeout_ms: int) -> None:
-        self._dispatch = dispatch
+    def __init__(self, unseen: list[Append], timeout_ms: int) -> None:
+        self._unseen = unseen
         self._timeout_ms = timeout_ms
         self._commits: deque[_Commit] = deque()
-        self._durable = 0
-        self._is_dispatching = False
 
     def limit(self, timeout_ms: int) -> None:
         """Let those who come from now on wait for so long."""
@@ -64,28 +60,15 @@ class SyncQueue:
             callback()
 
     def flushed(self, durable: int) -> None:
-        """The log is on disk up to `durable`: everything below is dispatched at once, then everyone is told."""
-        self._durable = durable
-        if self._is_dispatching:
-            return  # whoever is at it goes on with these
-        self._is_dispatching = True
-        try:
-            while ready := self._take_durable():
-                self._dispatch([append for commit in ready for append in commit.appends])
-                for commit in ready:
-                    self._settle(commit, PutStatus.PUT_OK)
-        finally:
-            self._is_dispatching = False
-
-    def _take_durable(self) -> list[_Commit]:
+        """The log is on disk up to `durable`: everything below is decided, and everyone told."""
         commits = self._commits
-        ready: list[_Commit] = []
-        while commits and commits[0].end <= self._durable:
-            ready.append(commits.popleft())
-        return ready
+        while commits and commits[0].end <= durable:
+            commit = commits.popleft()
+            self._unseen += commit.appends
+            self._settle(commit, PutStatus.PUT_OK)
 
     def expire(self, now_ms: int) -> None:
-        """Answer those who have waited too long; their records stay in line to be dispatched."""
+        """Answer those who have waited too long; their records stay in line to be seen."""
         for commit in self._commits:
             if commit.deadline_ms > now_ms:
                 return

@@ -62,6 +62,7 @@ class Transacted:
         for code, handler in self.processor.handlers().items():
             self.dispatcher.register([code], handler, self.pool)
         self.dispatcher.at_turn_end(self.processor.finish_turn)
+        self.dispatcher.behind_turn(it.store.show)
         self.peer = Peer(self.dispatcher)
         self.sessions = ClientSessions()
         self.progress = Progress(self.offsets)

@@ -6,6 +6,7 @@ import pytest
 
 from broker.delivery import put_times
 from broker.delivery.put_times import SPREAD, PutTimes, spread_text
+from broker.remoting import latencies
 from broker.remoting.latencies import Latencies
 
 NOW_S = 1_000.0
@@ -13,7 +14,7 @@ NOW_S = 1_000.0
 
 @pytest.fixture
 def times(monkeypatch: pytest.MonkeyPatch) -> PutTimes:
-    monkeypatch.setattr(put_times, "monotonic", lambda: NOW_S)
+    monkeypatch.setattr(latencies, "monotonic", lambda: NOW_S)
     return PutTimes(Latencies())
 
 

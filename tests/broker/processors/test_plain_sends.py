@@ -207,6 +207,18 @@ async def test_a_write_that_fails_is_told_to_all_of_the_run(tmp_path: Path) -> N
     sends.store.close()
 
 
+async def test_an_answer_does_not_wait_for_consumers(tmp_path: Path) -> None:
+    """It has left when its message is seen, and that is before anything else happens."""
+    sends = Sends(tmp_path)
+    sends.ask(properties=PLAIN)  # the topic is looked at
+    answered: list[bool] = []
+    sends.store._reput.on_arrival = lambda *_: answered.append(bool(sends.peer.transport.written))
+    sends.peer.send(send(properties=PLAIN), send(properties=PLAIN))
+    assert answered == [True]
+    assert sends.store.messages_from("T", 0, 0) == 3
+    sends.store.close()
+
+
 async def test_the_loop_stays_awake_for_a_lone_sender(tmp_path: Path) -> None:
     """For the next send of one that came alone, not for those of many."""
     sends = Sends(tmp_path)
@@ -246,14 +258,14 @@ async def test_who_sends_alone_is_flushed_in_his_turn(tmp_path: Path, monkeypatc
     """After four sends one by one the store is told that there is time, until somebody sends otherwise; and the loop
     looks out for the next one, not for the flush."""
     sends = Sends(tmp_path, disk=TestDisk(), flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    selector, commit = sends.peer.selector, sends.store.commit
+    selector, write = sends.peer.selector, sends.store.write
     alone: list[bool] = []
 
     def note(is_lone: bool = False) -> list[Append]:
         alone.append(is_lone)
-        return commit(is_lone)
+        return write(is_lone)
 
-    monkeypatch.setattr(sends.store, "commit", note)
+    monkeypatch.setattr(sends.store, "write", note)
     assert sends.store.is_flush_interpreted
     selector.lookout = Lookout(400, selector)
     for count in (1, 1, 1, 1, 1, 1, 1, 2, 1):  # at the first one the topic is looked at
