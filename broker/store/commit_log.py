@@ -67,6 +67,7 @@ class CommitLog:
     ) -> None:
         self._config = config
         self._queues = queues.by_key
+        self._queues_of = queues.by_topic
         self._make_queue = queues.make
         self._now_ms = now_ms
         self._size = config.mapped_file_size_commit_log
@@ -138,7 +139,7 @@ class CommitLog:
 
     def put_columns(self, columns: AppendColumns) -> bool:
         """Add messages that are columns: all of them; or none, if one is unusual, and is to be put by itself."""
-        if self._refusal is not None:
+        if self._refusal is not None or not columns.find_queues(self._queues_of):
             return False
         if not self.batch:
             self._open_batch()

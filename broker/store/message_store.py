@@ -14,7 +14,7 @@ Only the event loop's thread comes in here. Source: docs/formats.md, "Store dire
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from broker.store.allocate import HURRY_BYTES, Allocator
@@ -345,7 +345,7 @@ class MessageStore:
 
     def queue_ids(self, topic: str) -> list[int]:
         """The queues of a topic that ever had a message."""
-        return [queue_id for name, queue_id in self._queues.by_key if name == topic]
+        return list(self._queues.by_topic.get(topic, ()))
 
     async def query_by_key(self, topic: str, key: str, max_num: int, begin: int, end: int) -> Found:
         """The newest messages of a topic with that key (or unique key) that were stored in [begin, end] (ms)."""
