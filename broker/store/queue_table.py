@@ -19,7 +19,7 @@ from broker.store.deleted_topics import DeletedTopics
 from broker.store.disk import Disk
 from broker.store.mapped_file_queue import gaps
 from broker.store.queue_files import QueueFiles
-from broker.store.topic_traffic import TopicTraffic
+from broker.store.topic_traffic import TopicTraffic, note_units
 from protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY, parse_offset_file_name
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,12 @@ class QueueTable:
         if traffic is None:
             traffic = self.traffic[topic] = TopicTraffic()
         return traffic
+
+    def noted(self, topic: str) -> TopicTraffic:
+        """What came into a topic that has queues, with the sizes of all that came."""
+        for queue in self.by_topic[topic].values():
+            note_units(queue)
+        return self.traffic[topic]
 
     def begin_traffic(self) -> None:
         """Count what comes from now on: what a recovery dispatched came before the start."""

@@ -90,8 +90,7 @@ def sources_of(
 
 def system_puts(store: MessageStore) -> int:
     """Messages that came into RocketMQ's own topics."""
-    traffic = store.traffic()
-    return sum(traffic[topic].sizes.count for topic in RESERVED_TOPICS if topic in traffic)
+    return store.messages_into(RESERVED_TOPICS)
 
 
 def _came_in(store: MessageStore) -> Iterator[tuple[str, Sums]]:

@@ -21,6 +21,18 @@ def test_a_turn_counts_messages_and_bytes_of_all_queues_of_a_topic(tmp_path: Pat
     opened.store.close()
 
 
+def test_what_came_into_some_topics(tmp_path: Path) -> None:
+    """Messages that nobody counted yet are among them; topics that have no queue have none, no other is asked."""
+    opened = Opened(tmp_path, queue_units_in_memory=100)
+    for topic, queue_id in (("T", 0), ("T", 1), ("U", 0)):
+        opened.store.put(message(b"x", topic, queue_id))
+    opened.store.commit()
+    assert opened.store.messages_into(("T", "V")) == 2
+    assert opened.store._queues.traffic["U"].sizes.count == 0
+    assert opened.store.messages_into("TU") == opened.store.messages_into("TU") == 3
+    opened.store.close()
+
+
 async def test_figures_go_with_their_topic(tmp_path: Path) -> None:
     """A deleted topic has none, and begins at 0 when it is made again."""
     opened = Opened(tmp_path)
