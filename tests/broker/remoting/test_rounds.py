@@ -3,7 +3,16 @@
 import asyncio
 from collections.abc import Callable
 
-from broker.remoting.rounds import LONG_S, RECEIVE_BUFFER_BYTES, ROUND_BYTES, SMALLEST_READ, USUAL_READ, Rounds
+from broker.remoting.rounds import (
+    LONG_FRAMES_BYTES,
+    LONG_FRAMES_ROUNDS,
+    LONG_S,
+    RECEIVE_BUFFER_BYTES,
+    ROUND_BYTES,
+    SMALLEST_READ,
+    USUAL_READ,
+    Rounds,
+)
 
 
 class Heard:
@@ -131,6 +140,23 @@ async def test_rounds_that_take_long_bring_less() -> None:
     assert len(it.window) == 2 * USUAL_READ
     it.note(1, now_s)
     assert len(it.window) == SMALLEST_READ
+
+
+async def test_rounds_of_long_frames_bring_more() -> None:
+    """After a read that ended within one, four in line have LONG_FRAMES_BYTES between them for LONG_FRAMES_ROUNDS."""
+    it = rounds()
+    it.note_cut()
+
+    async def window_of_four() -> int:
+        for name in "abcd":
+            it.stand_in_line(Heard(name, []))
+        it.note(USUAL_READ, 1.0)
+        await turn()
+        return len(it.window)
+
+    windows = [await window_of_four() for _ in range(LONG_FRAMES_ROUNDS)]
+    assert windows == [LONG_FRAMES_BYTES // 4] * (LONG_FRAMES_ROUNDS - 1) + [ROUND_BYTES // 4]
+    assert await window_of_four() == ROUND_BYTES // 4
 
 
 async def test_the_last_of_a_round_has_waited_for_all_others() -> None:
