@@ -66,9 +66,9 @@ class HandlerCalls:
     def __repr__(self) -> str:
         return f"<HandlerCalls {len(self._running)} running, {self.timed_out} timed out>"
 
-    async def call(self, message: MessageExt, progress: Progress) -> object:
-        """What the handler returns. HandlerTimeout, or what it raises."""
-        task = asyncio.current_task()
+    async def call(self, message: MessageExt, progress: Progress, task: asyncio.Task[Any] | None = None) -> object:
+        """What the handler returns. HandlerTimeout, or what it raises. `task`: the one that runs, to who knows it."""
+        task = task or asyncio.current_task()
         assert task is not None
         progress.begun_s = begun_s = self._clock()
         call = self._running[task] = Call(task, message, progress, begun_s)

@@ -74,11 +74,11 @@ class ConcurrentHandling:
         return f"<ConcurrentHandling handled={self.handled} failed={self.failed}>"
 
     async def work(self) -> None:
-        inbox, call = self._inbox, self._calls.call
-        while (delivery := await inbox.take()) is not None:
+        inbox, call, task = self._inbox, self._calls.call, asyncio.current_task()
+        while (delivery := inbox.take_nowait() or await inbox.take()) is not None:
             later = LATER
             try:
-                result = await call(delivery.message, delivery.progress)
+                result = await call(delivery.message, delivery.progress, task)
             except Exception:
                 log.warning(FAILED, delivery.message.msg_id, exc_info=True)
             else:

@@ -73,8 +73,8 @@ class Inbox:
         self._wake()
 
     def take_nowait(self) -> Delivery | None:
-        """The next message, if there is one."""
-        while self._deliveries:
+        """The next message, if there is one, and the inbox is open."""
+        while self._deliveries and not self.closed:
             delivery = self._deliveries.popleft()
             if not delivery.progress.dropped:
                 return delivery
