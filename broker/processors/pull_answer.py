@@ -33,7 +33,6 @@ _JSON: Final = (
 _PREFIX: Final = Struct(">ii")  # of a frame in JSON, whose dialect is 0
 _I32: Final = Struct(">i")
 _SMALLEST: Final = -(2**31)  # takes all five bytes of an integer
-_PLACES: Final = Struct(">BqBqBqBqBiBi")
 _AN_I32, _AN_I64 = 0xD2, 0xD3
 
 _FOUND: Final = GetStatus.FOUND
@@ -115,40 +114,39 @@ def _packed_head(
     group: SubscriptionGroupConfig,
     ask_next: int,
 ) -> bytes:
-    outer, between = _packed_pieces(code, result.status)
-    length = len(outer) + 4 + len(between) + _PLACES.size
-    return b"".join(
-        (
-            encode_prefix(MSGPACK, length, result.total_bytes),
-            outer,
-            _I32.pack(request.opaque),
-            between,
-            _PLACES.pack(
-                _AN_I64,
-                ask_next,
-                _AN_I64,
-                result.next_begin_offset,
-                _AN_I64,
-                result.min_offset,
-                _AN_I64,
-                result.max_offset,
-                _AN_I32,
-                topic.topic_sys_flag,
-                _AN_I32,
-                group.group_sys_flag,
-            ),
-        )
+    pack, length, outer, between = _packed_pieces(code, result.status)
+    return pack(
+        4 + length + result.total_bytes,
+        MSGPACK << 24 | length,
+        outer,
+        request.opaque,
+        between,
+        _AN_I64,
+        ask_next,
+        _AN_I64,
+        result.next_begin_offset,
+        _AN_I64,
+        result.min_offset,
+        _AN_I64,
+        result.max_offset,
+        _AN_I32,
+        topic.topic_sys_flag,
+        _AN_I32,
+        group.group_sys_flag,
     )
 
 
 @cache
-def _packed_pieces(code: ResponseCode, status: GetStatus) -> tuple[bytes, bytes]:
-    """What stands before the opaque, and between it and the first offset."""
+def _packed_pieces(code: ResponseCode, status: GetStatus) -> tuple[Callable[..., bytes], int, bytes, bytes]:
+    """What makes a head, the header's length, and what stands before the opaque, and between it and the first
+    offset."""
     answer = RemotingCommand.response(code, status.name)
     answer.opaque = _SMALLEST
     whole = encode_placed(answer, PullMessageResponseHeader(1, 1, 1, 1, 1, 1))
     outer, _, rest = whole.partition(_I32.pack(_SMALLEST))
-    return outer, rest[: -len(b"111111")]
+    between = rest[: -len(b"111111")]
+    head = Struct(f">iI{len(outer)}si{len(between)}sBqBqBqBqBiBi")
+    return head.pack, head.size - _PREFIX.size, outer, between
 
 
 def _general_head(

@@ -16,7 +16,7 @@ Source: docs/formats.md, "getMessage".
 
 import os
 from collections.abc import Iterator, Sequence
-from enum import Enum, auto
+from enum import IntEnum, auto
 from struct import Struct
 from time import monotonic
 
@@ -39,7 +39,7 @@ _OFFSET = Struct(">q").unpack_from
 _FALLBACK_RAM_BYTES = 24 << 30
 
 
-class GetStatus(Enum):
+class GetStatus(IntEnum):
     """How a get ended; docs/formats.md says what a client makes of each."""
 
     FOUND = auto()
