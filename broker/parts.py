@@ -195,7 +195,7 @@ class Parts:
                 self.server.dispatcher.register_run([code], run_handler, self.pools[pool])
         self.server.dispatcher.at_turn_end(sends.finish_turn)
         self.server.dispatcher.at_turn_end(self.ends.finish_turn)
-        self.server.dispatcher.behind_turn(self.store.show)
+        self.server.dispatcher.behind_turn(sends.follow_turn)
         self.gate = SendGate(
             self.store, self.pools["send"], self.server.dispatcher.reopen, self.server.selector.release_held
         )

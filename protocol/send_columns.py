@@ -101,7 +101,7 @@ class ColumnReader:
         if self._left_alone:
             self._left_alone -= 1
             return self._decode_apart(data, start, max_frame_bytes, commands)
-        while start < end:
+        while end - start >= _BEGINNING.size and _may_be_many(data, start):
             columns, behind = self.read(data, start, max_frame_bytes)
             if columns is not None:
                 commands.append(columns)
@@ -109,14 +109,12 @@ class ColumnReader:
                 continue
             start = self._decode_apart(data[:behind], start, max_frame_bytes, commands)
             if start < behind:
-                break
-        return start
+                return start
+        return self._decode_apart(data, start, max_frame_bytes, commands) if start < end else start
 
     def read(self, data: memoryview, start: int, max_frame_bytes: int) -> tuple[SendColumns | None, int]:
-        """The sends that stand at `start` and behind it, if there are many and they look alike; and where they end, or
-        where it is worth trying again when what stands before is decoded."""
-        if len(data) - start < _BEGINNING.size or not _may_be_many(data, start):
-            return None, len(data)
+        """The sends that stand at `start` and behind it, if they are as many as they may be and look alike; and where
+        they end, or where it is worth trying again when what stands before is decoded."""
         command, behind, is_worth = self._read_alike(data, start, max_frame_bytes), 0, True
         if command is None:
             command, behind, is_worth = self._read_any(data, start, max_frame_bytes)

@@ -61,6 +61,7 @@ class PlainSends:
         self._times = times
         self._answer_others = answer_others
         self._turn: Turn = []
+        self._answered: list[tuple[Connection, int, float, int]] = []  # to be counted: who, code, since when, how many
         self._last: Connection | None = None
         self._in_row = 0  # turns of a single send from the same connection
 
@@ -108,17 +109,17 @@ class PlainSends:
                 connection.hold_reading()
         if not self._store.is_settled():
             self._pool.held += sum(count for _, count, _ in turn)
-            if not self._store.is_flush_interpreted and (limit_us := self._look_out(turn, _FLUSH_TIMES)):
-                self._store.stay_awake(limit_us)
+            if not self._store.is_flush_interpreted and _is_single(turn):
+                self._look_out(turn[0][0])
             _let_go_of_bodies(turn)
             self._store.when_settled(partial(self._answer_flushed, turn, turn[0][0].arrived_s))
         else:
             self._answer_all(turn, turn[0][0].arrived_s)
 
-    def _look_out(self, turn: Turn, times: int = 1) -> int:
-        """What a sender with one message in flight waits for, the flush and then he himself, comes soon; 0 if nobody
-        stays awake for it, else how long (µs)."""
-        return turn[0][0].look_out(times) if _is_single(turn) else 0
+    def _look_out(self, connection: Connection) -> None:
+        """The flush that a sender with one message in flight waits for comes soon, and then he himself."""
+        if limit_us := connection.look_out(_FLUSH_TIMES):
+            self._store.stay_awake(limit_us)
 
     def _is_alone(self, turn: Turn) -> bool:
         """Whether one connection has sent one by one for a while, and no other has."""
@@ -130,10 +131,21 @@ class PlainSends:
     def _answer_flushed(self, turn: Turn, arrived_s: float) -> None:
         self._pool.held -= sum(count for _, count, _ in turn)
         self._answer_all(turn, arrived_s)
+        self.follow_turn()
+
+    def follow_turn(self) -> None:
+        """Count what was answered; who had one send in flight is waited for."""
+        answered = self._answered
+        if not answered:
+            return
+        self._answered = []
+        connection, _, _, count = answered[0]
+        if len(answered) == count == 1 and (self._in_row >= _ALONE or not self._store.is_flush_interpreted):
+            connection.look_out()
+        for _, code, arrived_s, count in answered:
+            self._times.note(code, ResponseCode.SUCCESS, arrived_s, count)
 
     def _answer_all(self, turn: Turn, arrived_s: float) -> None:
-        if self._in_row >= _ALONE or not self._store.is_flush_interpreted:
-            self._look_out(turn)
         for connection, count, sends in turn:
             if isinstance(sends, PlainColumns):
                 code = sends.command.code
@@ -143,7 +155,7 @@ class PlainSends:
                 frames, others = self._answers.stored_all(sends)
             if frames:
                 connection.write(frames)
-                self._times.note(code, ResponseCode.SUCCESS, arrived_s, count - len(others))
+                self._answered.append((connection, code, arrived_s, count - len(others)))
             if others:
                 self._answer_others(
                     [(connection, c, append, key.decode(), append.queue_id, None) for c, append, key in others],

@@ -148,6 +148,11 @@ class SendProcessor:
             self._store.when_settled(partial(self._answer_flushed, pending, arrived_s))
         self.answer_all(turn, arrived_s)
 
+    def follow_turn(self) -> None:
+        """Do what nobody's answer waits for."""
+        self._store.show()
+        self._plain.follow_turn()
+
     def _answer_flushed(self, waiting: list[Waiting], arrived_s: float) -> None:
         self._pool.held -= len(waiting)
         self.answer_all(waiting, arrived_s)

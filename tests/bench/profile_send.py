@@ -98,7 +98,7 @@ class SendSide:
         for code, run_handler in self.sends.run_handlers().items():
             dispatcher.register_run([code], run_handler, pool)
         dispatcher.at_turn_end(self.sends.finish_turn)
-        dispatcher.behind_turn(self.store.show)
+        dispatcher.behind_turn(self.sends.follow_turn)
         self.selector = Selector(dispatcher, RemotingConfig())
         self.transport = MemoryTransport(("127.0.0.1", 40000))
         self.connection = Connection(self.selector)

@@ -78,7 +78,7 @@ class Sends:
         for code, run_handler in self.processor.run_handlers().items():
             dispatcher.register_run([code], run_handler, self.pool)
         dispatcher.at_turn_end(self.processor.finish_turn)
-        dispatcher.behind_turn(self.store.show)
+        dispatcher.behind_turn(self.processor.follow_turn)
         self.dispatcher = dispatcher
         self.peer = Peer(dispatcher)
         self.gate = SendGate(self.store, self.pool, dispatcher.reopen, self.peer.selector.release_held)
