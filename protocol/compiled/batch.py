@@ -4,6 +4,9 @@ A batch is plain, here, if every message in it has properties of printable ASCII
 (protocol.compiled.properties); those of the batch that it lacks are added. Any other is taken apart by
 protocol.message.decode_batch and broker.processors.stored_properties, which see to the rest and say what is wrong.
 
+Messages of a batch mostly differ in body and keys only. Properties that have the bytes of those before them, but for
+other keys of the same length, are what those are, and are not looked through again.
+
 Bodies are not copied: each append knows its place, where the batch stands. Nothing is read behind the end of the
 batch: every length is checked before it is gone by.
 """
@@ -18,7 +21,7 @@ from cython.cimports.cpython.buffer import (
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.string import memchr, memcmp, memcpy
 from cython.cimports.protocol.compiled.big_endian import get32
-from cython.cimports.protocol.compiled.properties import Properties, Text, scan_properties
+from cython.cimports.protocol.compiled.properties import Properties, Text, is_alphanumeric, scan_properties
 from cython.cimports.protocol.compiled.record import Append
 
 HEAD = cython.declare(cython.Py_ssize_t, 20)
@@ -58,6 +61,9 @@ class Batches:
         end: cython.Py_ssize_t = view.len
         PyBuffer_Release(cython.address(view))  # `owner` keeps the bytes where they are
         append: Append
+        last: Append = None
+        last_text: Text = cython.NULL
+        last_size: cython.Py_ssize_t = -1
         at: cython.Py_ssize_t = 0
         body_size: cython.longlong
         size: cython.Py_ssize_t
@@ -76,8 +82,13 @@ class Batches:
             at += body_size
             size = (start[at] << 8) | start[at + 1]
             at += 2
-            if size > end - at or not self.complete(append, start + at, size, shared):
+            if size > end - at:
                 return None
+            if size == last_size and is_alike(start + at, last_text, size, last):
+                follow(append, last, start + at, size)
+            elif not self.complete(append, start + at, size, shared):
+                return None
+            last, last_text, last_size = append, start + at, size
             at += size
             append.topic = topic
             append.queue_id = queue_id
@@ -138,6 +149,55 @@ def offset_ids(host: bytes, appends: list):
         to[host_size + 16] = 44
         to += step
     return ids[: size - 1].decode("ascii") if size else ""
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def is_alike(text: Text, last: Text, size: cython.Py_ssize_t, append: Append) -> cython.bint:
+    """Whether properties differ in their keys only, at most, from those of the last append, and these are keys."""
+    first_at: cython.Py_ssize_t = append.key_at
+    first_end: cython.Py_ssize_t = first_at + append.key_size
+    second_at: cython.Py_ssize_t = first_end
+    second_end: cython.Py_ssize_t = first_end
+    if append.keys_size:
+        second_at, second_end = append.keys_at, append.keys_at + append.keys_size
+        if second_at < first_at:
+            first_at, first_end, second_at, second_end = second_at, second_end, first_at, first_end
+    return (
+        memcmp(text, last, first_at) == 0
+        and memcmp(text + first_end, last + first_end, second_at - first_end) == 0
+        and memcmp(text + second_end, last + second_end, size - second_end) == 0
+        and is_alphanumeric(text + append.key_at, append.key_size)
+        and (append.keys_size == 0 or is_value(text + append.keys_at, append.keys_size))
+    )
+
+
+@cython.cfunc
+@cython.inline
+def follow(append: Append, last: Append, text: Text, size: cython.Py_ssize_t):
+    """Give it the properties of the last one, with the keys that stand in the text."""
+    before: bytes = last.properties
+    stored: bytes = PyBytes_FromStringAndSize(cython.NULL, len(before))
+    chars: cython.p_char = PyBytes_AS_STRING(stored)
+    memcpy(chars, cython.cast(cython.p_char, text), size)
+    memcpy(chars + size, PyBytes_AS_STRING(before) + size, len(before) - size)
+    append.properties = stored
+    append.tags_code = last.tags_code
+    append.key_at, append.key_size = last.key_at, last.key_size
+    append.keys_at, append.keys_size = last.keys_at, last.keys_size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def is_value(text: Text, size: cython.Py_ssize_t) -> cython.bint:
+    """Whether there is nothing but printable ASCII."""
+    at: cython.Py_ssize_t
+    for at in range(size):
+        if not 0x20 <= text[at] <= 0x7E:
+            return False
+    return True
 
 
 @cython.cfunc

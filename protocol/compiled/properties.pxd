@@ -17,3 +17,5 @@ cdef bint scan_properties(Text text, Py_ssize_t size, Properties* found) noexcep
 cdef bint copy_properties(Text at, Py_ssize_t size, Properties* found) noexcept
 
 cdef add_keys(list keys, char* text, Py_ssize_t size)
+
+cdef bint is_alphanumeric(Text text, Py_ssize_t size) noexcept

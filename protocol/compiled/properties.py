@@ -214,7 +214,6 @@ def add_keys(keys: list, text: cython.p_char, size: cython.Py_ssize_t):
 
 
 @cython.cfunc
-@cython.inline
 @cython.exceptval(check=False)
 def is_alphanumeric(text: Text, size: cython.Py_ssize_t) -> cython.bint:
     """Whether these are one to 64 letters and digits."""

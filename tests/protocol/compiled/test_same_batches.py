@@ -78,6 +78,38 @@ def test_batches() -> None:
     assert plain > BATCHES // 2
 
 
+def test_messages_that_differ_in_little() -> None:
+    """Each is what it is by itself, be it another key, or a byte that makes it another message."""
+    completion = PropertyCompletion("Default", lambda: "NEW")
+    fast = leaf.Batches(PutStatus.PENDING, completion.cluster_entry)
+    shared = completion.shared({})
+    values = ("T", 3, 1, 1_700_000_000_000, bytes(8), 2)
+    chance = random.Random(3)
+    plain = 0
+    for _ in range(BATCHES):
+        entries = [*chance.sample(ENTRIES[:6], chance.randint(0, 4)), UNIQUE]
+        chance.shuffle(entries)
+        first = "".join(entries).encode()[: -1 if chance.random() < 0.3 else None]
+        second = bytearray(first)
+        for _ in range(chance.choice((0, 1, 1, 2))):
+            second[chance.randrange(len(second))] = chance.choice(b"kA1 \x01\x02\x1f\x7f\x80")
+        alone = [
+            fast.appends(encode_batch([BatchRecord(0, b"b", text)]), shared, *values) for text in (first, bytes(second))
+        ]
+        both = fast.appends(
+            encode_batch([BatchRecord(0, b"b", first), BatchRecord(0, b"b", bytes(second))]), shared, *values
+        )
+        assert (both is None) == (None in alone)
+        if both is not None:
+            plain += 1
+            expected = [*alone[0], *alone[1]]
+            for names in (NAMES, ("keys",)):
+                assert [[getattr(one, name) for name in names] for one in both] == [
+                    [getattr(one, name) for name in names] for one in expected
+                ]
+    assert BATCHES // 10 < plain < BATCHES
+
+
 @pytest.mark.parametrize("host", [bytes(range(200, 208)), bytes(range(100, 120))])
 def test_offset_ids(host: bytes) -> None:
     """Digit by digit, for either kind of host."""
