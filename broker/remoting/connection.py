@@ -178,8 +178,6 @@ class Connection(asyncio.BufferedProtocol):
         commands = self._decoder.feed_commands(data)
         if (pending_bytes := self._decoder.pending_bytes) >= SMALL_PIECE or self.unfinished_bytes:
             selector.unfinished.note(self, pending_bytes, now_s, is_new=bool(commands))
-            if commands and pending_bytes >= SMALL_PIECE:
-                selector.rounds.note_cut()
         if commands:
             selector.read(self, commands, size, now_s - selector.rounds.began_s)
             if monotonic() - now_s > STALL_S:

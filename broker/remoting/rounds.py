@@ -9,10 +9,8 @@ waits for one round, not for all of them.
 
 The window is the round's bytes over those who stand in line, within SMALLEST_READ and the receive buffer: few busy
 peers are read from in large pieces. When a round has brought its bytes already, or memory is short (`is_short`), it is
-SMALLEST_READ: a thousand peers that begin to talk in the same moment bring 5 MiB, not 250. How many bytes a round may
-bring depends on what they cost: half of what they were after a round that took LONG_S, up to ROUND_BYTES. Long frames
-cost less by the byte, but one that a window cuts off is put together from pieces: for some rounds after such a cut a
-round may bring LONG_FRAMES_BYTES, so that four who have several batches of 100 KB under way are read from at one go.
+SMALLEST_READ: a thousand peers that begin to talk in the same moment bring 6 MiB, not 250. How many bytes a round may
+bring depends on what they cost: half of what they were after a round that took LONG_S, up to ROUND_BYTES.
 
 `began_s` is when the requests of a read began to wait: the last of a round have waited for all others. Rounds of a few
 small reads are not told apart, which would cost as much as the reads, unless one of them took long (`stalled`).
@@ -29,13 +27,11 @@ from typing import Final, Protocol
 import msgspec
 
 RECEIVE_BUFFER_BYTES: Final = 512 * 1024  # a hundred sends of a KiB cost a read 100 µs more than two hundred in one do
-ROUND_BYTES: Final = 1024 * 1024
-"""Some 800 messages of 1 KiB: a few ms of work."""
-LONG_FRAMES_BYTES: Final = 2 * ROUND_BYTES
-"""The same in batches takes as long."""
+ROUND_BYTES: Final = 2048 * 1024
+"""Some 1,600 messages of 1 KiB: a few ms of work. Half as much would end the reads of four who have several batches of
+100 KB under way in the middle of one, which is then put together from pieces."""
 SMALLEST_READ: Final = 4096
 LONG_S: Final = 0.016
-LONG_FRAMES_ROUNDS: Final = 64
 USUAL_READ: Final = 64 * 1024  # with so many frames the costs of a read and of a write are shared by enough
 _FEW_READS: Final = 16
 
@@ -71,8 +67,7 @@ class Rounds:
         self._is_end_due = False
         self._reads = 0
         self._read_bytes = 0
-        self._round_bytes = self._most_bytes = ROUND_BYTES
-        self._long_rounds = 0  # so many are still for long frames
+        self._round_bytes = ROUND_BYTES
         self._line: dict[Reading, None] = {}
         self._rounds = 0
         self._filled = 0
@@ -97,11 +92,6 @@ class Rounds:
         if self._read_bytes >= self._round_bytes and self._window_bytes > SMALLEST_READ:
             self._set_window(SMALLEST_READ)
         return is_full
-
-    def note_cut(self) -> None:
-        """The read ended within a long frame."""
-        self._long_rounds = LONG_FRAMES_ROUNDS
-        self._most_bytes = LONG_FRAMES_BYTES
 
     def take(self, size: int) -> None:
         """Of what stands in the window, so much is still looked at."""
@@ -144,10 +134,8 @@ class Rounds:
         self._rounds += 1
         if self._is_begun:
             took_s = self._clock() - self.began_s
-            if took_s >= LONG_S or self._round_bytes < self._most_bytes:
+            if took_s >= LONG_S or self._round_bytes < ROUND_BYTES:
                 self._weigh(took_s)
-            if self._long_rounds:
-                self._end_long_round()
         self._is_begun = self._is_end_due = False
         self._reads = 0
         self._read_bytes = 0
@@ -173,13 +161,7 @@ class Rounds:
             self._round_bytes = max(self._round_bytes // 2, USUAL_READ)
             self._set_window(min(self._window_bytes, self._round_bytes))
         elif took_s < LONG_S / 2:
-            self._round_bytes = min(self._round_bytes * 2, self._most_bytes)
-
-    def _end_long_round(self) -> None:
-        self._long_rounds -= 1
-        if not self._long_rounds:
-            self._most_bytes = ROUND_BYTES
-            self._round_bytes = min(self._round_bytes, ROUND_BYTES)
+            self._round_bytes = min(self._round_bytes * 2, ROUND_BYTES)
 
     def _set_window(self, size: int) -> None:
         if size != self._window_bytes:

@@ -3,16 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from broker.remoting.rounds import (
-    LONG_FRAMES_BYTES,
-    LONG_FRAMES_ROUNDS,
-    LONG_S,
-    RECEIVE_BUFFER_BYTES,
-    ROUND_BYTES,
-    SMALLEST_READ,
-    USUAL_READ,
-    Rounds,
-)
+from broker.remoting.rounds import LONG_S, RECEIVE_BUFFER_BYTES, ROUND_BYTES, SMALLEST_READ, USUAL_READ, Rounds
 
 
 class Heard:
@@ -59,22 +50,22 @@ async def test_a_round_that_brought_its_bytes_reads_in_small_pieces() -> None:
 
 
 async def test_the_line_is_let_in_first_come_first_served() -> None:
-    """With many in line, sixteen a round, each with a sixteenth of the round's bytes; with few, all with more."""
+    """With many in line, as many a round as share its bytes by usual reads; with few, all with more."""
     it = rounds()
     order: list[str] = []
-    names = [f"{number}" for number in range(35)]
+    names = [f"{number}" for number in range(67)]
     for name in names:
         it.stand_in_line(Heard(name, order))
-    assert it.statistics().in_line == 35
+    assert it.statistics().in_line == 67
     await turn()
-    assert (order, len(it.window)) == (names[:16], ROUND_BYTES // 16)
+    assert (order, len(it.window)) == (names[:32], USUAL_READ)
     await turn()
-    assert (order, len(it.window)) == (names[:32], ROUND_BYTES // 16)
+    assert (order, len(it.window)) == (names[:64], USUAL_READ)
     await turn()
-    assert (order, len(it.window)) == (names, ROUND_BYTES // 3)
+    assert (order, len(it.window)) == (names, RECEIVE_BUFFER_BYTES)
     await turn()
     figures = it.statistics()
-    assert (figures.in_line, figures.filled, figures.rounds) == (0, 35, 3)
+    assert (figures.in_line, figures.filled, figures.rounds) == (0, 67, 3)
 
 
 async def test_nobody_stands_in_line_twice() -> None:
@@ -140,23 +131,6 @@ async def test_rounds_that_take_long_bring_less() -> None:
     assert len(it.window) == 2 * USUAL_READ
     it.note(1, now_s)
     assert len(it.window) == SMALLEST_READ
-
-
-async def test_rounds_of_long_frames_bring_more() -> None:
-    """After a read that ended within one, four in line have LONG_FRAMES_BYTES between them for LONG_FRAMES_ROUNDS."""
-    it = rounds()
-    it.note_cut()
-
-    async def window_of_four() -> int:
-        for name in "abcd":
-            it.stand_in_line(Heard(name, []))
-        it.note(USUAL_READ, 1.0)
-        await turn()
-        return len(it.window)
-
-    windows = [await window_of_four() for _ in range(LONG_FRAMES_ROUNDS)]
-    assert windows == [LONG_FRAMES_BYTES // 4] * (LONG_FRAMES_ROUNDS - 1) + [ROUND_BYTES // 4]
-    assert await window_of_four() == ROUND_BYTES // 4
 
 
 async def test_the_last_of_a_round_has_waited_for_all_others() -> None:
