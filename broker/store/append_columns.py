@@ -239,7 +239,11 @@ def as_columns(append: object) -> AppendColumns | None:
 
 
 def _count(appends: Sequence[object]) -> int:
-    return len(appends) + sum(len(columns) - 1 for columns in appends if isinstance(columns, AppendColumns))
+    count = len(appends)
+    for each in appends:
+        if isinstance(each, AppendColumns):
+            count += len(each) - 1
+    return count
 
 
 messages_in: Callable[[Sequence[object]], int] = len if compiled.load("record") is not None else _count
