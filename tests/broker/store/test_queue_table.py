@@ -61,3 +61,18 @@ async def test_a_light_queue_in_order_is_there(tmp_path: Path) -> None:
     it = Opened(tmp_path)
     assert it.store.max_offset(LIGHT, 0) == 21
     it.store.close()
+
+
+async def test_queues_by_topic(tmp_path: Path) -> None:
+    """They are the queues by key, after a start and without those of a deleted topic too."""
+    it = Opened(tmp_path)
+    it.put(*(message(topic=topic, queue_id=queue_id) for topic, queue_id in (("T", 0), ("T", 2), ("U", 0))))
+    await it.store.delete_topic("U")
+    it.put(message(topic="U", queue_id=1))
+    it.store.close()
+    it = Opened(tmp_path)
+    table = it.store._queues
+    by_topic = {(topic, queue_id): q for topic, queues in table.by_topic.items() for queue_id, q in queues.items()}
+    assert by_topic == table.by_key
+    assert (by_topic.keys(), it.store.queue_ids("T")) == ({("T", 0), ("T", 2), ("U", 1)}, [0, 2])
+    it.store.close()
