@@ -4,7 +4,7 @@
     dispatch   the record's unit of 20 bytes behind `pending`, which is what nobody has written to a file yet; `end`,
                up to which units may be seen
 
-The compiled twin is in protocol/compiled/record.py.
+The compiled twin is in protocol/compiled/queue_tail.py.
 
 Source: docs/formats.md, "ConsumeQueue".
 """
@@ -84,7 +84,7 @@ class PlainQueueTail:
         return [code for _, _, code in UNIT.iter_unpack(units)]
 
 
-_leaf = compiled.load("record")
+_leaf = compiled.load("queue_tail")
 if TYPE_CHECKING:
     QueueTail = PlainQueueTail
 else:

@@ -103,9 +103,8 @@ def plain_publish(
     return units, others
 
 
-_leaf = compiled.load("record")
+_leaf = compiled.load("dispatch")
 gather_units = plain_gather_units if _leaf is None else _leaf.gather_units
-_leaf = compiled.load("counts")
 publish = plain_publish if _leaf is None else partial(_leaf.publish, FULL_BYTES)
 
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 SWITCH: Final = "SKYLARK_COMPILED"
 LEAVES: Final = (
-    "properties", "header", "packed", "pull", "decode", "answers", "record", "index", "counts", "batch", "gather",
-    "syncs", "columns", "messages",
+    "properties", "header", "packed", "pull", "decode", "answers", "queue_tail", "record", "dispatch", "index",
+    "counts", "batch", "gather", "syncs", "columns", "messages",
 )  # fmt: skip
 
 is_switched_off: Final = os.environ.get(SWITCH) == "0"

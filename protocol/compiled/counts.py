@@ -1,11 +1,11 @@
-"""What a turn brought to queues: its sizes counted by bounds, its units to be seen, in C.
+"""Sizes counted by bounds, in C.
 
-The interpreted twins are `plain_count_up` in broker.buckets and `plain_publish` in broker.store.reput.
+The interpreted twins are `plain_count_up` in broker.buckets and `plain_note_units` in broker.store.topic_traffic.
 """
 
 import cython
 from cython.cimports.protocol.compiled.big_endian import get32
-from cython.cimports.protocol.compiled.record import QueueTail
+from cython.cimports.protocol.compiled.queue_tail import QueueTail
 
 Byte = cython.typedef(cython.p_uchar)
 
@@ -41,28 +41,6 @@ def count_up(values: list, bounds: tuple, counts: list) -> int:
         if tally[at]:
             counts[at] += tally[at]
     return total
-
-
-def publish(full_bytes: cython.Py_ssize_t, queues, waiting: dict, topics, on_arrival):
-    """Let new units be seen of queues that have less than `full_bytes` in memory; how many units, and the queues left
-    over."""
-    units: cython.Py_ssize_t = 0
-    others: list = []
-    queue: QueueTail
-    for item in queues:
-        queue = item
-        if queue.is_removed or queue.units_size >= full_bytes:
-            others.append(item)
-            continue
-        units += queue.turn
-        queue.unnoted += queue.turn
-        queue.end = queue.pending_next
-        if queue.units_size == UNIT_SIZE * queue.turn:
-            waiting[item] = None
-        if on_arrival is not None and (topics is None or queue.topic in topics):
-            on_arrival(queue.topic, queue.queue_id, queue.end, queue.take_turn())
-        queue.turn = 0
-    return units, others
 
 
 _bounds = cython.declare(tuple, None)  # those that stand in _limits

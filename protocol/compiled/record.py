@@ -1,8 +1,7 @@
-"""From a message to its record and its queue unit, in C.
+"""From a message to its record, in C.
 
-The interpreted twins are in broker.store (append, record_batch, queue_tail) and say what is what. Here is only what
-every message needs; the rest is called back (`unusual`, `deliver_time`, `jumped`) or done by those who own these
-objects. Layouts: protocol.record, protocol.disk.
+The interpreted twins are in broker.store (append, record_batch) and say what is what. Here is only what every message
+needs; the rest is called back (`unusual`) or done by those who own these objects. Layout: protocol.record.
 
 Nothing is written behind the end of what was made room for: a record's room is made before its first byte.
 """
@@ -18,25 +17,22 @@ from cython.cimports.cpython.buffer import (
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.stdint import uint32_t, uint64_t
-from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memset
 from cython.cimports.protocol.compiled.ahead import fetch_ahead, fetch_item_ahead
-from cython.cimports.protocol.compiled.big_endian import get64, put32, put64
+from cython.cimports.protocol.compiled.big_endian import put32, put64
 from cython.cimports.protocol.compiled.properties import add_keys
+from cython.cimports.protocol.compiled.queue_tail import QueueTail
 from isal.isal_zlib import crc32
 
 Byte = cython.typedef(cython.p_uchar)
 
 BLANK_SIZE = cython.declare(cython.Py_ssize_t, 8)
-UNIT_SIZE = cython.declare(cython.Py_ssize_t, 20)
 AROUND = cython.declare(cython.Py_ssize_t, 74)  # of a record without hosts, body, topic field and properties
 KEPT_BYTES = cython.declare(cython.Py_ssize_t, 8 << 20)  # a larger buffer is given back
-FEWEST_UNITS = cython.declare(cython.int, 8)  # that room is made for
 FEWEST_PLACES = cython.declare(cython.Py_ssize_t, 1 << 10)  # for known queues
 SPREAD = cython.declare(uint64_t, 0x9E3779B1)  # a multiplier that mixes bits
 HEAD_BYTES = cython.declare(cython.Py_ssize_t, 16)  # of an object
 LINE_BYTES = cython.declare(cython.Py_ssize_t, 64)
-MOST_FIELDS = cython.declare(cython.Py_ssize_t, 1 << 14)
 BORN_HOST_V6 = cython.declare(cython.int, 0x10)
 STORE_HOST_V6 = cython.declare(cython.int, 0x20)
 TRANSACTION = cython.declare(cython.int, 0xC)
@@ -148,66 +144,6 @@ class Received:
 
     def __getbuffer__(self, buffer: cython.pointer(Py_buffer), flags: cython.int):
         PyBuffer_FillInfo(buffer, self, cython.cast(cython.p_void, self.begin), self.size, True, flags)
-
-
-@cython.cclass
-class QueueTail:
-    """The twin of broker.store.queue_tail.PlainQueueTail."""
-
-    def __init__(self, topic: str, queue_id: cython.int):
-        self.topic = topic
-        self.queue_id = queue_id
-        self.topic_field = topic_field_of(topic)
-        self.magic = cython.cast(cython.int, 0xDAA320A7 if len(self.topic_field) <= 128 else 0xDAA320AB)
-        self.is_schedule = topic == "SCHEDULE_TOPIC_XXXX"
-        self.next_offset = 0
-        self.units = cython.NULL
-        self.units_size = self.units_room = 0
-        self.pending_next = 0
-        self.end = 0
-        self.is_removed = False
-        self.turn = self.unnoted = 0
-
-    def __dealloc__(self):
-        free(self.units)
-
-    @property
-    def pending(self):
-        """A copy of the units."""
-        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.units), self.units_size)
-
-    def drop_pending(self):
-        """They are in a file, or not wanted any more."""
-        free(self.units)
-        self.units = cython.NULL
-        self.units_size = self.units_room = 0
-        self.turn = self.unnoted = 0
-
-    def take_turn(self):
-        """Tags codes of the units gathered since the last call."""
-        codes: list = []
-        unit: Byte = self.units + self.units_size - UNIT_SIZE * self.turn
-        while self.turn:
-            codes.append(cython.cast(cython.longlong, get64(unit + 12)))
-            unit += UNIT_SIZE
-            self.turn -= 1
-        return codes
-
-
-fields_of_topics = cython.declare(dict, {})
-
-
-@cython.cfunc
-def topic_field_of(topic: str) -> bytes:
-    """The topic with its length, as it stands in records; the queues of a topic share one."""
-    field: bytes = fields_of_topics.get(topic)
-    if field is None:
-        if len(fields_of_topics) >= MOST_FIELDS:
-            fields_of_topics.clear()
-        text: bytes = topic.encode()
-        size: cython.Py_ssize_t = len(text)
-        field = fields_of_topics[topic] = size.to_bytes(1 if size <= 127 else 2, "big") + text
-    return field
 
 
 @cython.cfunc
@@ -494,40 +430,3 @@ def settle(appends, status):
         append = item
         if append.status is initial_status:
             append.status = status
-
-
-def gather_units(appends, deliver_time, jumped):
-    """The twin of broker.store.queue_tail.plain_gather_units."""
-    touched: list = []
-    append: Append
-    queue: QueueTail
-    for item in appends:
-        append = item
-        if append.queue is None:
-            continue
-        queue = append.queue
-        if queue.is_schedule:
-            append.tags_code = deliver_time(append)
-        if append.queue_offset != queue.pending_next:
-            jumped(queue)
-        if queue.turn == 0:
-            touched.append(queue)
-        queue.turn += 1
-        queue.pending_next = append.queue_offset + 1
-        add_unit(queue, append)
-    return touched
-
-
-@cython.cfunc
-def add_unit(queue: QueueTail, append: Append):
-    if queue.units_size == queue.units_room:
-        room: cython.int = max(2 * queue.units_room, FEWEST_UNITS * UNIT_SIZE)
-        units: cython.p_void = realloc(queue.units, room)
-        if units == cython.NULL:
-            raise MemoryError
-        queue.units, queue.units_room = cython.cast(Byte, units), room
-    to: Byte = queue.units + queue.units_size
-    queue.units_size += UNIT_SIZE
-    put64(to, cython.cast(uint64_t, append.physical_offset))
-    put32(to + 8, cython.cast(uint32_t, append.size))
-    put64(to + 12, cython.cast(uint64_t, append.tags_code))

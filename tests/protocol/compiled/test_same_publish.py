@@ -16,6 +16,8 @@ from broker.store.unit_writes import FULL_BYTES
 from protocol import compiled
 
 record: Any = compiled.load("record")
+tails: Any = compiled.load("queue_tail")
+dispatch: Any = compiled.load("dispatch")
 counts: Any = compiled.load("counts")
 pytestmark = pytest.mark.skipif(record is None, reason="the leaves are not built, or switched off")
 
@@ -63,11 +65,11 @@ def told_by(
 def test_what_is_published(topics: Container[str] | None) -> None:
     """Units, sizes and arrivals of the topics that somebody wants to hear of; full and removed queues are left over."""
     record.begin_with(PutStatus.PENDING)
-    fast = partial(counts.publish, FULL_BYTES)
+    fast = partial(dispatch.publish, FULL_BYTES)
     for seed in range(20):
         expected = told_by(
             PlainAppend, PlainQueueTail, plain_gather_units, plain_publish, plain_note_units, seed, topics
         )
-        leaves = record.Append, record.QueueTail, record.gather_units, fast, counts.note_units
+        leaves = record.Append, tails.QueueTail, dispatch.gather_units, fast, counts.note_units
         assert told_by(*leaves, seed, topics) == expected
         assert {topic for topic, *_ in expected[0]} == {name for name in "TU" if topics is None or name in topics}

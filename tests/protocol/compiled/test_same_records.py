@@ -21,6 +21,8 @@ from protocol.disk import IndexLayout, index_keys
 from protocol.record import Record, iterate
 
 leaf: Any = compiled.load("record")
+tails: Any = compiled.load("queue_tail")
+dispatch: Any = compiled.load("dispatch")
 index_leaf: Any = compiled.load("index")
 pytestmark = pytest.mark.skipif(leaf is None, reason="the leaf is not built, or switched off")
 
@@ -107,9 +109,9 @@ def variants(store_host: bytes) -> tuple[Variant, Variant]:
     plain = Variant(PlainAppend, PlainQueueTail, PlainRecordBatch, plain_gather_units, PlainIndexEntries(), store_host)
     return plain, Variant(
         leaf.Append,
-        leaf.QueueTail,
+        tails.QueueTail,
         leaf.RecordBatch,
-        leaf.gather_units,
+        dispatch.gather_units,
         index_leaf.IndexEntries(index_keys),
         store_host,
     )

@@ -1,0 +1,54 @@
+"""From the log to the queues, in C: what was appended becomes units of its queues, and these can be seen.
+
+The interpreted twins are in broker.store.reput, and say what is what.
+"""
+
+import cython
+from cython.cimports.protocol.compiled.queue_tail import QueueTail, add_unit
+from cython.cimports.protocol.compiled.record import Append
+
+UNIT_SIZE = cython.declare(cython.Py_ssize_t, 20)
+
+
+def gather_units(appends, deliver_time, jumped):
+    """The twin of broker.store.reput.plain_gather_units."""
+    touched: list = []
+    append: Append
+    queue: QueueTail
+    for item in appends:
+        append = item
+        if append.queue is None:
+            continue
+        queue = append.queue
+        if queue.is_schedule:
+            append.tags_code = deliver_time(append)
+        if append.queue_offset != queue.pending_next:
+            jumped(queue)
+        if queue.turn == 0:
+            touched.append(queue)
+        queue.turn += 1
+        queue.pending_next = append.queue_offset + 1
+        add_unit(queue, append.physical_offset, append.size, append.tags_code)
+    return touched
+
+
+def publish(full_bytes: cython.Py_ssize_t, queues, waiting: dict, topics, on_arrival):
+    """Let new units be seen of queues that have less than `full_bytes` in memory; how many units, and the queues left
+    over."""
+    units: cython.Py_ssize_t = 0
+    others: list = []
+    queue: QueueTail
+    for item in queues:
+        queue = item
+        if queue.is_removed or queue.units_size >= full_bytes:
+            others.append(item)
+            continue
+        units += queue.turn
+        queue.unnoted += queue.turn
+        queue.end = queue.pending_next
+        if queue.units_size == UNIT_SIZE * queue.turn:
+            waiting[item] = None
+        if on_arrival is not None and (topics is None or queue.topic in topics):
+            on_arrival(queue.topic, queue.queue_id, queue.end, queue.take_turn())
+        queue.turn = 0
+    return units, others

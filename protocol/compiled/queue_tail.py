@@ -1,0 +1,92 @@
+"""Where new units of a queue wait for their file, in C.
+
+The interpreted twin is in broker.store.queue_tail, and says what is what. Layout of a unit: protocol.disk.
+"""
+
+import cython
+from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+from cython.cimports.libc.stdint import uint32_t, uint64_t
+from cython.cimports.libc.stdlib import free, realloc
+from cython.cimports.protocol.compiled.big_endian import get64, put32, put64
+
+Byte = cython.typedef(cython.p_uchar)
+
+UNIT_SIZE = cython.declare(cython.Py_ssize_t, 20)
+FEWEST_UNITS = cython.declare(cython.int, 8)  # that room is made for
+MOST_FIELDS = cython.declare(cython.Py_ssize_t, 1 << 14)
+
+
+@cython.cclass
+class QueueTail:
+    """The twin of broker.store.queue_tail.PlainQueueTail."""
+
+    def __init__(self, topic: str, queue_id: cython.int):
+        self.topic = topic
+        self.queue_id = queue_id
+        self.topic_field = topic_field_of(topic)
+        self.magic = cython.cast(cython.int, 0xDAA320A7 if len(self.topic_field) <= 128 else 0xDAA320AB)
+        self.is_schedule = topic == "SCHEDULE_TOPIC_XXXX"
+        self.next_offset = 0
+        self.units = cython.NULL
+        self.units_size = self.units_room = 0
+        self.pending_next = 0
+        self.end = 0
+        self.is_removed = False
+        self.turn = self.unnoted = 0
+
+    def __dealloc__(self):
+        free(self.units)
+
+    @property
+    def pending(self):
+        """A copy of the units."""
+        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.units), self.units_size)
+
+    def drop_pending(self):
+        """They are in a file, or not wanted any more."""
+        free(self.units)
+        self.units = cython.NULL
+        self.units_size = self.units_room = 0
+        self.turn = self.unnoted = 0
+
+    def take_turn(self):
+        """Tags codes of the units gathered since the last call."""
+        codes: list = []
+        unit: Byte = self.units + self.units_size - UNIT_SIZE * self.turn
+        while self.turn:
+            codes.append(cython.cast(cython.longlong, get64(unit + 12)))
+            unit += UNIT_SIZE
+            self.turn -= 1
+        return codes
+
+
+fields_of_topics = cython.declare(dict, {})
+
+
+@cython.cfunc
+def topic_field_of(topic: str) -> bytes:
+    """The topic with its length, as it stands in records; the queues of a topic share one."""
+    field: bytes = fields_of_topics.get(topic)
+    if field is None:
+        if len(fields_of_topics) >= MOST_FIELDS:
+            fields_of_topics.clear()
+        text: bytes = topic.encode()
+        size: cython.Py_ssize_t = len(text)
+        field = fields_of_topics[topic] = size.to_bytes(1 if size <= 127 else 2, "big") + text
+    return field
+
+
+@cython.cfunc
+def add_unit(queue: QueueTail, position: cython.longlong, size: cython.int, tags_code: cython.longlong):
+    """One more unit of this turn."""
+    if queue.units_size == queue.units_room:
+        room: cython.int = max(2 * queue.units_room, FEWEST_UNITS * UNIT_SIZE)
+        units: cython.p_void = realloc(queue.units, room)
+        if units == cython.NULL:
+            raise MemoryError
+        queue.units, queue.units_room = cython.cast(Byte, units), room
+    to: Byte = queue.units + queue.units_size
+    queue.units_size += UNIT_SIZE
+    put64(to, cython.cast(uint64_t, position))
+    put32(to + 8, cython.cast(uint32_t, size))
+    put64(to + 12, cython.cast(uint64_t, tags_code))

@@ -1,0 +1,14 @@
+class QueueTail:
+    topic: str
+    queue_id: int
+    magic: int
+    topic_field: bytes
+    is_schedule: bool
+    next_offset: int
+    pending_next: int
+    unnoted: int
+    @property
+    def pending(self) -> bytes: ...
+    def __init__(self, topic: str, queue_id: int) -> None: ...
+    def drop_pending(self) -> None: ...
+    def take_turn(self) -> list[int]: ...
