@@ -196,6 +196,7 @@ class Parts:
         self.server.dispatcher.at_turn_end(sends.finish_turn)
         self.server.dispatcher.at_turn_end(self.ends.finish_turn)
         self.server.dispatcher.behind_turn(sends.follow_turn)
+        self.store.when_decided(self.server.selector.follow_answers)
         self.gate = SendGate(
             self.store, self.pools["send"], self.server.dispatcher.reopen, self.server.selector.release_held
         )

@@ -131,7 +131,6 @@ class PlainSends:
     def _answer_flushed(self, turn: Turn, arrived_s: float) -> None:
         self._pool.held -= sum(count for _, count, _ in turn)
         self._answer_all(turn, arrived_s)
-        self.follow_turn()
 
     def follow_turn(self) -> None:
         """Count what was answered; who had one send in flight is waited for."""

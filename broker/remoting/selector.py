@@ -214,14 +214,21 @@ class Selector:
         finally:
             self.rounds.give_back()
 
+    def follow_answers(self) -> None:
+        """Out of turn, requests of earlier ones were answered: write that, and then do what none of them waits for."""
+        self.transfer.flush()
+        self._write_behind(self.turns.follow_turn)
+
     def _finish(self) -> None:
-        transfer = self.transfer
-        for part in (self.turns.end_turn, self.turns.follow_turn):
-            transfer.begin_turn()
-            try:
-                part()
-            finally:
-                transfer.flush()
+        self._write_behind(self.turns.end_turn)
+        self._write_behind(self.turns.follow_turn)
+
+    def _write_behind(self, part: Callable[[], None]) -> None:
+        self.transfer.begin_turn()
+        try:
+            part()
+        finally:
+            self.transfer.flush()
 
     def close_idle(self, now_s: float) -> None:
         """Close every connection that was silent for too long; `now_s` is the loop's time."""

@@ -84,6 +84,7 @@ class LogFlush:
         self.is_behind = False
         self.on_behind: Callable[[], None] = lambda: None
         self.on_caught_up: Callable[[], None] = lambda: None
+        self.on_decided: Callable[[], None] = lambda: None
 
     def configure(self, config: StoreConfig) -> None:
         """Go by these settings from now on."""
@@ -288,6 +289,7 @@ class LogFlush:
             self._give_up(flusher.failure)
         elif self._is_sync:
             self._waiting.flushed(flusher.done.end)
+            self.on_decided()
             self.show()
         if self.is_behind:
             self._look_behind(flusher)

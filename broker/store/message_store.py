@@ -237,6 +237,11 @@ class MessageStore:
         """Whether the thread that flushes each commit waits for the interpreter meanwhile: it had better be free."""
         return self._log_flush.is_interpreted
 
+    def when_decided(self, callback: Callable[[], None]) -> None:
+        """Call back each time that a flush was announced: when all have been called who waited for it, and before what
+        it decided is shown."""
+        self._log_flush.on_decided = callback
+
     def stay_awake(self, limit_us: int) -> None:
         """Someone sends one by one: the next commit comes soon after this one is flushed."""
         self._log_flush.stay_awake(limit_us)

@@ -2,7 +2,7 @@
 
 import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +251,30 @@ async def test_the_loop_stays_awake_for_a_flush_that_does_not_need_the_interpret
     sends.peer.take()
     assert len(sends.peer.received) == 2
     assert (selector.lookout.statistics().looks, awake_us) == ((0, []) if is_interpreted else (2, [400]))
+    sends.store.close()
+
+
+async def test_an_answer_does_not_wait_until_its_message_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a flush is announced, the answers that waited for it have left before consumers see the messages."""
+    sends = Sends(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    log = sends.store._durability.log
+    flusher, dispatch = log._flusher, log._dispatch
+    assert flusher is not None
+    written: list[int] = []
+
+    def note(appends: Sequence[Append]) -> None:
+        written.append(len(sends.peer.transport.written))
+        dispatch(appends)
+
+    monkeypatch.setattr(log, "_dispatch", note)
+    for _ in range(2):  # at the first one the topic is looked at
+        sends.peer.send(send(properties=PLAIN))
+        flusher.wait_idle()
+        sends.store.step(NOW)
+    assert len(written) == 2
+    assert all(written)
     sends.store.close()
 
 

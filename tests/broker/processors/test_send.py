@@ -81,6 +81,7 @@ class Sends:
         dispatcher.behind_turn(self.processor.follow_turn)
         self.dispatcher = dispatcher
         self.peer = Peer(dispatcher)
+        self.store.when_decided(self.peer.selector.follow_answers)
         self.gate = SendGate(self.store, self.pool, dispatcher.reopen, self.peer.selector.release_held)
 
     def ask(self, body: bytes = b"body", *, code: int = RequestCode.SEND_MESSAGE_V2, **fields: Any) -> RemotingCommand:
