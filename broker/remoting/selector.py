@@ -192,12 +192,9 @@ class Selector:
                 self.end_turn()
             else:
                 self.rounds.take(size)
-                self._have_it_ended()
-
-    def _have_it_ended(self) -> None:
-        if not self._is_end_due:
-            self._is_end_due = True
-            asyncio.get_running_loop().call_soon(self._end_poll)
+                if not self._is_end_due:
+                    self._is_end_due = True
+                    asyncio.get_running_loop().call_soon(self._end_poll)
 
     def _end_poll(self) -> None:
         """All that could be read was read."""

@@ -8,11 +8,13 @@ What has to wait waits in the `SyncQueue`. What is decided is seen by the next `
 before, and calls that before anybody else is served. Who is shown a message may ask for what comes next, and so have
 the open batch written, and find more flushed, while those that go with it are still being shown: the later ones wait.
 
-After one failed write or sync of these threads nothing is acknowledged any
-more. While more than `flushLagLimit` is written and not flushed (`is_behind`), those who send are not read from:
-`on_behind` is called when that begins, `on_caught_up` when it has ended. The page cache must not be filled faster than
-the disk empties it, or everybody waits for it at once. From a part of it on the flusher does not wait for its rhythm:
-half a second of fast senders would be the limit before the disk has begun.
+When a flush has been announced, all who waited for it are called, then `on_decided`, and then what it decided is shown.
+
+After one failed write or sync of these threads nothing is acknowledged any more. While more than `flushLagLimit` is
+written and not flushed (`is_behind`), those who send are not read from: `on_behind` is called when that begins,
+`on_caught_up` when it has ended. The page cache must not be filled faster than the disk empties it, or everybody waits
+for it at once. From a part of it on the flusher does not wait for its rhythm: half a second of fast senders would be
+the limit before the disk has begun.
 
 Source: docs/formats.md, "Flush".
 """

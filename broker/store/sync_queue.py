@@ -10,15 +10,12 @@ A failed sync decides everything that waits as SERVICE_NOT_AVAILABLE, and nobody
 Source: docs/formats.md, "Flush", "Put results".
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
 from broker.store.append import Append, PutStatus, settle
-
-log = logging.getLogger(__name__)
 
 Settled = Callable[[], None]
 
