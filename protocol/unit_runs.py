@@ -7,6 +7,7 @@ records lie, instead of a view of each.
 Units are those of disk.py.
 """
 
+from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
@@ -90,7 +91,8 @@ class PlainStretch(Generic[S]):
         segment = self.segment
         if at < 0 or not 0 < wanted <= MOST_UNITS or behind > self.count or segment.is_deleted:
             return None
-        begins, ends, start, view = self._begins[at:behind], self._ends[at:behind], segment.start, segment.view
+        start, view = segment.start, segment.view
+        begins, ends = self._begins[at:behind].tolist(), self._ends[at:behind].tolist()
         size = sum(ends) - sum(begins)
         while size > most_bytes and len(begins) > 1:
             size -= ends.pop() - begins.pop()
@@ -103,10 +105,9 @@ class PlainStretch(Generic[S]):
 
 def _find_in_few(
     units: bytes | bytearray, start: int, limit: int, most_span: int, longest: int
-) -> tuple[list[int], list[int]]:
+) -> tuple["array[int]", "array[int]"]:
     """Where the records of a stretch begin and end in their segment, which begins at `start`; see PlainStretch."""
-    begins: list[int] = []
-    ends: list[int] = []
+    begins, ends = array("q"), array("q")
     before = 0
     for offset, size, _ in UNIT.iter_unpack(units):
         begin = offset - start
@@ -121,7 +122,7 @@ def _find_in_few(
 
 def _find_in_many(
     units: bytes | bytearray, start: int, limit: int, most_span: int, longest: int
-) -> tuple[list[int], list[int]]:
+) -> tuple["array[int]", "array[int]"]:
     """The same, with the same effort for a thousand as for a hundred."""
     table = np.frombuffer(units, UNIT_DTYPE)
     begins, sizes = table["physical_offset"].astype(np.int64) - start, table["size"].astype(np.int64)
@@ -129,7 +130,7 @@ def _find_in_many(
     bad = (sizes <= 0) | (sizes >= longest) | (begins < 0) | (begins > limit - sizes)
     bad[1:] |= (begins[1:] < ends[:-1]) | (ends[1:] - begins[0] > most_span)
     count = int(bad.argmax()) if bad.any() else len(bad)
-    return begins[:count].tolist(), ends[:count].tolist()
+    return array("q", begins[:count].tobytes()), array("q", ends[:count].tobytes())
 
 
 _leaf = compiled.load("gather")

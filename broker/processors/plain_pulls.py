@@ -41,8 +41,8 @@ from protocol.unit_runs import Records
 
 FAR_BEHIND: Final = 4
 """Times as many messages as are wanted: who has less before him is served like any request."""
-MOST_AHEAD: Final = 512
-"""Units of a queue that are found at once: 10 KiB, a few times as much interpreted."""
+MOST_AHEAD: Final = 2048
+"""Units of a queue that are found at once: 40 KiB."""
 MOST_LANES: Final = 512
 RUN_BYTES: Final = 128 << 10
 """Of answers, after which somebody looks whether the peer takes them."""

@@ -30,7 +30,7 @@ LONG_RUN_BYTES: Final = 32 << 10
 """Below that a run costs less by copying than by a call of its own: docs/performance.md, "Zero-copy pulls"."""
 
 _WORTH_COPYING_BYTES: Final = 16 << 10  # copying what is between two records costs less than another system call
-NEAR_BYTES: Final = 2 << 20
+_NEAR_BYTES: Final = 2 << 20  # between records of one get
 _LARGE: Final = 1 << 20
 
 Chosen = tuple[int, int]
@@ -186,11 +186,12 @@ class LogReads:
         first, last = regions[0], regions[-1]
         file, position, end = first.file, first.position, last.position + last.size
         is_verified = self._verified.covers(file.start + position, file.start + end)
-        return file is last.file and is_verified and self.is_at_hand(file, position, end)
+        is_near = file is last.file and 0 < end - position <= _NEAR_BYTES
+        return is_near and is_verified and self.is_at_hand(file, position, end)
 
     def is_at_hand(self, file: MappedFile, position: int, end: int) -> bool:
-        """Whether [position, end) of a file is in memory, as far as that is worth a look."""
-        return 0 < end - position <= NEAR_BYTES and self._residency.holds(file, position, end - position)
+        """Whether [position, end) of a file is in memory."""
+        return self._residency.holds(file, position, end - position)
 
     def _is_verified(self, region: Region) -> bool:
         begin = region.file.start + region.position

@@ -19,6 +19,8 @@ import mmap
 import os
 from typing import Protocol, Self
 
+import numpy as np
+
 from broker.store.disk import Data, Disk
 
 log = logging.getLogger(__name__)
@@ -34,7 +36,7 @@ class Holder(Protocol):
 class MappedFile:
     """The segment of `size` bytes that begins at byte `start` of its log."""
 
-    __slots__ = ("_disk", "_holders", "_map", "end", "fd", "is_deleted", "path", "size", "start", "view")
+    __slots__ = ("_disk", "_holders", "_map", "address", "end", "fd", "is_deleted", "path", "size", "start", "view")
 
     def __init__(self, path: str, start: int, size: int, fd: int, disk: Disk) -> None:
         self.path = path
@@ -47,6 +49,7 @@ class MappedFile:
         self._disk = disk
         self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
         self.view = memoryview(self._map)
+        self.address = np.frombuffer(self._map, np.uint8).ctypes.data  # of the mapping
 
     @classmethod
     def open(cls, path: str, start: int, size: int, disk: Disk) -> Self:

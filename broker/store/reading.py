@@ -26,7 +26,7 @@ from broker.store.cold_reads import ColdReads
 from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.consume_queue import ConsumeQueue
-from broker.store.log_reads import LONG_RUN_BYTES, NEAR_BYTES, Chosen, Copy, LogReads, Piece, Region
+from broker.store.log_reads import LONG_RUN_BYTES, Chosen, Copy, LogReads, Piece, Region
 from broker.store.mapped_file import MappedFile
 from broker.store.property_tests import AT_ONCE, Matches, PropertyTests, Wanted, as_matches
 from broker.store.record_checks import ChosenUnit, RecordChecks
@@ -35,6 +35,7 @@ from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
 from protocol.unit_runs import MOST_UNITS, Records, Stretch
 
 MAX_PULL_BYTES = 128 << 20
+_STRETCH_BYTES = 8 << 20  # that somebody has to ask about whether they are in memory
 _OFFSET = Struct(">q").unpack_from
 _FALLBACK_RAM_BYTES = 24 << 30
 
@@ -189,7 +190,7 @@ class Reader:
         if file is None or begin < written - self._memory_bytes:
             return None
         start, is_hot = file.start, begin >= self._places.hot_from
-        most_span = file.size if is_hot else NEAR_BYTES
+        most_span = file.size if is_hot else _STRETCH_BYTES
         stretch = Stretch(offset, units, file, min(file.end, written), most_span, LONG_RUN_BYTES)
         if not stretch.count or not (is_hot or self._places.is_at_hand(file, begin - start, stretch.end - start)):
             return None

@@ -14,31 +14,27 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from broker.store.mapped_file import MappedFile
 
-WINDOW_BYTES: Final = 1 << 20
+WINDOW_BYTES: Final = 4 << 20
 BELIEVED_FOR_S: Final = 0.05
 MOST_WINDOWS: Final = 256
 
 _PAGE: Final = 4096
-_libc: Final = ctypes.CDLL(None, use_errno=True)
-_pages: Final = (ctypes.c_ubyte * (WINDOW_BYTES // _PAGE))()
-_ALL: Final = bytes([1]) * len(_pages)
+_mincore: Final = ctypes.CDLL(None).mincore
+_mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+_pages: Final = ctypes.create_string_buffer(WINDOW_BYTES // _PAGE)
+_IS_ABSENT: Final = bytes(not value & 1 for value in range(256))  # the other bits are reserved
 
 
 def in_memory(file: MappedFile, position: int, size: int) -> bool:
     """Whether all of [position, position + size) is in the page cache now, at most a window; False if nobody knows."""
     begin = position & -_PAGE
     count = -(-(position + size - begin) // _PAGE)
-    address = np.frombuffer(file.view, np.uint8).ctypes.data + begin
-    if _libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(count * _PAGE), _pages):
+    if _mincore(file.address + begin, count * _PAGE, _pages):
         return False
-    return bytes(_pages)[:count].translate(_LAST_BIT) == _ALL[:count]
-
-
-_LAST_BIT: Final = bytes(value & 1 for value in range(256))  # the others are reserved
+    return 1 not in _pages[:count].translate(_IS_ABSENT)
 
 
 class ResidencyStatistics(msgspec.Struct, frozen=True):
