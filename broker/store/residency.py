@@ -34,7 +34,7 @@ def in_memory(file: MappedFile, position: int, size: int) -> bool:
     count = -(-(position + size - begin) // _PAGE)
     if _mincore(file.address + begin, count * _PAGE, _pages):
         return False
-    return 1 not in _pages[:count].translate(_IS_ABSENT)
+    return 1 not in _pages.raw[:count].translate(_IS_ABSENT)
 
 
 class ResidencyStatistics(msgspec.Struct, frozen=True):
