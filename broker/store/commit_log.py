@@ -309,7 +309,18 @@ class CommitLog:
             if segment.start < end and segment.end > begin:
                 segment.zero(max(begin - segment.start, 0), min(end - segment.start, segment.size))
 
-    def retry(self, now_ms: int) -> None:
+    def step(self, now_ms: int) -> None:
+        """What is due by now: zeros while nobody appends, another try of what has failed."""
+        if self._segment is not None and not self.batch:
+            self._zeros.step(self._segment, self.end, now_ms)
+        self._retry(now_ms)
+
+    def close(self) -> None:
+        """Write nothing more, and give up all segments."""
+        self._zeros.close()
+        self.files.close()
+
+    def _retry(self, now_ms: int) -> None:
         """Once a second, see whether what failed works again: a write where the next record goes, the next segment."""
         if not self.flags.reasons() or now_ms < self._next_retry_ms:
             return

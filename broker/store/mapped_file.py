@@ -61,6 +61,10 @@ class MappedFile:
             os.close(fd)
             raise
 
+    def opened_again(self) -> "MappedFile":
+        """The same file by a descriptor of its own, which is told of failed syncs for itself; to be closed."""
+        return MappedFile.open(self.path, self.start, self.size, self._disk)
+
     def write(self, data: Data, at: int) -> None:
         """Write at byte `at` of the segment. OSError: how much of it arrived is unknown."""
         self._disk.pwrite(self.fd, data, at)

@@ -201,7 +201,7 @@ class MessageStore:
         self._helper.shutdown()
         self._removal.close()
         self._allocator.close()
-        self._log.files.close()
+        self._log.close()
         self._queue_files.close()
         self._running.unlock()
 
@@ -432,7 +432,7 @@ class MessageStore:
     def step(self, now_ms: int) -> None:
         """What is due by now: answers of the flusher, overdue waiters, queues to flush or to try again."""
         self._durability.step(now_ms)
-        self._log.retry(now_ms)
+        self._log.step(now_ms)
         self._cleaner.step(now_ms, self.disk_usage, lambda: self._durability.settled)
 
     def traffic(self) -> Mapping[str, TopicTraffic]:
