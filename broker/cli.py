@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import platform
+import resource
 import signal
 import socket
 import sys
@@ -211,6 +212,7 @@ def run_or_show(loaded: Loaded[Config], serve: Serve[Config], show: bool, as_jso
         typer.echo(json_of(loaded.effective) if as_json else table_of(loaded.effective))
         return
     configure_logging()
+    raise_descriptor_limit()
     for warning in loaded.warnings:
         log.warning("setting ignored: %s", warning)
     for note in loaded.notes:
@@ -231,6 +233,14 @@ def json_of(effective: Sequence[EffectiveSetting]) -> str:
 
 def configure_logging() -> None:
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format=LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S")
+
+
+def raise_descriptor_limit() -> None:
+    """Have as many descriptors as this process may, as a JVM does: a shell's 1,024 are soon used up by connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        log.info("open files allowed: %d, raised from %d", hard, soft)
 
 
 async def until_stopped(loaded: Loaded[Config], serve: Serve[Config]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -162,6 +163,20 @@ def test_a_signal_stops_the_daemon_in_order(tmp_path: Path, number: signal.Signa
     assert f"stopping signal={number.name}" in daemon.output
     assert "Traceback" not in daemon.output
     assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_a_daemon_takes_all_the_descriptors_it_may(tmp_path: Path) -> None:
+    """A shell's soft limit is no limit on connections; the hard one is."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 400))
+
+    with running(directory=tmp_path, preexec_fn=limited) as daemon:
+        limits = Path(f"/proc/{daemon.process.pid}/limits").read_text()
+        (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
+        assert line.split()[3:5] == ["400", "400"]
+        assert "open files allowed: 400, raised from 100" in daemon.output
+        assert daemon.stop() == 0
 
 
 def test_a_name_server_runs_and_stops(tmp_path: Path) -> None:
