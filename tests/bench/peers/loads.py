@@ -149,6 +149,7 @@ def from_end_to_end(_: Bench) -> Measure:
     """Our SDK's producer to its push consumer, 10,000 messages a second."""
 
     def measure(bench: Bench) -> Sample:
+        bench.broker.wait_routed()
         os.sync()
         ages, lost = end_to_end(bench.broker.namesrv, END_TO_END_RATE, max(2.0, bench.length.seconds))
         p50, p99 = ages.percentiles((50, 99))

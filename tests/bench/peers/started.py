@@ -21,7 +21,16 @@ from pathlib import Path
 from typing import Final
 
 from clients.mqbench.clusters import Broker
-from tests.interop.brokers import APACHE_VERSIONS, Commands, Maker, apache_commands, running_broker, skylark_commands
+from tests.interop.brokers import (
+    APACHE_VERSIONS,
+    Commands,
+    Maker,
+    apache_commands,
+    routes,
+    running_broker,
+    skylark_commands,
+    until,
+)
 
 CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 HEAP: Final = ("-server", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
@@ -53,6 +62,11 @@ class Started:
             yield
         finally:
             self._process.send_signal(signal.SIGCONT)
+
+    def wait_routed(self) -> None:
+        """Wait until its name server knows it: who rested for two minutes was forgotten until he registers again."""
+        port = int(self.namesrv.rpartition(":")[2])
+        until(lambda: routes(port, "TBW102", None), f"route to {self.kind}")
 
     def cpu_s(self) -> float:
         """User and system time so far."""
