@@ -14,6 +14,10 @@ from broker.store.zeros_ahead import IDLE_MS
 from protocol.disk import offset_file_name
 from tests.harness.stores import SEGMENT_BYTES, Opened, message, opened
 
+LIMIT_S = 10.0
+LOG = 1 << 20
+STRETCH = 256 << 10
+
 
 def test_a_batch_fills_its_last_block_where_zeros_were_written(tmp_path: Path) -> None:
     """Under SYNC_FLUSH a write ends with its block or its segment, so that no block has to be read before it."""
@@ -39,33 +43,32 @@ def stored_bytes(root: Path) -> int:
 @contextmanager
 def reserved(root: Path, **settings: Any) -> Iterator[Opened]:
     """A SYNC_FLUSH store, of whose first segment nothing was written beforehand."""
-    with opened(root, sync=True, mapped_file_size_commit_log=1 << 20, **settings) as it:
+    with opened(root, sync=True, mapped_file_size_commit_log=LOG, **settings) as it:
         for request in it.store._allocator._requests.values():
             request.wanted.set()
             fd = request.made.result(timeout=10)
             os.ftruncate(fd, 0)
-            os.posix_fallocate(fd, 0, 1 << 20)
+            os.posix_fallocate(fd, 0, LOG)
         yield it
 
 
 def test_zeros_go_ahead_into_blocks_that_are_only_reserved(tmp_path: Path) -> None:
     """Under SYNC_FLUSH a batch that passes what is stored has zeros behind it up to the end of a stretch; the next ones
     in that stretch have not, nor have those after a restart."""
-    stretch = 256 << 10
     with reserved(tmp_path) as it:
         assert stored_bytes(tmp_path) == 0
         it.put(message(b"x" * 100_000))
         it.put(message(b"x" * 100_000))
-        assert stored_bytes(tmp_path) == stretch
+        assert stored_bytes(tmp_path) == STRETCH
         it.put(message(b"x" * 100_000))
-        assert stored_bytes(tmp_path) == 2 * stretch
+        assert stored_bytes(tmp_path) == 2 * STRETCH
         end = it.store.statistics().log.max_offset
         assert not any((tmp_path / "commitlog" / offset_file_name(0)).read_bytes()[end:])
-    with opened(tmp_path, sync=True, mapped_file_size_commit_log=1 << 20) as it:
+    with opened(tmp_path, sync=True, mapped_file_size_commit_log=LOG) as it:
         it.put(message(b"x" * 100_000))
         assert len([path for path, *_ in it.disk.writes if path.endswith("/" + "0" * 20)]) == 1
         (rolled,) = it.put(message(b"x" * 700_000))
-        assert rolled.physical_offset == 1 << 20
+        assert rolled.physical_offset == LOG
 
 
 def test_zeros_that_cannot_be_written_take_their_batch_back(tmp_path: Path) -> None:
@@ -81,12 +84,7 @@ def test_zeros_that_cannot_be_written_take_their_batch_back(tmp_path: Path) -> N
         (lost,) = it.put(message(b"lost"))
         (kept,) = it.put(message(b"kept" * 2_000))
         assert (lost.status, kept.physical_offset, kept.queue_offset) == (PutStatus.UNKNOWN_ERROR, 0, 0)
-        assert stored_bytes(tmp_path) == 256 << 10
-
-
-LIMIT_S = 10.0
-LOG = 1 << 20
-STRETCH = 256 << 10
+        assert stored_bytes(tmp_path) == STRETCH
 
 
 def rest(it: Opened, ms: int = IDLE_MS + 1) -> None:
