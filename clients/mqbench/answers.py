@@ -1,12 +1,13 @@
 """Which requests were answered, out of a stream of answers that have no bodies.
 
-Answers are not decoded. NumPy looks for the two letters with which `"opaque":` is told from all else in an accepted
-answer, takes the ten digits behind it (see `prepared`: all opaques of ours have ten), and looks whether the code at the
-beginning of each header is 0. What is behind the digits of an opaque has one length for all answers of a broker, which
-the first answer tells; so the place of the next code is known.
+Answers are not decoded. A compiled leaf looks for `"opaque":` (protocol/compiled/flights.py; without it NumPy does, for
+the two letters which tell that from all else in an accepted answer), takes the ten digits behind it (see `prepared`: all
+opaques of ours have ten), and looks whether the code at the beginning of each header is 0. What is behind the digits of
+an opaque has one length for all answers of a broker, which the first answer tells; so the place of the next code is
+known.
 
 Where that does not hold (an answer was refused, a remark looks like an opaque) the same bytes are read again, by
-regular expressions; and so are few answers, which they read sooner. An answer counts once it has arrived up to its
+regular expressions; and so are few answers where there is no leaf, since they are sooner then. An answer counts once it has arrived up to its
 opaque; what is behind that waits for the next read.
 """
 
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clients.mqbench.histogram import Ints
+from protocol import compiled
 
 DIGITS: Final = 10
 SHORT: Final = 8192  # bytes: fewer answers than NumPy's calls are worth
@@ -55,22 +57,8 @@ class Answers:
         """The opaque numbers that a read completes, in their order."""
         if self._rest:
             data = self._rest + data
-        if len(data) < SHORT or not self._behind:
-            opaques, last = self._look(data)
-            self._rest = data[last:]
-            return opaques
-        text = np.frombuffer(data, np.uint8)
-        letters = np.flatnonzero(text[: -BEHIND_P - DIGITS] == LETTER_P)
-        ends = letters[text[letters + 1] == LETTER_A] + (BEHIND_P + DIGITS)
-        if not len(ends):
-            self._rest = data
-            return _NOTHING
-        codes_at = np.concatenate(((0,), ends[:-1])) + (self._behind + CODE_AT)
-        last = int(ends[-1])
-        if codes_at[-1] < last and bool(((text[codes_at] == ZERO) & (text[codes_at + 1] == COMMA)).all()):
-            opaques = numbers(data, ends - DIGITS)
-        else:
-            opaques, last = self._look(data)
+        plain = plain_opaques(data, self._behind) if self._behind and len(data) >= LEAST else None
+        opaques, last = plain or self._look(data)
         self._rest = data[last:]
         return opaques
 
@@ -96,9 +84,31 @@ class Answers:
             self.remark = remark[1].decode(errors="replace")
 
 
+def opaques_by_numpy(data: bytes, behind: int) -> tuple[Ints, int] | None:
+    """The opaques of accepted answers, each with so many bytes behind its own, and where the last one ends.
+
+    None if one was refused, or is not as the others. `data` begins with what is behind an answer's opaque.
+    """
+    text = np.frombuffer(data, np.uint8)
+    letters = np.flatnonzero(text[: -BEHIND_P - DIGITS] == LETTER_P)
+    ends = letters[text[letters + 1] == LETTER_A] + (BEHIND_P + DIGITS)
+    if not len(ends):
+        return _NOTHING, 0
+    last = int(ends[-1])
+    codes_at = np.concatenate(((0,), ends[:-1])) + (behind + CODE_AT)
+    if codes_at[-1] >= last or not ((text[codes_at] == ZERO) & (text[codes_at + 1] == COMMA)).all():
+        return None
+    return numbers(data, ends - DIGITS), last
+
+
 def numbers(data: bytes, at: Ints) -> Ints:
     """The numbers of ten digits that stand at places of a text."""
     texts: npt.NDArray[np.bytes_] = np.ndarray((len(data) - DIGITS + 1,), f"S{DIGITS}", data, strides=(1,))
     digits = texts[at].view(np.uint8).reshape(len(at), DIGITS)
     found: Ints = (digits.astype(np.float64) @ POWERS - OF_ZEROS).astype(np.int64)
     return found
+
+
+_leaf = compiled.load("flights")
+plain_opaques = opaques_by_numpy if _leaf is None else _leaf.plain_opaques
+LEAST: Final = SHORT if _leaf is None else 0

@@ -6,8 +6,7 @@
                opaque               10 digits: the upper ones count the rounds, the lower ones are the frame's number
                UNIQ_KEY             8 of its 32 digits count the rounds; the others name block, frame and message
 
-All patched fields have a fixed width and are the same for all frames that leave together, so patching is one indexed
-write of NumPy per field: the block is seen as an array of overlapping texts as wide as the field, one at each byte.
+All patched fields have a fixed width and are the same for all frames that leave together (clients.mqbench.flights).
 A test holds each frame to the same request encoded anew. Source: docs/formats.md, "Send".
 """
 
@@ -16,8 +15,9 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from clients.mqbench.flights import Field
+from clients.mqbench.histogram import Ints
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from protocol.headers.send import SendMessageV2Header
@@ -32,8 +32,6 @@ FIRST_BORN_MS: Final = 10**12
 BORN_DIGITS: Final = 13
 ROUND_DIGITS: Final = 8
 UNIQ_BEFORE_ROUND: Final = 16
-
-Ints = npt.NDArray[np.int64]
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -60,7 +58,7 @@ class Block:
         self.frames = frames
         self.batch = batch
         self.opaque_step = 10 ** len(str(frames - 1))
-        self._opaque_digits = OPAQUE_DIGITS - len(str(frames - 1))
+        opaque_digits = OPAQUE_DIGITS - len(str(frames - 1))
         body = os.urandom(size)
         texts = [
             encode(targets[n % len(targets)], Message(number, n, 0, FIRST_BORN_MS), self.opaque_step, body, batch)
@@ -71,12 +69,10 @@ class Block:
         self.view = memoryview(self._bytes)
         starts: Ints = self.ends[:-1]
         places = [self._fields(text) for text in texts]
-        self._born_at = starts + [place[0] for place in places]
-        self._opaque_at = starts + [place[1] for place in places]
-        self._rounds_at = starts[:, None] + [place[2] for place in places]
-        self._born = self._as_texts(BORN_DIGITS)
-        self._opaque = self._as_texts(self._opaque_digits)
-        self._rounds = self._as_texts(ROUND_DIGITS)
+        rounds_at: Ints = starts[:, None] + [place[2] for place in places]
+        self._born = Field(self._bytes, starts + [place[0] for place in places], BORN_DIGITS)
+        self._opaque = Field(self._bytes, starts + [place[1] for place in places], opaque_digits)
+        self._rounds = Field(self._bytes, rounds_at.ravel(), ROUND_DIGITS)
         self._most_rounds = FIRST_OPAQUE // self.opaque_step
 
     def __repr__(self) -> str:
@@ -86,17 +82,14 @@ class Block:
         """Make frames `first` to `end` those of a round, born at a time; returns the opaque of frame 0 of the round."""
         round_ %= self._most_rounds
         opaque: int = FIRST_OPAQUE + round_ * self.opaque_step
-        self._born[self._born_at[first:end]] = b"%013d" % born_ms
-        self._opaque[self._opaque_at[first:end]] = b"%d" % (opaque // self.opaque_step)
-        self._rounds[self._rounds_at[first:end]] = b"%08X" % round_
+        self._born.fill(first, end, b"%013d" % born_ms)
+        self._opaque.fill(first, end, b"%d" % (opaque // self.opaque_step))
+        self._rounds.fill(first * self.batch, end * self.batch, b"%08X" % round_)
         return opaque
 
     def bytes_of(self, first: int, end: int) -> memoryview:
         """The bytes of frames `first` to `end`."""
         return self.view[self.ends[first] : self.ends[end]]
-
-    def _as_texts(self, width: int) -> npt.NDArray[np.bytes_]:
-        return np.ndarray((len(self._bytes) - width + 1,), f"S{width}", self._bytes, strides=(1,))
 
     def _fields(self, text: bytes) -> tuple[int, int, list[int]]:
         """Where in a frame born time, opaque, and the rounds in its unique ids stand."""

@@ -12,11 +12,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-import numpy as np
-
 from clients.mqbench.answers import Answers
 from clients.mqbench.clusters import Broker
-from clients.mqbench.histogram import Ints
+from clients.mqbench.flights import Flights
 from clients.mqbench.loop import Loop
 from clients.mqbench.prepared import Block, Target
 from clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
@@ -28,7 +26,6 @@ READ_BYTES: Final = 256 * 1024
 FRAMES_PER_FLIGHT: Final = 4
 MOST_FRAMES: Final = 10_000
 MOST_BLOCK_BYTES: Final = 64 << 20
-ANSWERED: Final = -1
 UNBOUNDED: Final = 1 << 62
 DRAIN_NS: Final = 3_000_000_000
 
@@ -54,9 +51,7 @@ class SendLane:
         self._recorder = recorder
         self._next = self._round = 0
         self._unwritten: list[memoryview] = []
-        self._numbers: Ints = np.arange(block.frames)
-        self._opaques: Ints = np.full(block.frames, ANSWERED)
-        self._sent_ns: Ints = np.zeros(block.frames, np.int64)
+        self._flights = Flights(block.frames, block.opaque_step)
 
     def __repr__(self) -> str:
         return f"<SendLane {self.outstanding} in flight>"
@@ -91,15 +86,11 @@ class SendLane:
             raise ConnectionError(f"{self.socket.getpeername()} closed the connection")
         refusals = self.answers.refusals
         opaques = self.answers.feed(data)
-        frames = opaques % self._block.opaque_step
-        known = self._opaques[frames] == opaques
-        if not known.all():
-            self.strays += int((~known).sum())
-            frames = frames[known]
-        self._opaques[frames] = ANSWERED
-        self.outstanding -= len(frames)
-        accepted = len(frames) - (self.answers.refusals - refusals)
-        self._recorder.record(now_ns, now_ns - self._sent_ns[frames], accepted * self._block.batch)
+        taken_ns = self._flights.arrive(opaques, now_ns)
+        self.strays += len(opaques) - len(taken_ns)
+        self.outstanding -= len(taken_ns)
+        accepted = len(taken_ns) - (self.answers.refusals - refusals)
+        self._recorder.record(now_ns, taken_ns, accepted * self._block.batch)
 
     def writable(self) -> None:
         unwritten = self._unwritten
@@ -116,16 +107,12 @@ class SendLane:
     def _send(self, count: int, now_ns: int) -> int:
         """Send up to `count` frames that lie one behind the other; returns how many."""
         first, block = self._next, self._block
-        end = min(first + count, block.frames)
-        busy = self._opaques[first:end] != ANSWERED
-        if busy.any():
-            end = first + int(busy.argmax())
+        end = self._flights.free_until(first, min(first + count, block.frames))
         count = end - first
         if not count:
             return 0
         opaque = block.patch(first, end, self._round, time.time_ns() // 1_000_000)
-        self._opaques[first:end] = self._numbers[first:end] + opaque
-        self._sent_ns[first:end] = now_ns if self.schedule is None else self.schedule.take(count)
+        self._flights.leave(first, end, opaque, now_ns if self.schedule is None else self.schedule.take(count))
         self.outstanding += count
         self.left -= count
         self._next = end

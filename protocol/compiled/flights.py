@@ -1,0 +1,191 @@
+"""Prepared frames of a load: patched, under way, answered, in C.
+
+The twins are `Field` and `Flights` of `clients.mqbench.flights` and `plain_opaques` of `clients.mqbench.answers`, which
+say what is what. With few frames to a read NumPy's calls are most of what a load costs, and what its broker waits for.
+
+Nothing is written outside of a block or of a table: places are checked when a field is made, frames at each call.
+"""
+
+import cython
+from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cython.cimports.cpython.mem import PyMem_Free, PyMem_Malloc
+from cython.cimports.libc.stdint import int64_t
+from cython.cimports.libc.string import memchr, memcmp, memcpy
+from numpy import frombuffer, int64
+
+Text = cython.typedef(cython.p_const_uchar)
+Numbers = cython.typedef(cython.pointer(int64_t))
+
+ANSWERED = cython.declare(int64_t, -1)
+CODE_AT = cython.declare(cython.Py_ssize_t, 16)
+MARK = cython.declare(cython.p_const_char, b'"opaque":')
+MARK_SIZE = cython.declare(cython.Py_ssize_t, 9)
+MARKED = cython.declare(cython.Py_ssize_t, 19)  # the mark and ten digits
+
+
+@cython.final
+@cython.cclass
+class Field:
+    """Places of one width in a block, whose buffer is held as long as this lives."""
+
+    block = cython.declare(Py_buffer)
+    is_held = cython.declare(cython.bint)
+    places = cython.declare(bytes)
+    count = cython.declare(cython.Py_ssize_t)
+    width = cython.declare(cython.Py_ssize_t)
+
+    def __init__(self, block: bytearray, places, width: cython.Py_ssize_t):
+        number: cython.Py_ssize_t
+        at: Numbers
+        if self.is_held:
+            raise TypeError("a field is made once")
+        self.places = places.astype(int64).tobytes()
+        self.count = len(self.places) // 8
+        self.width = width
+        PyObject_GetBuffer(block, cython.address(self.block), PyBUF_WRITABLE)
+        self.is_held = True
+        at = cython.cast(Numbers, PyBytes_AS_STRING(self.places))
+        for number in range(self.count):
+            if at[number] < 0 or width < 0 or at[number] > self.block.len - width:
+                raise ValueError(f"{width} bytes at {at[number]} are not within the {self.block.len} of the block")
+
+    def fill(self, first: cython.Py_ssize_t, end: cython.Py_ssize_t, text: bytes):
+        number: cython.Py_ssize_t
+        at: Numbers = cython.cast(Numbers, PyBytes_AS_STRING(self.places))
+        to: cython.p_char = cython.cast(cython.p_char, self.block.buf)
+        if len(text) != self.width:
+            raise ValueError(f"{len(text)} bytes for a field of {self.width}")
+        check(first, end, self.count)
+        for number in range(first, end):
+            memcpy(to + at[number], PyBytes_AS_STRING(text), self.width)
+
+    def __dealloc__(self):
+        if self.is_held:
+            PyBuffer_Release(cython.address(self.block))
+
+
+@cython.final
+@cython.cclass
+class Flights:
+    """Under which opaque each frame of a block is under way, and since when."""
+
+    frames = cython.declare(cython.Py_ssize_t)
+    step = cython.declare(int64_t)
+    opaques = cython.declare(Numbers)
+    sent_ns = cython.declare(Numbers)
+
+    def __cinit__(self, frames: cython.Py_ssize_t, step: int64_t):
+        number: cython.Py_ssize_t
+        if frames <= 0 or step < frames:
+            raise ValueError(f"{frames} frames whose opaques are told apart by {step}")
+        self.frames = frames
+        self.step = step
+        self.opaques = cython.cast(Numbers, PyMem_Malloc(frames * 8))
+        self.sent_ns = cython.cast(Numbers, PyMem_Malloc(frames * 8))
+        if self.opaques == cython.NULL or self.sent_ns == cython.NULL:
+            raise MemoryError
+        for number in range(frames):
+            self.opaques[number] = ANSWERED
+
+    def free_until(self, first: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        check(first, end, self.frames)
+        while first < end and self.opaques[first] == ANSWERED:
+            first += 1
+        return first
+
+    def leave(self, first: cython.Py_ssize_t, end: cython.Py_ssize_t, opaque: int64_t, at_ns):
+        number: cython.Py_ssize_t
+        source: Py_buffer
+        now_ns: int64_t
+        check(first, end, self.frames)
+        if isinstance(at_ns, int):
+            now_ns = at_ns
+            for number in range(first, end):
+                self.sent_ns[number] = now_ns
+        else:
+            PyObject_GetBuffer(at_ns, cython.address(source), PyBUF_SIMPLE)
+            try:
+                if source.len != (end - first) * 8:
+                    raise ValueError(f"{source.len} bytes of times for {end - first} frames")
+                memcpy(self.sent_ns + first, source.buf, source.len)
+            finally:
+                PyBuffer_Release(cython.address(source))
+        for number in range(first, end):
+            self.opaques[number] = opaque + number
+
+    def arrive(self, opaques, now_ns: int64_t):
+        source: Py_buffer
+        PyObject_GetBuffer(opaques, cython.address(source), PyBUF_SIMPLE)
+        try:
+            return self.landed(cython.cast(Numbers, source.buf), source.len // 8, now_ns)
+        finally:
+            PyBuffer_Release(cython.address(source))
+
+    @cython.cfunc
+    def landed(self, opaques: Numbers, count: cython.Py_ssize_t, now_ns: int64_t):
+        number: cython.Py_ssize_t
+        frame: cython.Py_ssize_t
+        known: cython.Py_ssize_t = 0
+        text: bytes = PyBytes_FromStringAndSize(cython.NULL, count * 8)
+        taken: Numbers = cython.cast(Numbers, PyBytes_AS_STRING(text))
+        for number in range(count):
+            frame = opaques[number] % self.step
+            if 0 <= frame < self.frames and self.opaques[frame] == opaques[number]:
+                taken[known] = now_ns - self.sent_ns[frame]
+                known += 1
+                self.opaques[frame] = ANSWERED
+        return frombuffer(text, int64, known)
+
+    def __dealloc__(self):
+        PyMem_Free(self.opaques)
+        PyMem_Free(self.sent_ns)
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def check(first: cython.Py_ssize_t, end: cython.Py_ssize_t, count: cython.Py_ssize_t) -> cython.int:
+    """IndexError, unless `[first, end)` is within so many."""
+    if first < 0 or end > count:
+        raise IndexError(f"[{first}, {end}) is not within {count}")
+    return 0
+
+
+def plain_opaques(data: bytes, behind: cython.Py_ssize_t):
+    at: cython.Py_ssize_t = 0
+    last: cython.Py_ssize_t = 0
+    code_at: cython.Py_ssize_t
+    end: cython.Py_ssize_t = len(data) - MARKED
+    source: Text = cython.cast(Text, PyBytes_AS_STRING(data))
+    place: Text
+    count: cython.Py_ssize_t = 0
+    text: bytes = PyBytes_FromStringAndSize(cython.NULL, len(data) // MARKED * 8)
+    opaques: Numbers = cython.cast(Numbers, PyBytes_AS_STRING(text))
+    if behind < 0:
+        raise ValueError(f"{behind} bytes behind an opaque")
+    while at <= end:
+        place = cython.cast(Text, memchr(source + at, 0x22, end + 1 - at))
+        if place == cython.NULL:
+            break
+        at = place - source
+        if memcmp(place, MARK, MARK_SIZE) != 0:
+            at += 1
+            continue
+        code_at = last + behind + CODE_AT
+        if code_at >= at or source[code_at] != 0x30 or source[code_at + 1] != 0x2C:
+            return None
+        opaques[count] = number_at(place + MARK_SIZE)
+        count += 1
+        last = at = at + MARKED
+    return frombuffer(text, int64, count), last
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def number_at(place: Text) -> int64_t:
+    """Of ten digits."""
+    digit: cython.int
+    number: int64_t = 0
+    for digit in range(10):
+        number = number * 10 + (place[digit] - 48)
+    return number
