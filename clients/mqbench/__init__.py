@@ -5,6 +5,7 @@
     workloads     what a load is: sizes, counts, rate; presets by the names that OpenMessaging's benchmark uses
     clusters      where the brokers are, topics made ready
     prepared      requests encoded once, of which only opaque, born time and unique ids are patched
+    flights       their patched fields, and which of them are under way since when
     answers       opaque numbers out of a stream of answers
     sockets       connections, plain or TLS
     loop          sockets and poll: the one loop in which every load runs
@@ -16,5 +17,5 @@
     compare       two brokers in turns, and the ratios of their figures
 
 The loader must not be what is measured, so nothing here makes an object per message: requests are bytes from before
-the run, and answers are counted and timed a read at a time, with NumPy.
+the run, and answers are counted and timed a read at a time, by a compiled leaf or NumPy.
 """

@@ -1,14 +1,14 @@
 """Which requests were answered, out of a stream of answers that have no bodies.
 
 Answers are not decoded. A compiled leaf looks for `"opaque":` (protocol/compiled/flights.py; without it NumPy does, for
-the two letters which tell that from all else in an accepted answer), takes the ten digits behind it (see `prepared`: all
-opaques of ours have ten), and looks whether the code at the beginning of each header is 0. What is behind the digits of
-an opaque has one length for all answers of a broker, which the first answer tells; so the place of the next code is
-known.
+the two letters which tell that from all else in an accepted answer), takes the ten digits behind it (see `prepared`:
+all opaques of ours have ten), and looks whether the code at the beginning of each header is 0. What is behind the
+digits of an opaque has one length for all answers of a broker, which the first answer tells; so the place of the next
+code is known.
 
 Where that does not hold (an answer was refused, a remark looks like an opaque) the same bytes are read again, by
-regular expressions; and so are few answers where there is no leaf, since they are sooner then. An answer counts once it has arrived up to its
-opaque; what is behind that waits for the next read.
+regular expressions; and so are few answers where there is no leaf, since that is sooner. An answer counts once it has
+arrived up to its opaque; what is behind that waits for the next read.
 """
 
 import re
@@ -90,7 +90,7 @@ def opaques_by_numpy(data: bytes, behind: int) -> tuple[Ints, int] | None:
     None if one was refused, or is not as the others. `data` begins with what is behind an answer's opaque.
     """
     text = np.frombuffer(data, np.uint8)
-    letters = np.flatnonzero(text[: -BEHIND_P - DIGITS] == LETTER_P)
+    letters = np.flatnonzero(text[: 1 - BEHIND_P - DIGITS] == LETTER_P)
     ends = letters[text[letters + 1] == LETTER_A] + (BEHIND_P + DIGITS)
     if not len(ends):
         return _NOTHING, 0

@@ -69,10 +69,10 @@ class Block:
         self.view = memoryview(self._bytes)
         starts: Ints = self.ends[:-1]
         places = [self._fields(text) for text in texts]
-        rounds_at: Ints = starts[:, None] + [place[2] for place in places]
-        self._born = Field(self._bytes, starts + [place[0] for place in places], BORN_DIGITS)
-        self._opaque = Field(self._bytes, starts + [place[1] for place in places], opaque_digits)
-        self._rounds = Field(self._bytes, rounds_at.ravel(), ROUND_DIGITS)
+        born, opaques, rounds = (np.array(column, np.int64) for column in zip(*places, strict=True))
+        self._born = Field(self._bytes, starts + born, BORN_DIGITS)
+        self._opaque = Field(self._bytes, starts + opaques, opaque_digits)
+        self._rounds = Field(self._bytes, (starts[:, None] + rounds).ravel(), ROUND_DIGITS)
         self._most_rounds = FIRST_OPAQUE // self.opaque_step
 
     def __repr__(self) -> str:

@@ -1,7 +1,8 @@
 """Prepared frames of a load: patched, under way, answered, in C.
 
-The twins are `Field` and `Flights` of `clients.mqbench.flights` and `plain_opaques` of `clients.mqbench.answers`, which
-say what is what. With few frames to a read NumPy's calls are most of what a load costs, and what its broker waits for.
+The twins are `PlainField` and `PlainFlights` of `clients.mqbench.flights` and `opaques_by_numpy` of
+`clients.mqbench.answers`, which say what is what. With few frames to a read NumPy's calls are most of what a load
+costs, and its broker waits for them.
 
 Nothing is written outside of a block or of a table: places are checked when a field is made, frames at each call.
 """
@@ -11,7 +12,8 @@ from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBUF_WRITAB
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.cpython.mem import PyMem_Free, PyMem_Malloc
 from cython.cimports.libc.stdint import int64_t
-from cython.cimports.libc.string import memchr, memcmp, memcpy
+from cython.cimports.libc.string import memcmp, memcpy
+from cython.cimports.protocol.compiled.big_endian import get32
 from numpy import frombuffer, int64
 
 Text = cython.typedef(cython.p_const_uchar)
@@ -21,7 +23,9 @@ ANSWERED = cython.declare(int64_t, -1)
 CODE_AT = cython.declare(cython.Py_ssize_t, 16)
 MARK = cython.declare(cython.p_const_char, b'"opaque":')
 MARK_SIZE = cython.declare(cython.Py_ssize_t, 9)
-MARKED = cython.declare(cython.Py_ssize_t, 19)  # the mark and ten digits
+DIGITS = cython.declare(cython.Py_ssize_t, 10)
+LENGTH_SIZE = cython.declare(cython.Py_ssize_t, 4)
+SHORTEST = cython.declare(cython.Py_ssize_t, 37)  # from an answer's length to behind its opaque
 
 
 @cython.final
@@ -107,7 +111,7 @@ class Flights:
             PyObject_GetBuffer(at_ns, cython.address(source), PyBUF_SIMPLE)
             try:
                 if source.len != (end - first) * 8:
-                    raise ValueError(f"{source.len} bytes of times for {end - first} frames")
+                    raise ValueError(f"{source.len // 8} times for {end - first} frames")
                 memcpy(self.sent_ns + first, source.buf, source.len)
             finally:
                 PyBuffer_Release(cython.address(source))
@@ -152,31 +156,29 @@ def check(first: cython.Py_ssize_t, end: cython.Py_ssize_t, count: cython.Py_ssi
 
 
 def plain_opaques(data: bytes, behind: cython.Py_ssize_t):
-    at: cython.Py_ssize_t = 0
+    """As the twin, by the lengths of the answers: the bytes that are in front of an opaque are not read."""
     last: cython.Py_ssize_t = 0
-    code_at: cython.Py_ssize_t
-    end: cython.Py_ssize_t = len(data) - MARKED
+    at: cython.Py_ssize_t
+    place: cython.Py_ssize_t
+    size: cython.Py_ssize_t = len(data)
     source: Text = cython.cast(Text, PyBytes_AS_STRING(data))
-    place: Text
     count: cython.Py_ssize_t = 0
-    text: bytes = PyBytes_FromStringAndSize(cython.NULL, len(data) // MARKED * 8)
+    text: bytes = PyBytes_FromStringAndSize(cython.NULL, size // SHORTEST * 8)
     opaques: Numbers = cython.cast(Numbers, PyBytes_AS_STRING(text))
     if behind < 0:
         raise ValueError(f"{behind} bytes behind an opaque")
-    while at <= end:
-        place = cython.cast(Text, memchr(source + at, 0x22, end + 1 - at))
-        if place == cython.NULL:
+    while size - last >= behind + SHORTEST:
+        at = last + behind
+        place = at + LENGTH_SIZE + get32(source + at) - behind - DIGITS
+        if place > size - DIGITS:
             break
-        at = place - source
-        if memcmp(place, MARK, MARK_SIZE) != 0:
-            at += 1
-            continue
-        code_at = last + behind + CODE_AT
-        if code_at >= at or source[code_at] != 0x30 or source[code_at + 1] != 0x2C:
+        if place < at + SHORTEST - DIGITS or memcmp(source + place - MARK_SIZE, MARK, MARK_SIZE) != 0:
             return None
-        opaques[count] = number_at(place + MARK_SIZE)
+        if source[at + CODE_AT] != 0x30 or source[at + CODE_AT + 1] != 0x2C:
+            return None
+        opaques[count] = number_at(source + place)
         count += 1
-        last = at = at + MARKED
+        last = place + DIGITS
     return frombuffer(text, int64, count), last
 
 

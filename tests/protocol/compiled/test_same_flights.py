@@ -1,0 +1,144 @@
+"""The compiled leaf patches frames, and finds out which were answered, as NumPy does."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clients.mqbench.answers import SHORT, opaques_by_numpy
+from clients.mqbench.flights import PlainField, PlainFlights
+from protocol import compiled
+from protocol.command import RemotingCommand
+from protocol.headers.send import SendMessageResponseHeader
+from protocol.serialize import encode_command
+
+leaf = compiled.load("flights")
+
+pytestmark = pytest.mark.skipif(leaf is None, reason="no compiled leaves here")
+
+FIRST = 1_000_000_000
+STREAMS = 2_000
+"""Of more than sixty answers each: a hundred thousand and more."""
+
+
+def told(call: Callable[[], object]) -> object:
+    """What it returns, or what it complains of."""
+    try:
+        return call()
+    except (ValueError, IndexError) as error:
+        return type(error), str(error)
+
+
+def test_random_patches() -> None:
+    """The same bytes, and the same complaints of what is outside of a block or of its fields."""
+    rng = random.Random(51)
+    complaints = 0
+    for _ in range(3_000):
+        ours, theirs = bytearray(200), bytearray(200)
+        width = rng.randint(1, 20)
+        places = np.array(sorted(rng.sample(range(200 - width), 9)))
+        field, twin = leaf.Field(ours, places, width), PlainField(theirs, places, width)
+        for _ in range(10):
+            first = rng.randint(-1, 9)
+            end = rng.randint(first, 10)
+            text = rng.randbytes(width + (rng.random() < 0.05))
+            found = told(lambda: field.fill(first, end, text))  # noqa: B023 (called at once)
+            assert found == told(lambda: twin.fill(first, end, text))  # noqa: B023
+            complaints += found is not None
+        assert ours == theirs
+    assert 3_000 < complaints < 15_000
+
+
+@pytest.mark.parametrize("make", [PlainField, getattr(leaf, "Field", None)])
+@pytest.mark.parametrize("place", [-1, 91])
+def test_a_field_lies_in_its_block(make: Callable[..., Any], place: int) -> None:
+    """From its first byte to its last."""
+    with pytest.raises(ValueError, match=r"10 bytes at .* are not within the 100"):
+        make(bytearray(100), np.array([0, 90, place]), 10)
+
+
+def test_random_flights() -> None:
+    """A hundred thousand frames leave and come back: the same are free, and take as long, whatever is answered."""
+    rng = random.Random(52)
+    frames, step = 70, 100
+    flights, twin = leaf.Flights(frames, step), PlainFlights(frames, step)
+    seen = complaints = 0
+    under_way: set[int] = set()
+    for now_ns in range(0, 20_000_000, 1_000):
+        first = rng.randint(-1, frames)
+        end = rng.randint(max(first, 0), frames + (rng.random() < 0.05))
+        free = told(lambda: flights.free_until(first, end))  # noqa: B023
+        assert free == told(lambda: twin.free_until(first, end))  # noqa: B023
+        complaints += isinstance(free, tuple)
+        if isinstance(free, int):
+            opaque = FIRST + rng.randint(0, 50) * step
+            at_ns: Any = now_ns if rng.random() < 0.7 else now_ns - np.arange(free - first)
+            flights.leave(first, free, opaque, at_ns)
+            twin.leave(first, free, opaque, at_ns)
+            seen += free - first
+            under_way.update(range(opaque + first, opaque + free))
+        answered = rng.sample(sorted(under_way), rng.randint(0, len(under_way)))
+        strays = [FIRST + rng.randint(0, 51 * step) for _ in range(rng.choice([0, 0, 0, 5]))]
+        opaques = np.array(answered + strays + answered[: len(strays)], np.int64)
+        under_way.difference_update(opaques.tolist())
+        taken_ns = flights.arrive(opaques, now_ns + 500)
+        assert taken_ns.tolist() == twin.arrive(opaques, now_ns + 500).tolist()
+        assert len(answered) <= len(taken_ns) <= len(answered) + len(strays)
+    assert seen > 100_000
+    assert complaints > 200
+
+
+@pytest.mark.parametrize("make", [PlainFlights, getattr(leaf, "Flights", None)])
+def test_opaques_tell_frames_apart(make: Callable[..., Any]) -> None:
+    """Times are as many as frames leave."""
+    with pytest.raises(ValueError, match="20 frames whose opaques are told apart by 10"):
+        make(20, 10)
+    with pytest.raises(ValueError, match="3"):
+        make(20, 100).leave(0, 2, FIRST, np.zeros(3, np.int64))
+
+
+def test_random_answers() -> None:
+    """A stream of answers, with one that is refused here and there, cut at any byte: the same opaques of each read."""
+    rng = random.Random(53)
+    seen = unusual = 0
+    for _ in range(STREAMS):
+        rows = [answer(rng) for _ in range(SHORT // 128 + rng.randint(2, 40))]
+        stream = b"".join(rows)
+        behind = len(rows[0]) - rows[0].index(b'"opaque":') - 19
+        begin = len(rows[0]) - behind
+        stream = stream[begin : rng.randint(begin + SHORT, len(stream))]
+        found, expected = leaf.plain_opaques(stream, behind), opaques_by_numpy(stream, behind)
+        if found is None or expected is None:
+            assert found is expected
+            unusual += 1
+            continue
+        assert (found[0].tolist(), found[1]) == (expected[0].tolist(), expected[1])
+        seen += len(found[0])
+    assert seen > 100_000 * 2 // 3
+    assert STREAMS // 20 < unusual < STREAMS // 2
+
+
+def answer(rng: random.Random) -> bytes:
+    """Mostly an accepted one."""
+    header = SendMessageResponseHeader(
+        msg_id="7F00000100002A9F0000000000000000", queue_id=3, queue_offset=rng.randrange(10 ** rng.randint(1, 12))
+    )
+    is_refused = rng.random() < 0.004
+    command = RemotingCommand.response(2 if is_refused else 0, "busy" if is_refused else None, header)
+    command.opaque = FIRST + rng.randrange(FIRST)
+    return encode_command(command)
+
+
+def test_an_answer_counts_when_its_opaque_is_there() -> None:
+    """To its last digit; and one whose length is nonsense is for somebody else."""
+    first, second = answer(random.Random(1)), answer(random.Random(2))
+    behind = len(first) - first.index(b'"opaque":') - 19
+    data = first[len(first) - behind :] + second
+    end = len(data) - behind
+    assert leaf.plain_opaques(data[: end - 1], behind)[1] == 0
+    assert leaf.plain_opaques(data[:end], behind)[1] == end
+    assert leaf.plain_opaques(data[:behind] + b"\0\0\0\1" + data[behind + 4 :], behind) is None
+    with pytest.raises(ValueError, match="-1"):
+        leaf.plain_opaques(data, -1)
