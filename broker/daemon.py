@@ -25,7 +25,7 @@ from broker.namesrv.server import NameServer
 from broker.ops.health import HealthServer
 from broker.parts import Parts, steady_ms, wall_ms
 from broker.remoting.tls import ServerTls
-from broker.starting import hold_off_collector, listen, start_health
+from broker.starting import hold_off_collector, listen, start_health, use_huge_pages
 from broker.store.errors import StoreError
 from protocol.bodies.offsets import ConsumerOffsets
 from protocol.bodies.subscription_group import SubscriptionGroupWrapper
@@ -113,6 +113,7 @@ class Broker(Parts):
             await self.registrar.register_now()
             if self._alone:
                 hold_off_collector(running)
+                use_huge_pages(running)
             self._running = running.pop_all()
         log.info("ready port=%d registered=%s", listen_config.port, self.registrar.registered)
 

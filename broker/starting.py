@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from broker.errors import StartError
+from broker.huge_pages import HugePages, huge_page_bytes
 from broker.ops.health import HealthServer
 
 COLLECTOR_THRESHOLDS: Final = (5_000, 20, 20)
@@ -35,3 +36,11 @@ def hold_off_collector(running: AsyncExitStack) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
+
+
+def use_huge_pages(running: AsyncExitStack) -> None:
+    """Have what is kept in memory gathered in huge pages, where there are any, until the stop."""
+    if size := huge_page_bytes():
+        huge_pages = HugePages(size)
+        huge_pages.start()
+        running.callback(huge_pages.stop)

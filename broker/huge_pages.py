@@ -1,0 +1,103 @@
+"""Huge pages for what the broker keeps in memory.
+
+What a message needs of its topic and its queue lies all over the heap. With thousands of queues it is in no cache, and
+neither is the way to it: each page of 4 KiB has a table entry of its own, and on a virtual machine to find that costs
+as much as the memory. A page of 2 MiB needs one instead of 512. So a thread looks every ten seconds whether the memory
+in use has grown, and then has the kernel gather it in huge pages (MADV_COLLAPSE, of Linux 6.1 and later).
+
+Gathered is only what exists: extents that are nearly full, so that next to no memory is added. Memory that comes later
+comes in small pages as ever: the first touch of a huge one, which is cleared as a whole, is not for a loop that
+answers others meanwhile. Where huge pages are switched off (`never` in /sys/kernel/mm/transparent_hugepage/enabled),
+or the kernel cannot gather, nothing is done.
+"""
+
+import ctypes
+import logging
+import mmap
+import threading
+from pathlib import Path
+from typing import Final
+
+INTERVAL_S: Final = 10.0
+GROWTH_BYTES: Final = 8 << 20
+
+_ENABLED: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_SIZE: Final = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
+_MADV_COLLAPSE: Final = 25
+_FULL: Final = 7 / 8  # of an extent's pages have to be there
+
+_libc: Final = ctypes.CDLL(None)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+
+log = logging.getLogger(__name__)
+
+
+def huge_page_bytes() -> int:
+    """The size of a huge page; 0 where there are none, or where they are switched off."""
+    try:
+        return 0 if "[never]" in _ENABLED.read_text() else int(_SIZE.read_text())
+    except OSError:
+        return 0
+
+
+class HugePages:
+    """The thread. `size` is that of a huge page, in bytes."""
+
+    def __init__(self, size: int, interval_s: float = INTERVAL_S) -> None:
+        self._size = size
+        self._interval_s = interval_s
+        self._seen_bytes = 0  # in use at the last pass
+        self._present = ctypes.create_string_buffer(size // mmap.PAGESIZE)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="skylark-huge-pages", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<HugePages size={self._size} seen_bytes={self._seen_bytes}>"
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopping.set()
+        self._thread.join()
+
+    def gather(self) -> int:
+        """Gather what is in use; returns how many bytes are in huge pages that could be. They may have been before."""
+        gathered = 0
+        for begin, end in anonymous_ranges():
+            for at in range(-(-begin // self._size) * self._size, end - self._size + 1, self._size):
+                if self._is_full(at) and not _libc.madvise(at, self._size, _MADV_COLLAPSE):
+                    gathered += self._size
+        return gathered
+
+    def _is_full(self, at: int) -> bool:
+        if _libc.mincore(at, self._size, self._present):
+            return False  # it was given back meanwhile
+        return sum(1 for state in self._present.raw if state & 1) >= len(self._present) * _FULL
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._interval_s):
+            in_use = anonymous_bytes()
+            if in_use >= self._seen_bytes + GROWTH_BYTES:
+                self._seen_bytes = in_use
+                log.debug("memory gathered in huge pages bytes=%d in_use=%d", self.gather(), in_use)
+
+
+def anonymous_bytes() -> int:
+    """What the process has in memory that belongs to no file."""
+    _, resident, shared, *_ = Path("/proc/self/statm").read_text().split()
+    return (int(resident) - int(shared)) * mmap.PAGESIZE
+
+
+def anonymous_ranges() -> list[tuple[int, int]]:
+    """The addresses [begin, end) of the process's heap, and of what was mapped without a file."""
+    ranges = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, access, _, _, inode, *name = line.split(maxsplit=5)
+        if access == "rw-p" and inode == "0" and name in ([], ["[heap]"]):
+            begin, _, end = addresses.partition("-")
+            ranges.append((int(begin, 16), int(end, 16)))
+    return ranges
