@@ -25,6 +25,7 @@ _ENABLED: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _SIZE: Final = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 _MADV_COLLAPSE: Final = 25
 _FULL: Final = 7 / 8  # of an extent's pages have to be there
+_IS_PRESENT: Final = bytes(value & 1 for value in range(256))  # the other bits of mincore's are reserved
 
 _libc: Final = ctypes.CDLL(None)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -76,7 +77,7 @@ class HugePages:
     def _is_full(self, at: int) -> bool:
         if _libc.mincore(at, self._size, self._present):
             return False  # it was given back meanwhile
-        return sum(1 for state in self._present.raw if state & 1) >= len(self._present) * _FULL
+        return self._present.raw.translate(_IS_PRESENT).count(1) >= len(self._present) * _FULL
 
     def _run(self) -> None:
         while not self._stopping.wait(self._interval_s):
