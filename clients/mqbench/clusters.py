@@ -5,6 +5,7 @@ created (TBW102), which is every one that lets clients create topics.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
@@ -25,6 +26,8 @@ from protocol.headers.topic import CreateTopicHeader
 TEMPLATE_TOPIC: Final = "TBW102"
 UNNAMED: Final = "broker-a"  # what RocketMQ calls a broker that nobody named
 TIMEOUT_S: Final = 10.0
+LAG_S: Final = 30.0
+LAG_LOOKS_S: Final = 0.05
 
 T = TypeVar("T")
 
@@ -112,6 +115,21 @@ def bounds_of(brokers: Sequence[Broker], workload: Workload) -> list[Bounds]:
         return list(await asyncio.gather(*(bounds(connections, *queue) for queue in queues)))
 
     return with_connections(brokers[0].tls, all_bounds)
+
+
+def added_since(before: Sequence[Bounds], workload: Workload, messages: int) -> list[Bounds]:
+    """What the workload's queues got since `before`, once that is so many messages. ClientError.
+
+    RocketMQ makes the units of its queues behind its answers. What is not there after LAG_S is not waited for.
+    """
+    brokers = list(dict.fromkeys(queue.broker for queue in before))
+    until_s = time.monotonic() + LAG_S
+    while True:
+        now = bounds_of(brokers, workload)
+        added = [msgspec.structs.replace(queue, first=old.end) for old, queue in zip(before, now, strict=True)]
+        if sum(queue.end - queue.first for queue in added) >= messages or time.monotonic() >= until_s:
+            return added
+        time.sleep(LAG_LOOKS_S)
 
 
 async def ask(connections: Connections, broker: Broker, code: int, header: Header) -> RemotingCommand:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from clients.errors import ClientError
-from clients.mqbench.clusters import Broker, bounds_of, make_topics
+from clients.mqbench.clusters import Broker, added_since, bounds_of, make_topics
 from clients.mqbench.compare import interleaved, ratios
 from clients.mqbench.options import AsJson, Cluster, Output, Rate, options
 from clients.mqbench.plot import NoPlot, save_plot
@@ -216,8 +216,7 @@ def run_backlog(workload: Workload, brokers: list[Broker], output: Output) -> No
     before = bounds_of(brokers, workload)
     with progress("fill") as watch:
         filled = fill(workload, brokers, watch)
-    after = bounds_of(brokers, workload)
-    added = [msgspec.structs.replace(queue, first=old.end) for old, queue in zip(before, after, strict=True)]
+    added = added_since(before, workload, filled.messages)
     with progress("drain") as watch:
         drained = consume(workload, added, Ending.STOP, watch)
     tell("backlog", workload, {"fill": filled, "drain": drained}, output)

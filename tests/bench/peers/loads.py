@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from clients.mqbench.clusters import Bounds, bounds_of, make_topics
+from clients.mqbench.clusters import added_since, bounds_of, make_topics
 from clients.mqbench.pull_load import Ending
 from clients.mqbench.recorder import Figures
 from clients.mqbench.runs import consume, fill, one_in_flight, produce
@@ -140,8 +140,9 @@ def catch_up(bench: Bench) -> Measure:
     workload = sized(Workload(topic="catch-up", connections=1, backlog=BACKLOG, pull=32), bench.length)
     brokers = [bench.broker.broker]
     make_topics(brokers, workload)
-    fill(msgspec.structs.replace(workload, connections=4), brokers)
-    bounds: list[Bounds] = bounds_of(brokers, workload)
+    before = bounds_of(brokers, workload)
+    filled = fill(msgspec.structs.replace(workload, connections=4), brokers)
+    bounds = added_since(before, workload, filled.messages)
     return lambda bench: measured(bench, lambda edge: consume(workload, bounds, Ending.AGAIN, at_edge=edge))
 
 

@@ -1,0 +1,41 @@
+"""What queues got since, of brokers that tell it late."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pytest
+
+from clients.mqbench import clusters
+from clients.mqbench.clusters import Bounds, Broker, added_since
+from clients.mqbench.workloads import Workload
+
+BEFORE = [Bounds(Broker("broker-a", "h:1"), "T", queue_id, first=3, end=10) for queue_id in range(2)]
+
+
+def tell(monkeypatch: pytest.MonkeyPatch, ends: Iterator[tuple[int, int]]) -> list[Sequence[Broker]]:
+    """Have queues end there, each time that they are looked at; returns whose were."""
+    looks: list[Sequence[Broker]] = []
+
+    def bounds_of(brokers: Sequence[Broker], _: Workload) -> list[Bounds]:
+        looks.append(brokers)
+        return [msgspec.structs.replace(queue, end=end) for queue, end in zip(BEFORE, next(ends), strict=True)]
+
+    monkeypatch.setattr(clusters, "bounds_of", bounds_of)
+    monkeypatch.setattr(clusters, "LAG_LOOKS_S", 0)
+    return looks
+
+
+def test_units_that_come_late_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocketMQ makes them behind its answers."""
+    looks = tell(monkeypatch, iter([(10, 10), (15, 10), (15, 15), (16, 17)]))
+    added = added_since(BEFORE, Workload(topic="T", queues=2), 10)
+    assert [(queue.first, queue.end) for queue in added] == [(10, 15), (10, 15)]
+    assert looks == [[Broker("broker-a", "h:1")]] * 3
+
+
+def test_what_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever measures is told of what is there."""
+    monkeypatch.setattr(clusters, "LAG_S", 0.0)
+    tell(monkeypatch, iter([(12, 10)]))
+    added = added_since(BEFORE, Workload(topic="T", queues=2), 10)
+    assert [(queue.first, queue.end) for queue in added] == [(10, 12), (10, 10)]
