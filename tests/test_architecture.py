@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker": (),
     "broker.errors": (),
     "broker.buckets": ("protocol",),
+    "broker.huge_pages": (),
     "broker.inactive": (),
     "broker.properties": ("broker.errors",),
     "broker.settings": ("broker.errors", "broker.properties"),
@@ -59,7 +60,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("broker.config", "broker.config_file"),
     ),
     "broker.following": (*DAEMON, "broker.derived_config", "broker.live_settings", "broker.parts"),
-    "broker.starting": ("broker.errors", "broker.ops"),
+    "broker.starting": ("broker.errors", "broker.huge_pages", "broker.ops"),
     "broker.background": (*DELIVERY, "broker.delivery", "broker.derived_config"),
     "broker.parts": (
         *(*DAEMON, "broker.background", "broker.derived_config", "broker.keys"),
