@@ -2,7 +2,7 @@
 
 A scenario is a function of a client's name that ends when its clients have done what the test is about. All that this
 session has chosen of a module are started at once, each in a thread with drivers of its own; each test waits for its
-own, and fails by its own.
+own, and fails by its own, with what its stage has seen and the end of every log.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -57,6 +57,9 @@ def _play(scenario: Scenario[End], broker: BrokerUnderTest, homes: Path, client:
         stage = Stage(home, own.log)
         try:
             return scenario(client, own, stage)
+        except AssertionError as error:
+            error.add_note(stage.summary())
+            raise
         finally:
             stage.stop()
 

@@ -109,6 +109,7 @@ class Driver:
     def __init__(self, name: str, command: Sequence[str], home: Path, sink: "SimpleQueue[tuple[Driver, Line]]") -> None:
         self.name = name
         self._sink = sink
+        self._home = home
         self.log = home / "driver.log"
         environment = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
         with self.log.open("wb") as log:
@@ -120,6 +121,10 @@ class Driver:
 
     def __repr__(self) -> str:
         return f"<Driver {self.name} pid={self.process.pid} status={self.process.poll()}>"
+
+    def logs(self) -> list[Path]:
+        """Its own log, and those that the client keeps at home."""
+        return sorted(self._home.rglob("*.log*"))
 
     def send(self, orders: Iterable[Order | Question], *, leaves: bool = True) -> None:
         # A pipe that breaks means that the driver has died, which whoever waits for its facts is told.
@@ -230,7 +235,7 @@ class Stage:
         """What is known so far, and the end of every log."""
         received = Counter(seen.member for seen in self.deliveries)
         facts = f"started {self.started}, left {set(self.left)}, sent {len(self.sent)}, received {dict(received)}"
-        logs = [self._broker_log, *(driver.log for driver in self._drivers)]
+        logs = [self._broker_log, *(log for driver in self._drivers for log in driver.logs())]
         failures = [f"failed {failure.n}: {failure.error}" for failure in self.failed[:5]]
         return "\n".join([facts, *failures, *map(repr, self._drivers), *map(tail, logs)])
 

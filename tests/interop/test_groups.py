@@ -70,7 +70,7 @@ def fail(client: str, broker: BrokerUnderTest, stage: Stage) -> None:
     stage.wait_until(lambda: len(stage.deliveries) >= sum(expected.values()), "all retried", SUBSCRIBED_DEADLINE_S)
     dead_letters = broker.dead_letters(group, 1)
     stage.listen(2.0)
-    assert Counter(seen.message.n for seen in stage.deliveries) == expected, stage.summary()
+    assert Counter(seen.message.n for seen in stage.deliveries) == expected
     assert [dead.properties["n"] for dead in dead_letters] == ["never"]
     [dead] = dead_letters
     assert (dead.body, dead.properties["DELAY"]) == (b"body", "0")
@@ -120,7 +120,7 @@ def probe_until_all_hear(broker: BrokerUnderTest, stage: Stage, topic: str) -> N
         stage.listen(0.5)
         if {(seen.member, seen.message.queue) for seen in stage.deliveries} == wanted:
             return
-    raise AssertionError(f"not everybody hears\n{stage.summary()}")
+    raise AssertionError("not everybody hears")
 
 
 def has_all(stage: Stage, member: str, names: set[str]) -> bool:
@@ -165,7 +165,7 @@ def kill_an_owner(client: str, broker: BrokerUnderTest, stage: Stage) -> float:
     sent = [0] * QUEUES
     begun = time.monotonic()
     while set(owners.values()) != {FIRST, SECOND} or len(owners) < QUEUES:
-        assert time.monotonic() - begun < MOVE_DEADLINE_S, f"{owners}\n{stage.summary()}"
+        assert time.monotonic() - begun < MOVE_DEADLINE_S, owners
         send_some(broker, topic, sent)
         stage.listen(0.5)
         owners = {seen.message.queue: seen.member for seen in stage.deliveries[-40:]}
@@ -173,7 +173,7 @@ def kill_an_owner(client: str, broker: BrokerUnderTest, stage: Stage) -> float:
     members[SECOND].process.kill()
     orphans = {queue for queue, owner in owners.items() if owner == SECOND}
     while orphans - {s.message.queue for s in stage.deliveries if s.member == FIRST and s.at > killed_at}:
-        assert time.monotonic() - killed_at < MOVE_DEADLINE_S, f"{orphans} of {owners}\n{stage.summary()}"
+        assert time.monotonic() - killed_at < MOVE_DEADLINE_S, f"{orphans} of {owners}"
         send_some(broker, topic, sent)
         stage.listen(0.5)
     moved_s = time.monotonic() - killed_at
