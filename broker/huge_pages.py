@@ -5,6 +5,10 @@ neither is the way to it: each page of 4 KiB has a table entry of its own, and o
 as much as the memory. A page of 2 MiB needs one instead of 512. So a thread looks every ten seconds whether the memory
 in use has grown, and then has the kernel gather it in huge pages (MADV_COLLAPSE, of Linux 6.1 and later).
 
+Who touches new memory, or asks for some, waits while the kernel fills a huge page. So they come one at a time, with
+pauses, and not from memory that a virtual machine's host has yet to find, which takes ten times as long: the kernel
+hands out next what was given back last, so a page is used and given back before.
+
 Gathered is only what exists: extents that are nearly full, so that next to no memory is added. Memory that comes later
 comes in small pages as ever: the first touch of a huge one, which is cleared as a whole, is not for a loop that
 answers others meanwhile. Where huge pages are switched off (`never` in /sys/kernel/mm/transparent_hugepage/enabled),
@@ -20,6 +24,7 @@ from typing import Final
 
 INTERVAL_S: Final = 10.0
 GROWTH_BYTES: Final = 8 << 20
+PAUSE_S: Final = 0.25
 
 _ENABLED: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _SIZE: Final = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
@@ -43,12 +48,15 @@ def huge_page_bytes() -> int:
 
 
 class HugePages:
-    """The thread. `size` is that of a huge page, in bytes."""
+    """The thread. `size` is that of a huge page, in bytes; `pause_s` lies between two."""
 
-    def __init__(self, size: int, interval_s: float = INTERVAL_S) -> None:
+    def __init__(self, size: int, interval_s: float = INTERVAL_S, pause_s: float = PAUSE_S) -> None:
         self._size = size
         self._interval_s = interval_s
+        self._pause_s = pause_s
         self._seen_bytes = 0  # in use at the last pass
+        self._gathered: set[int] = set()
+        self._spare = _Spare(size)
         self._present = ctypes.create_string_buffer(size // mmap.PAGESIZE)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="skylark-huge-pages", daemon=True)
@@ -66,13 +74,21 @@ class HugePages:
         self._thread.join()
 
     def gather(self) -> int:
-        """Gather what is in use; returns how many bytes are in huge pages that could be. They may have been before."""
-        gathered = 0
-        for begin, end in anonymous_ranges():
-            for at in range(-(-begin // self._size) * self._size, end - self._size + 1, self._size):
-                if self._is_full(at) and not _libc.madvise(at, self._size, _MADV_COLLAPSE):
-                    gathered += self._size
-        return gathered
+        """Gather what is in use; returns how many bytes are in huge pages by now."""
+        extents = [
+            at
+            for begin, end in anonymous_ranges()
+            for at in range(-(-begin // self._size) * self._size, end - self._size + 1, self._size)
+        ]
+        self._gathered.intersection_update(extents)
+        for at in extents:
+            if at not in self._gathered and self._is_full(at):
+                self._spare.warm()
+                if not _libc.madvise(at, self._size, _MADV_COLLAPSE):
+                    self._gathered.add(at)
+                if self._stopping.wait(self._pause_s):
+                    break
+        return len(self._gathered) * self._size
 
     def _is_full(self, at: int) -> bool:
         if _libc.mincore(at, self._size, self._present):
@@ -85,6 +101,22 @@ class HugePages:
             if in_use >= self._seen_bytes + GROWTH_BYTES:
                 self._seen_bytes = in_use
                 log.debug("memory gathered in huge pages bytes=%d in_use=%d", self.gather(), in_use)
+
+
+class _Spare:
+    """A huge page that nobody needs."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._memory = mmap.mmap(-1, 2 * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._memory.madvise(mmap.MADV_HUGEPAGE)
+        begin = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._at = -(-begin // size) * size
+
+    def warm(self) -> None:
+        """Have the next huge page be one that was in use just now."""
+        ctypes.memset(self._at, 0, self._size)
+        _libc.madvise(self._at, self._size, mmap.MADV_DONTNEED)
 
 
 def anonymous_bytes() -> int:

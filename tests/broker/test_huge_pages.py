@@ -32,7 +32,7 @@ def is_gathering_possible() -> bool:
     """Whether the kernel has MADV_COLLAPSE, which it may refuse for want of memory in one piece."""
     with mmap.mmap(-1, 8 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory[:] = b"x" * (8 * MIB)
-        HugePages(huge_page_bytes()).gather()
+        HugePages(huge_page_bytes(), pause_s=0).gather()
         return in_huge_pages(memory) > 0
 
 
@@ -44,7 +44,7 @@ def test_memory_in_use_is_gathered_and_stays_what_it_is() -> None:
     with mmap.mmap(-1, 16 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         text = bytes(range(256)) * (16 * MIB // 256)
         memory[:] = text
-        pages = HugePages(huge_page_bytes())
+        pages = HugePages(huge_page_bytes(), pause_s=0)
         assert pages.gather() >= 14 * MIB
         assert in_huge_pages(memory) >= 14 * MIB
         assert memory[:] == text
@@ -56,7 +56,7 @@ def test_memory_that_nobody_touched_stays_away() -> None:
     """As the stacks of threads, and what is only here and there in use."""
     with mmap.mmap(-1, 64 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory[: 32 * MIB : 8192] = b"x" * (32 * MIB // 8192)  # every second page
-        pages = HugePages(huge_page_bytes())
+        pages = HugePages(huge_page_bytes(), pause_s=0)
         pages.gather()
         before = anonymous_bytes()
         pages.gather()

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Final
 
@@ -162,15 +163,15 @@ def from_end_to_end(_: Bench) -> Measure:
 def many_queues(bench: Bench) -> Measure:
     """10,000 queues over 1,000 topics against four; all have their files, and units leave memory as they come."""
     workload = Workload(topic="many", topics=1000, queues=10, backlog=3_000_000)
-    turns = Bench(bench.broker, Length(min(1.0, bench.length.seconds), 0.2), bench.directory)
+    turns = Bench(bench.broker, Length(min(0.5, bench.length.seconds), 0.2), bench.directory)
     few, many = sends(Workload(topic="few"), turns), sends(workload, turns)
     fill(workload, [bench.broker.broker])
 
     def measure(bench: Bench) -> Sample:
-        first, second, third, last = [run(bench) for run in (few, many, many, few)]
-        rate = (second["rate"] + third["rate"]) / 2
-        cpu_us = (second["cpu_us"] + third["cpu_us"]) / 2
-        return {"rate": rate, "cpu_us": cpu_us, "share": 2 * rate / (first["rate"] + last["rate"])}
+        fews, manys = in_turns(lambda: few(bench), lambda: many(bench))
+        rate = fmean(sample["rate"] for sample in manys)
+        cpu_us = fmean(sample["cpu_us"] for sample in manys)
+        return {"rate": rate, "cpu_us": cpu_us, "share": rate / fmean(sample["rate"] for sample in fews)}
 
     return measure
 
@@ -183,7 +184,7 @@ def grown(bench: Bench) -> Measure:
     settings = {"mappedFileSizeCommitLog": GROWN_SEGMENT_BYTES}
     kind = bench.broker.kind
     workload = Workload(topic="grown", backlog=GROWN_SEGMENTS * GROWN_SEGMENT_BYTES // RECORD_BYTES)
-    length = Length(min(0.7, bench.length.seconds), 0.2)
+    length = Length(min(0.35, bench.length.seconds), 0.1)
 
     def measure(bench: Bench) -> Sample:
         with (
@@ -194,10 +195,19 @@ def grown(bench: Bench) -> Measure:
             first, second = [Bench(broker, length, bench.directory) for broker in (old, new)]
             runs = {side: sends(workload, side) for side in (first, second)}
             fill(workload, [old.broker])
-            rates = [runs[side](side)["rate"] for side in (first, second, second, first)]
-            return {"rate": (rates[0] + rates[3]) / 2, "share": (rates[0] + rates[3]) / (rates[1] + rates[2])}
+            olds, news = in_turns(*(partial(run, side) for side, run in runs.items()))
+            rate = fmean(sample["rate"] for sample in olds)
+            return {"rate": rate, "share": rate / fmean(sample["rate"] for sample in news)}
 
     return measure
+
+
+def in_turns(one: Callable[[], Sample], other: Callable[[], Sample]) -> tuple[list[Sample], list[Sample]]:
+    """Samples of two, four of each, taken so that what changes steadily meanwhile changes both alike."""
+    samples: tuple[list[Sample], list[Sample]] = ([], [])
+    for which in (0, 1, 1, 0) * 2:
+        samples[which].append((one, other)[which]())
+    return samples
 
 
 LOADS: Final[dict[str, Load]] = {
