@@ -193,6 +193,7 @@ class Parts:
         for pool, run_handlers in (("send", sends.run_handlers()), ("pull", self.pulls.run_handlers())):
             for code, run_handler in run_handlers.items():
                 self.server.dispatcher.register_run([code], run_handler, self.pools[pool])
+        self.server.dispatcher.at_run_end(sends.end_run)
         self.server.dispatcher.at_turn_end(sends.finish_turn)
         self.server.dispatcher.at_turn_end(self.ends.finish_turn)
         self.server.dispatcher.behind_turn(sends.follow_turn)

@@ -2,9 +2,12 @@
 
 A send is plain if its header was decoded on the way in (protocol.send_command), its topic lets everything pass
 (`SendChecks.queues`), it names a queue, is no batch, and its properties are of the usual kind with a unique key among
-them. Nothing can be the matter with it but what the store finds; so it is put at once, and a run of such sends becomes
-one list, is answered by one write, and counted once. The first that is not plain ends the run, and goes to the
-`SendProcessor` like a request of any other kind. What the store refuses, and what is oneway, it answers too.
+them. Nothing can be the matter with it but what the store finds; so a run of such sends becomes one list, is answered by
+one write, and counted once. The first that is not plain ends the run, and goes to the `SendProcessor` like a request of
+any other kind. What the store refuses, and what is oneway, it answers too.
+
+Many connections with little in flight bring a send or two a read. So the runs of a turn are put together, when it ends,
+or before a request of another kind is served.
 
 Source: docs/formats.md, "Send".
 """
@@ -20,7 +23,7 @@ from broker.processors.send_messages import PlainColumns, PlainSend, SendMessage
 from broker.remoting.admission import Pool
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import RunProcessor
-from broker.store.append import PutStatus
+from broker.store.append import Append, PutStatus
 from broker.store.message_store import MessageStore
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -61,6 +64,7 @@ class PlainSends:
         self._times = times
         self._answer_others = answer_others
         self._turn: Turn = []
+        self._gathered: list[Append] = []  # of the turn, and not put yet
         self._answered: list[tuple[Connection, int, float, int]] = []  # to be counted: who, code, since when, how many
         self._last: Connection | None = None
         self._in_row = 0  # turns of a single send from the same connection
@@ -73,32 +77,43 @@ class PlainSends:
         return {RequestCode.SEND_MESSAGE: self.serve, RequestCode.SEND_MESSAGE_V2: self.serve}
 
     def serve(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
-        """Put the plain sends that stand at `at` and behind it; returns how many commands they are."""
+        """Take the plain sends that stand at `at` and behind it; returns how many commands they are."""
         command = commands[at]
         if isinstance(command, SendColumns):
             return self._serve_columns(connection, command)
         sends = self._messages.plain(commands, at, self._queues, connection.peer_host)
-        if not sends:
-            return 0
-        try:
-            self._store.put_run([append for _, append, _ in sends])
-        except Exception:
-            sends = [send for send in sends if send[1].physical_offset >= 0 or send[1].status is not PutStatus.PENDING]
-            # The SendProcessor will meet the same with that command, and answer it.
-            log.exception("a plain send failed peer=%s code=%d", connection.peer, commands[at + len(sends)].code)
         if sends:
             self._turn.append((connection, len(sends), sends))
+            self._gathered += [append for _, append, _ in sends]
         return len(sends)
 
     def _serve_columns(self, connection: Connection, command: SendColumns) -> int:
+        self.end_run()
         appends = self._messages.columns(command, self._queues, connection.peer_host)
         if appends is None or not self._store.put_columns(appends):
             return 0
         self._turn.append((connection, len(appends), PlainColumns(command, appends)))
         return 1
 
+    def end_run(self) -> None:
+        """Put what was gathered: something else is next."""
+        gathered = self._gathered
+        if not gathered:
+            return
+        self._gathered = []
+        try:
+            self._store.put_run(gathered)
+        except Exception:
+            failed = [
+                append for append in gathered if append.physical_offset < 0 and append.status is PutStatus.PENDING
+            ]
+            for append in failed:
+                append.status = PutStatus.UNKNOWN_ERROR
+            log.exception("plain sends failed messages=%d", len(failed))
+
     def finish_turn(self) -> None:
         """Write what this read brought, and answer it when the store has decided."""
+        self.end_run()
         turn = self._turn
         if not turn:
             return

@@ -7,7 +7,7 @@ status: after the write at the end of this read, or under SYNC_FLUSH when the fl
 and no answer exists before the message does. Answers of a refused check carry region and trace switch, as those of
 accepted sends do. While the disk is too far behind, those who send are not read from until it has caught up.
 
-Most sends never come here one by one: `plain_sends.py` takes them in runs.
+Most sends never come here one by one: `plain_sends.py` takes them in runs, and puts those together.
 
 Source: docs/formats.md, "Send".
 """
@@ -125,6 +125,10 @@ class SendProcessor:
         appends, unique_key = self._messages.batch(connection, command, header, topic)
         self._store.put_alike(appends)
         return connection, command, appends[-1], unique_key, appends[0].queue_id, appends
+
+    def end_run(self) -> None:
+        """See PlainSends."""
+        self._plain.end_run()
 
     # --------------------------------------------------------------------------------------------------------- answers
 

@@ -44,6 +44,7 @@ class Dispatcher:
     def __init__(self) -> None:
         self._table: dict[int, tuple[Processor, Pool]] = {}
         self._runs: dict[int, tuple[RunProcessor, Pool]] = {}
+        self._run_ends: list[Callable[[], None]] = []
         self._turn_ends: list[Callable[[], None]] = []
         self._turn_sequels: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -70,6 +71,10 @@ class Dispatcher:
         """Offer requests of `codes` to `processor` first; those it leaves are served one by one."""
         for code in codes:
             self._runs[int(code)] = (processor, pool)
+
+    def at_run_end(self, callback: Callable[[], None]) -> None:
+        """Call `callback` before anything is served that is not served in runs."""
+        self._run_ends.append(callback)
 
     def at_turn_end(self, callback: Callable[[], None]) -> None:
         """Call `callback` after all frames of a read were handled and before its answers are written."""
@@ -110,6 +115,8 @@ class Dispatcher:
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Serve one request; never raises but ProtocolError, which closes the connection."""
+        for end_run in self._run_ends:
+            end_run()
         entry = self._table.get(command.code)
         if entry is None:
             remark = f" request type {command.code} not supported"

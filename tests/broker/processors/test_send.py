@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from broker.processors.stored_properties import PropertyCompletion
 from broker.remoting.admission import Pool, PoolLimits
 from broker.remoting.dispatch import Dispatcher
 from broker.remoting.latencies import Latencies
+from broker.store.append import Append
 from broker.store.config import DEFAULT_DELAY_LEVELS, FlushDiskType, StoreConfig, parse_delay_levels
 from broker.store.disk import Disk
 from broker.store.message_store import MessageStore
@@ -77,6 +78,7 @@ class Sends:
             dispatcher.register([code], handler, self.pool)
         for code, run_handler in self.processor.run_handlers().items():
             dispatcher.register_run([code], run_handler, self.pool)
+        dispatcher.at_run_end(self.processor.end_run)
         dispatcher.at_turn_end(self.processor.finish_turn)
         dispatcher.behind_turn(self.processor.follow_turn)
         self.dispatcher = dispatcher
@@ -134,6 +136,52 @@ async def test_all_sends_of_a_read_are_answered_in_it(sends: Sends) -> None:
     sends.peer.send(*(send(b"%d" % n, queue_id=n % 2) for n in range(100)))
     offsets = [(a.opaque, int(a.ext_fields()["queueOffset"])) for a in sends.peer.received]
     assert offsets == [(n + 1, n // 2) for n in range(100)]
+
+
+async def test_plain_sends_and_others_keep_their_order(sends: Sends) -> None:
+    """A send that is not plain, here without a unique key, comes behind those before it and before those behind."""
+    plain = "UNIQ_KEY\x01%d\x02TAGS\x01a"
+    bodies = [b"%d" % n for n in range(9)]
+    sends.peer.send(*(send(body, properties="" if n % 3 == 1 else plain % n) for n, body in enumerate(bodies)))
+    answers = {answer.opaque: answer for answer in sends.peer.received}
+    messages = [message for opaque in sorted(answers) for message in sends.stored(answers[opaque])]
+    assert [(message.body, message.queue_offset) for message in messages] == [(b, n) for n, b in enumerate(bodies)]
+    assert [m.physical_offset for m in messages] == sorted(m.physical_offset for m in messages)
+
+
+async def test_a_request_of_another_kind_finds_what_was_sent_before_it_put(
+    sends: Sends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within one read, too; and plain sends that stand behind each other are put together."""
+    happened: list[str] = []
+    put_run = sends.store.put_run
+
+    def put(appends: Sequence[Append]) -> None:
+        happened.append(f"put {len(appends)}")
+        put_run(appends)
+
+    def look(*_: object) -> RemotingCommand:
+        happened.append("looked")
+        return RemotingCommand.response()
+
+    sends.ask()  # the topic is known
+    monkeypatch.setattr(sends.store, "put_run", put)
+    sends.dispatcher.register([RequestCode.DELETE_TOPIC_IN_BROKER], look, sends.pool)
+    plain = [send(properties=f"UNIQ_KEY\x01{n}\x02TAGS\x01a") for n in range(5)]
+    sends.peer.send(*plain[:3], RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER), *plain[3:])
+    assert happened == ["put 3", "looked", "put 2"]
+
+
+async def test_plain_sends_that_fail_are_answered(sends: Sends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a system error, whatever went wrong; the next ones are stored."""
+    properties = "UNIQ_KEY\x01U\x02TAGS\x01a"
+    sends.ask()  # the topic is known
+    sends.peer.received.clear()
+    with monkeypatch.context() as broken:
+        broken.setattr(sends.store, "put_run", lambda _: 1 / 0)
+        sends.peer.send(*(send(properties=properties) for _ in range(3)))
+    assert [(answer.code, answer.remark) for answer in sends.peer.received] == [(1, "UNKNOWN_ERROR")] * 3
+    assert sends.ask(properties=properties).code == 0
 
 
 @pytest.mark.parametrize("dialect", [ROCKETMQ, MSGPACK])
