@@ -2,9 +2,9 @@
 
 A send is plain if its header was decoded on the way in (protocol.send_command), its topic lets everything pass
 (`SendChecks.queues`), it names a queue, is no batch, and its properties are of the usual kind with a unique key among
-them. Nothing can be the matter with it but what the store finds; so a run of such sends becomes one list, is answered by
-one write, and counted once. The first that is not plain ends the run, and goes to the `SendProcessor` like a request of
-any other kind. What the store refuses, and what is oneway, it answers too.
+them. Nothing can be the matter with it but what the store finds; so a run of such sends becomes one list, is answered
+by one write, and counted once. The first that is not plain ends the run, and goes to the `SendProcessor` like a request
+of any other kind. What the store refuses, and what is oneway, it answers too.
 
 Many connections with little in flight bring a send or two a read. So the runs of a turn are put together, when it ends,
 or before a request of another kind is served.
