@@ -155,8 +155,10 @@ def test_as_many_handlers_run_as_were_asked_for(broker: InProcessBroker) -> None
 
 
 SCRIPT = """
-import sys
+import signal, sys
 from clients import ConsumeFrom, blocking
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run in the background of a shell
 
 def handle(message):
     print("got", message.body.decode(), flush=True)
