@@ -55,7 +55,7 @@ class HugePages:
         self._interval_s = interval_s
         self._pause_s = pause_s
         self._seen_bytes = 0  # in use at the last pass
-        self._gathered: set[int] = set()
+        self._gathered: set[int] = set()  # where huge pages begin
         self._spare = _Spare(size)
         self._present = ctypes.create_string_buffer(size // mmap.PAGESIZE)
         self._stopping = threading.Event()
