@@ -15,9 +15,10 @@ less and less often, until the owner has finished its message and given it back,
 wait `handover_pause_s` for the owner to commit: it hears of the change from its broker within 50 ms.
 """
 
+import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Final
@@ -103,7 +104,7 @@ class GroupMember:
         self.calls = QueueCalls(client, group)
         self.rates = ConsumeRates()
         self.namespace = namespace
-        self.locks = QueueLocks(client, group, life_s=settings.lock_life_s) if role.orderly else None
+        self.locks = QueueLocks(client, group, self._overtaken, life_s=settings.lock_life_s) if role.orderly else None
         self.offsets: OffsetStore = offsets or self.calls
         self.owned = OwnedQueues(group, self.offsets, self._reader, inbox.settle, self.locks)
         self._client = client
@@ -282,6 +283,13 @@ class GroupMember:
         if lost:
             log.warning("locks lost, giving up their queues queues=%s", [str(queue) for queue in lost])
             self._handovers.spawn("forget", self._forget(lost))
+
+    async def _overtaken(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
+        """Those in which another member of the group has committed more than is finished here."""
+        committed = await asyncio.gather(*map(self.offsets.committed_offset, queues))
+        return {
+            queue for queue, offset in zip(queues, committed, strict=True) if self.owned.is_behind(queue, offset or 0)
+        }
 
     async def _forget(self, queues: list[MessageQueue]) -> None:
         await self.owned.forget(queues)

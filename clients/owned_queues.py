@@ -39,7 +39,7 @@ class OwnedQueues:
         self._settle = settle
         self._locks = locks
         self._readers: dict[MessageQueue, tuple[QueueReader, asyncio.Task[None]]] = {}
-        self._leaving: set[MessageQueue] = set()
+        self._leaving: dict[MessageQueue, QueueReader] = {}
         self._background = Background(group)
 
     def __repr__(self) -> str:
@@ -63,6 +63,11 @@ class OwnedQueues:
     def reader(self, queue: MessageQueue) -> QueueReader | None:
         """The reader of a queue that is owned."""
         return self._readers[queue][0] if queue in self._readers else None
+
+    def is_behind(self, queue: MessageQueue, offset: int) -> bool:
+        """Whether what was finished here ends before `offset`; also where nothing was begun."""
+        reader = self.reader(queue) or self._leaving.get(queue)
+        return reader is None or reader.progress is None or reader.progress.commit_offset() < offset
 
     def unfinished(self) -> int:
         """Messages received and not finished, over all queues."""
@@ -118,7 +123,7 @@ class OwnedQueues:
         if queue not in self._readers:
             return
         reader, task = self._readers.pop(queue)
-        self._leaving.add(queue)
+        self._leaving[queue] = reader
         try:
             task.cancel()
             if self._locks is not None and reader.progress is not None:
@@ -130,7 +135,7 @@ class OwnedQueues:
             if self._locks is not None:
                 await self._locks.release([queue])
         finally:
-            self._leaving.discard(queue)
+            del self._leaving[queue]
         log.info("released queue=%s offset=%s", queue, offset)
 
     def _may_commit(self, queue: MessageQueue) -> bool:

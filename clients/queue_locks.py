@@ -6,14 +6,15 @@ A broker forgets a lock that is not renewed for 60 s, and then another member ma
 for half as long (`lock_life_s`) since it was asked for and granted; behind that no message is begun, and no offset
 committed, until it is renewed. Neither is it when the connection by which it was granted has ended: a broker that was
 started again knows no locks, and may have given the queue to whoever came back first. A lock that a broker refuses to
-renew is lost at once. Source: docs/formats.md, "Groups".
+renew is lost at once. So is one that had ceased to count and is granted again, if another member had the queue in
+between and went further: this one would take the group's offset back. Source: docs/formats.md, "Queue locks".
 """
 
 import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from clients.client import Client
@@ -37,13 +38,20 @@ class Lock(NamedTuple):
 
 
 class QueueLocks:
-    """The locks of one member; they count for `life_s`. `clock` counts seconds."""
+    """The locks of one member; they count for `life_s`. `overtaken` tells in which of some queues the group is further
+    than this member (ClientError: not known yet). `clock` counts seconds."""
 
     def __init__(
-        self, client: Client, group: str, clock: Callable[[], float] = time.monotonic, life_s: float = LOCK_LIFE_S
+        self,
+        client: Client,
+        group: str,
+        overtaken: Callable[[Collection[MessageQueue]], Awaitable[set[MessageQueue]]],
+        clock: Callable[[], float] = time.monotonic,
+        life_s: float = LOCK_LIFE_S,
     ) -> None:
         self._client = client
         self._group = group
+        self._overtaken = overtaken
         self._clock = clock
         self._life_s = life_s
         self._locks: dict[MessageQueue, Lock] = {}
@@ -75,7 +83,8 @@ class QueueLocks:
         return sorted(queue for queues in granted for queue in queues)
 
     async def renew(self) -> list[MessageQueue]:
-        """Renew what is held; returns what was lost. A broker that does not answer takes nothing, yet."""
+        """Renew what is held; returns what was lost, to be released and begun anew. A broker that does not answer takes
+        nothing, yet."""
         lost = await self._each_broker(self._locks, self._renew)
         return sorted(queue for queues in lost for queue in queues)
 
@@ -109,16 +118,23 @@ class QueueLocks:
 
     async def _renew(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         """Returns those that were lost. One that is released meanwhile must neither be locked again nor be kept: nobody
-        here would ever give it back."""
+        here would ever give it back. One that was overtaken stays locked until it is released."""
         locked, lock = await self._ask_to_lock(broker_name, queues, self._locks.__contains__)
         if lock is None:
             return []
+        lapsed = {queue for queue in locked.intersection(self._locks) if not self.holds(queue)}
+        counted, overtaken = locked - lapsed, set[MessageQueue]()
+        try:
+            overtaken = await self._overtaken(lapsed)
+            counted |= lapsed - overtaken
+        except ClientError as error:
+            log.warning("offsets not known, asking again broker=%s queues=%d error=%s", broker_name, len(lapsed), error)
         held = [queue for queue in queues if queue in self._locks]
-        self._locks |= {queue: lock for queue in held if queue in locked}
-        lost = [queue for queue in held if queue not in locked]
-        for queue in lost:
+        self._locks |= {queue: lock for queue in held if queue in counted}
+        refused = [queue for queue in held if queue not in locked]
+        for queue in refused:
             del self._locks[queue]
-        return lost
+        return [*refused, *overtaken]
 
     async def _ask_to_lock(
         self, broker_name: str, queues: list[MessageQueue], is_wanted: Callable[[MessageQueue], bool]

@@ -21,6 +21,7 @@ from protocol.bodies.enums import MessageModel
 from protocol.bodies.heartbeat import HeartbeatData
 from protocol.bodies.message_queue import MessageQueue
 from protocol.codes import RequestCode, ResponseCode
+from protocol.headers.consumer import UpdateConsumerOffsetHeader
 from protocol.headers.send import SendMessageV2Header
 from protocol.headers.send_back import SendBackHeader
 from protocol.message import decode_properties
@@ -35,6 +36,7 @@ FAST = ConsumerSettings(
     suspend_pause_s=0.01,
     rebalance_interval_s=0.05,
 )
+WHERE, COMMIT = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
 BACK = RequestCode.CONSUMER_SEND_MSG_BACK
 RETRY = "%RETRY%g"
 
@@ -354,6 +356,86 @@ async def test_an_orderly_queue_stands_still_until_its_lock_is_renewed_on_a_new_
             del cluster.broker.locks[queue]
             consumer._member.group_changed()
             await until(lambda: seen == [b"1", b"1", b"2"])
+
+
+async def test_an_orderly_queue_goes_on_where_it_was_if_nobody_else_had_it() -> None:
+    """A broken connection brings nothing twice, also what was not committed."""
+    settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=3600)
+    seen: list[bytes] = []
+
+    async def handler(message: MessageExt) -> None:
+        seen.append(message.body)
+
+    async with running_cluster() as cluster:
+        cluster.topics["T"] = 1
+        cluster.broker.store("T", 0, b"1")
+        async with push(cluster, handler=handler, orderly=True, settings=settings) as consumer:
+            await consumer.subscribe("T")
+            await until(lambda: seen == [b"1"])
+            for connection in list(cluster.broker.connections):
+                connection.transport.abort()
+            cluster.broker.store("T", 0, b"2")
+            await until(lambda: len(seen) > 1)
+        assert seen == [b"1", b"2"]
+        assert cluster.broker.committed("g", "T") == {0: 2}
+
+
+async def test_an_orderly_queue_goes_on_where_another_member_left_it() -> None:
+    """It had the queue while this one had no connection, and went further: the group's offset does not go back."""
+    settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=0.01)  # locks are renewed every 20 s
+    seen: list[bytes] = []
+
+    async def handler(message: MessageExt) -> None:
+        seen.append(message.body)
+
+    async with running_cluster() as cluster:
+        cluster.topics["T"] = 1
+        cluster.broker.store("T", 0, b"1")
+        async with push(cluster, handler=handler, orderly=True, settings=settings) as consumer:
+            await consumer.subscribe("T")
+            await until(lambda: cluster.broker.committed("g", "T") == {0: 1})
+            for connection in list(cluster.broker.connections):
+                connection.transport.abort()
+            for body in (b"2", b"3", b"4"):
+                cluster.broker.store("T", 0, body)
+            cluster.broker.offsets["g", "T", 0] = 3
+            await until(lambda: cluster.broker.committed("g", "T") == {0: 4})
+        assert seen == [b"1", b"4"]
+        offsets = [asked.header(UpdateConsumerOffsetHeader).commit_offset for asked in cluster.broker.asked(COMMIT)]
+        assert offsets == [1, 4]
+
+
+async def test_a_queue_that_is_given_up_does_not_take_its_offset_back() -> None:
+    """Its last message runs on while another member has the queue, and while the lock is granted here again."""
+    settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=3600, lock_renewal_s=0.02, rebalance_interval_s=0.05)
+    gate, seen = asyncio.Event(), list[bytes]()
+
+    async def slow(message: MessageExt) -> None:
+        seen.append(message.body)
+        await gate.wait()
+
+    async with running_cluster() as cluster:
+        for queue_id in range(2):
+            cluster.broker.store("T", queue_id, b"%d" % queue_id)
+        async with (
+            push(cluster, handler=slow, orderly=True, settings=settings) as first,
+            push(cluster, handler=slow, orderly=True, settings=settings) as second,
+        ):
+            await first.subscribe("T")
+            await until(lambda: len(seen) == 2)
+            await second.subscribe("T")
+            await until(lambda: len(first.statistics().queues) == 1)
+            for connection in list(cluster.broker.connections):
+                connection.transport.abort()
+            for queue_id in range(2):
+                cluster.broker.store("T", queue_id, b"another member's")
+                cluster.broker.offsets["g", "T", queue_id] = 2
+            await cluster.broker.wait_asked(WHERE, len(cluster.broker.asked(WHERE)) + 4)
+            gate.set()
+            await until(lambda: len(second.statistics().queues) == 1)
+        assert sorted(seen) == [b"0", b"1"]
+        assert {asked.header(UpdateConsumerOffsetHeader).commit_offset for asked in cluster.broker.asked(COMMIT)} <= {2}
+        assert cluster.broker.committed("g", "T") == {0: 2, 1: 2}
 
 
 # ---------------------------------------------------------------------------------------------------------- broadcast
