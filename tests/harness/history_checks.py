@@ -6,13 +6,21 @@ lay in the topics at the end.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Final
 
-from tests.harness.history_events import Broker, Ended, Got, Group, Process, Sending, Sent, Stored, Threw
+from tests.harness.history_events import (
+    TO_DEAD_LETTERS,
+    Broker,
+    Ended,
+    Got,
+    Group,
+    Process,
+    Sending,
+    Sent,
+    Stored,
+    Threw,
+)
 from tests.harness.history_plan import FIRST_RETRY_MS, LEVELS_MS
 from tests.harness.history_view import DEAD, RETRY, Call, Finding, History
-
-TO_DEAD_LETTERS: Final = -1
 
 
 def ended(history: History) -> Iterator[Finding]:

@@ -22,6 +22,8 @@ import msgspec
 SUFFIX: Final = ".jsonl"
 BY_ITSELF: Final = "killed itself"
 """Why a producer is gone that has planned it."""
+TO_DEAD_LETTERS: Final = -1
+"""The level that a handler asks for which wants to see a message no more."""
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -189,7 +191,7 @@ class Done(Event, kw_only=True):
 
 
 class Threw(Event, kw_only=True):
-    """A handler fails. `level`: what it asks for, 0: nothing, -1: a dead letter."""
+    """A handler fails. `level`: what it asks for, 0: nothing, or TO_DEAD_LETTERS."""
 
     call: int
     level: int = 0

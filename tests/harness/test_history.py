@@ -8,6 +8,7 @@ import pytest
 
 from tests.harness.history import CHECKS, Report, judge
 from tests.harness.history_events import (
+    TO_DEAD_LETTERS,
     Began,
     Broker,
     Decided,
@@ -221,6 +222,16 @@ def _comes_twice_over_a_clean_stop(it: Story) -> None:
         it.store("p-9", "Plain", offset, it.now_ms)
 
 
+def _is_dead_twice(it: Story) -> None:
+    """What a member sent there by itself is told to have come as often as it may."""
+    it.pass_ms(100 * S)
+    it.send("p-9", "Plain", 3)
+    it.handle("workers", "p-9", "Plain", 3, Threw(call=DONE, level=TO_DEAD_LETTERS))
+    it.store("p-9", "Plain", 3, it.now_ms)
+    for offset in (1, 2):
+        it.store("p-9", "%DLQ%workers", offset, it.now_ms, times=2, first_topic="Plain")
+
+
 def _is_kept_though_it_was_sent_back(it: Story) -> None:
     it.again(it.one(Got, id="p-2", times=0), 30, call=77, times=1)
     it.at(it.one(Got, call=77).ms + 1, Done(call=77), "workers-0.0")
@@ -280,7 +291,13 @@ BROKEN: dict[str, list[Change]] = {
         lambda it: it.tell(Decided(id="t-1", state="ROLLBACK", by="checker")),
     ],
     "forward": [_goes_back, _goes_back_too_far],
-    "explained": [_comes_twice, _lies_twice, _comes_twice_over_a_clean_stop, _is_kept_though_it_was_sent_back],
+    "explained": [
+        _comes_twice,
+        _lies_twice,
+        _comes_twice_over_a_clean_stop,
+        _is_dead_twice,
+        _is_kept_though_it_was_sent_back,
+    ],
 }
 
 
@@ -326,6 +343,20 @@ def test_a_crash_may_repeat_what_waited() -> None:
     report = report_of(story)
     assert report.findings == []
     assert report.duplicates["Plain", "crash"] == report.duplicates["workers", "stored"] == 1
+
+
+def test_each_copy_that_a_crash_made_may_die() -> None:
+    """One dead letter for each handler that asked for it."""
+    story = good()
+    _is_dead_twice(story)
+    story.tell(Broker(state="killing"))
+    story.tell(Broker(state="ready"))
+    story.one(Sending, id="p-9").not_before_ms = story.one(Got, id="p-9").ms
+    story.handle("workers", "p-9", "Plain", 4, Threw(call=DONE, level=TO_DEAD_LETTERS))
+    story.store("p-9", "Plain", 4, story.now_ms)
+    report = report_of(story)
+    assert report.findings == []
+    assert report.duplicates["%DLQ%workers", "failed"] == report.duplicates["Plain", "crash"] == 1
 
 
 def test_a_crash_may_take_back_the_last_commits() -> None:
