@@ -12,6 +12,7 @@ import logging
 from contextlib import AsyncExitStack
 from typing import Final
 
+from broker.awake_cpus import AwakeCpus
 from broker.background import Kept
 from broker.config import DaemonConfig, Loaded, NamesrvDaemonConfig
 from broker.derived_config import live_namesrv
@@ -25,7 +26,7 @@ from broker.namesrv.server import NameServer
 from broker.ops.health import HealthServer
 from broker.parts import Parts, steady_ms, wall_ms
 from broker.remoting.tls import ServerTls
-from broker.starting import hold_off_collector, listen, start_health, use_huge_pages
+from broker.starting import hold_off_collector, keep_cpus_awake, listen, start_health, use_huge_pages
 from broker.store.errors import StoreError
 from protocol.bodies.offsets import ConsumerOffsets
 from protocol.bodies.subscription_group import SubscriptionGroupWrapper
@@ -62,13 +63,15 @@ async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event
 
 
 class Broker(Parts):
-    """One broker. It starts once and stops once. `alone`: the process, and so its garbage collector, is its own."""
+    """One broker. It starts once and stops once. `alone`: the process, and so its garbage collector, is its own,
+    and it may ask the machine for what costs others something."""
 
     def __init__(
         self, config: DaemonConfig, settings: LiveSettings[DaemonConfig] | None = None, *, alone: bool = True
     ) -> None:
         super().__init__(config, settings)
         self._alone = alone
+        self._awake_cpus = AwakeCpus(None, self.server.selector)
         follow_settings(self.settings, self)
         self._running = AsyncExitStack()
         self._timer: asyncio.TimerHandle | None = None
@@ -114,6 +117,8 @@ class Broker(Parts):
             if self._alone:
                 hold_off_collector(running)
                 use_huge_pages(running)
+                if config.remoting.keep_cpus_awake:
+                    self._awake_cpus = keep_cpus_awake(self.server.selector, running)
             self._running = running.pop_all()
         log.info("ready port=%d registered=%s", listen_config.port, self.registrar.registered)
 
@@ -174,6 +179,7 @@ class Broker(Parts):
         self.clients.step(steady_ms())
         self.queue_locks.step(steady_ms())
         self.windows.step(steady_ms())
+        self._awake_cpus.step()
 
     def _stop_stepping(self) -> None:
         if self._timer is not None:

@@ -142,6 +142,7 @@ TRANSFER: Final = section(
     "remoting",
     ("transferMsgByHeap", "transfer_by_copying", FLAG),
     ("busyPollMicros", "busy_poll_us", whole(0, 1_000)),  # ours
+    ("keepCpusAwake", "keep_cpus_awake", FLAG),  # ours
 )
 
 # JVM properties there. `tls.config.file` names a file with more of them, which is read between this one and the

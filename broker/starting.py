@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final
 
+from broker.awake_cpus import AwakeCpus, open_request
 from broker.errors import StartError
 from broker.huge_pages import HugePages, huge_page_bytes
 from broker.ops.health import HealthServer
+from broker.remoting.lookout import Reads
 
 COLLECTOR_THRESHOLDS: Final = (5_000, 20, 20)
 """docs/decisions/0008-garbage-collector.md"""
@@ -44,3 +46,10 @@ def use_huge_pages(running: AsyncExitStack) -> None:
         huge_pages = HugePages(size)
         huge_pages.start()
         running.callback(huge_pages.stop)
+
+
+def keep_cpus_awake(reads: Reads, running: AsyncExitStack) -> AwakeCpus:
+    """Have idle processors stay awake while bytes come, where that can be had, until the stop."""
+    awake_cpus = AwakeCpus(open_request(), reads)
+    running.callback(awake_cpus.close)
+    return awake_cpus

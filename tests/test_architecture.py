@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.errors": (),
     "broker.buckets": ("protocol",),
     "broker.huge_pages": (),
+    "broker.awake_cpus": ("broker.remoting",),
     "broker.inactive": (),
     "broker.properties": ("broker.errors",),
     "broker.settings": ("broker.errors", "broker.properties"),
@@ -60,7 +61,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("broker.config", "broker.config_file"),
     ),
     "broker.following": (*DAEMON, "broker.derived_config", "broker.live_settings", "broker.parts"),
-    "broker.starting": ("broker.errors", "broker.huge_pages", "broker.ops"),
+    "broker.starting": ("broker.errors", "broker.awake_cpus", "broker.huge_pages", "broker.ops", "broker.remoting"),
     "broker.background": (*DELIVERY, "broker.delivery", "broker.derived_config"),
     "broker.parts": (
         *(*DAEMON, "broker.background", "broker.derived_config", "broker.keys"),
@@ -68,7 +69,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "broker.daemon": (
         *(*DAEMON, "broker.background", "broker.derived_config", "broker.keys", "broker.parts", "broker.starting"),
-        *("broker.following", "broker.live_settings"),
+        *("broker.awake_cpus", "broker.following", "broker.live_settings"),
     ),
     "broker.cli": (*CONFIG, "broker.config", "broker.daemon"),
     "broker.in_process": (*CONFIG, "broker.config", "broker.daemon"),

@@ -22,6 +22,7 @@ class RemotingConfig(msgspec.Struct, frozen=True):
     unfinished_frames_bytes: int = 32 * 1024 * 1024  # all frames that have begun to come
     transfer_by_copying: bool = False  # transferMsgByHeap, on in RocketMQ: files are read and written, never sent
     busy_poll_us: int = 200  # for what a lone sender waits for, and for his next message; see lookout.py
+    keep_cpus_awake: bool = True  # while messages come and go; see awake_cpus.py
 
 
 class TlsMode(Enum):
