@@ -2,6 +2,7 @@
 
     python -m tests.bench.bench_floor                 # 5 rounds, interleaved, under a minute
     python -m tests.bench.bench_floor --seconds 1 --directory /mnt/disk
+    python -m tests.bench.bench_floor --awake         # with processors that do not sleep (broker/awake_cpus.py)
 
     blocking   a blocking socket: recv, sendall. No Python server can answer sooner
     loop       an asyncio protocol on uvloop: what a broker with one event loop builds on
@@ -29,6 +30,7 @@ import uvloop
 from clients.mqbench.clusters import Broker
 from clients.mqbench.runs import one_in_flight
 from clients.mqbench.workloads import Workload
+from tests.bench.peers.awake import kept_awake
 from tests.bench.peers.disk import FILE_BYTES, RECORD, fdatasync_us
 
 READ_BYTES: Final = 64 * 1024
@@ -139,13 +141,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="of a round")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="on the disk of the store")
+    parser.add_argument("--awake", action="store_true", help="keep idle processors awake")
     options = parser.parse_args()
     taken: dict[str, list[tuple[float, float, float]]] = {name: [] for name in SERVERS}
     bare = []
-    for _ in range(options.rounds):
-        bare.append(fdatasync_us(options.directory))
-        for name, figures in taken.items():
-            figures.append(measured(name, options.seconds, options.directory))
+    with kept_awake(options.awake):
+        for _ in range(options.rounds):
+            bare.append(fdatasync_us(options.directory))
+            for name, figures in taken.items():
+                figures.append(measured(name, options.seconds, options.directory))
     print(f"a bare fdatasync: {median(bare):.0f} µs")
     for name, figures in taken.items():
         p50, p99, cpu_us = (median(column) for column in zip(*figures, strict=True))

@@ -4,6 +4,7 @@
     python -m tests.bench.table --quick                          # 2 short rounds, without 5.3.3: five minutes
     python -m tests.bench.table --row sync-16 --row sync-64      # the rows of some loads
     python -m tests.bench.table --write docs/performance.md      # and put the table there
+    python -m tests.bench.table --awake --row single             # idle processors are awake for everybody, not for us
 
 All brokers of a flush mode are there at once and take turns within each round; those whose turn it is not are stopped.
 The Java ones are warmed for ten seconds before, and no memory is left to the host (`peers/memory.py`). Each row tells
@@ -30,6 +31,7 @@ from clients import ClientError
 from clients.mqbench.clusters import make_topics
 from clients.mqbench.runs import produce
 from clients.mqbench.workloads import Workload
+from tests.bench.peers.awake import kept_awake
 from tests.bench.peers.loads import LOADS, Bench, Length, Load, Measure
 from tests.bench.peers.memory import Reserve, used_memory
 from tests.bench.peers.rows import ROWS, Row, Samples
@@ -67,7 +69,8 @@ def main() -> None:
     length = Length(options.seconds or (1.0 if options.quick else 3.0))
     rounds = options.rounds or (2 if options.quick else 5)
     begun = time.monotonic()
-    taken = measure_all(names, kinds, length, rounds, options.directory)
+    with kept_awake(options.awake):
+        taken = measure_all(names, kinds, length, rounds, options.directory)
     text = table(taken, options.row)
     print(text)
     print(f"{time.monotonic() - begun:.0f} s, {rounds} rounds of {length.seconds:g} s")
@@ -84,6 +87,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seconds", type=float, help="of a round")
     parser.add_argument("--directory", type=Path, help="where stores are made")
+    parser.add_argument("--awake", action="store_true", help="keep idle processors awake all the time")
     parser.add_argument("--write", type=Path, metavar="FILE", help="the document that holds the table")
     return parser.parse_args()
 
