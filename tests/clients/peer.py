@@ -75,9 +75,13 @@ class Peer:
         """Close the listener and every connection."""
         assert self._server is not None
         self._server.close()
+        self.hang_up()
+        await self._server.wait_closed()
+
+    def hang_up(self) -> None:
+        """Break every connection; the peer still listens."""
         for connection in list(self.connections):
             connection.transport.abort()
-        await self._server.wait_closed()
 
     def on(self, code: int, handler: Handler | Answer | dict[str, str]) -> None:
         """Answer `code` by a handler, or always with these ext fields."""

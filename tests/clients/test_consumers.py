@@ -206,8 +206,7 @@ async def test_a_member_whose_connection_breaks_is_replaced() -> None:
         for consumer in (first, second):
             await consumer.subscribe("T")
         await until(lambda: len(first.statistics().queues) == len(second.statistics().queues) == 1)
-        for connection in list(cluster.broker.connections):
-            connection.transport.abort()
+        cluster.broker.hang_up()
         await until(lambda: cluster.members("g") == 2)
         await until(lambda: {*first.statistics().queues} ^ {*second.statistics().queues} == {*queues_of("T", 2)})
 

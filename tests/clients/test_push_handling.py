@@ -347,8 +347,7 @@ async def test_an_orderly_queue_stands_still_until_its_lock_is_renewed_on_a_new_
             await until(lambda: cluster.broker.committed("g", "T") == {0: 1})
             cluster.broker.locks[queue] = "who came back first"
             cluster.broker.offsets["g", "T", 0] = 0
-            for connection in list(cluster.broker.connections):
-                connection.transport.abort()
+            cluster.broker.hang_up()
             cluster.broker.store("T", 0, b"2")
             await until(lambda: consumer.statistics().queues == ())
             assert seen == [b"1"]
@@ -372,8 +371,7 @@ async def test_an_orderly_queue_goes_on_where_it_was_if_nobody_else_had_it() -> 
         async with push(cluster, handler=handler, orderly=True, settings=settings) as consumer:
             await consumer.subscribe("T")
             await until(lambda: seen == [b"1"])
-            for connection in list(cluster.broker.connections):
-                connection.transport.abort()
+            cluster.broker.hang_up()
             cluster.broker.store("T", 0, b"2")
             await until(lambda: len(seen) > 1)
         assert seen == [b"1", b"2"]
@@ -394,8 +392,7 @@ async def test_an_orderly_queue_goes_on_where_another_member_left_it() -> None:
         async with push(cluster, handler=handler, orderly=True, settings=settings) as consumer:
             await consumer.subscribe("T")
             await until(lambda: cluster.broker.committed("g", "T") == {0: 1})
-            for connection in list(cluster.broker.connections):
-                connection.transport.abort()
+            cluster.broker.hang_up()
             for body in (b"2", b"3", b"4"):
                 cluster.broker.store("T", 0, body)
             cluster.broker.offsets["g", "T", 0] = 3
@@ -425,8 +422,7 @@ async def test_a_queue_that_is_given_up_does_not_take_its_offset_back() -> None:
             await until(lambda: len(seen) == 2)
             await second.subscribe("T")
             await until(lambda: len(first.statistics().queues) == 1)
-            for connection in list(cluster.broker.connections):
-                connection.transport.abort()
+            cluster.broker.hang_up()
             for queue_id in range(2):
                 cluster.broker.store("T", queue_id, b"another member's")
                 cluster.broker.offsets["g", "T", queue_id] = 2

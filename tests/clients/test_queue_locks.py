@@ -68,8 +68,7 @@ async def test_a_lock_ends_with_its_connection() -> None:
     async with running_cluster() as cluster, Client(cluster.namesrv) as client:
         locks = QueueLocks(client, "g", nowhere)
         await locks.acquire(QUEUES)
-        for connection in list(cluster.broker.connections):
-            connection.transport.close()
+        cluster.broker.hang_up()
         await until(lambda: not locks.holds(QUEUES[0]), "the connection's end")
         cluster.broker.locks[QUEUES[0]] = "who came back first"
         assert await locks.renew() == QUEUES[:1]
@@ -88,8 +87,7 @@ async def test_a_lock_that_is_granted_again_counts_where_nobody_was_ahead() -> N
         locks = QueueLocks(client, "g", overtaken)
         await locks.acquire(QUEUES)
         assert await locks.renew() == []
-        for connection in list(cluster.broker.connections):
-            connection.transport.close()
+        cluster.broker.hang_up()
         await until(lambda: not locks.holds(QUEUES[0]), "the connection's end")
         for _ in range(2):
             assert await locks.renew() == QUEUES[:1]
@@ -111,8 +109,7 @@ async def test_a_lock_that_is_granted_again_does_not_count_before_it_is_known_wh
     async with running_cluster() as cluster, Client(cluster.namesrv) as client:
         locks = QueueLocks(client, "g", overtaken)
         await locks.acquire(QUEUES)
-        for connection in list(cluster.broker.connections):
-            connection.transport.close()
+        cluster.broker.hang_up()
         await until(lambda: not locks.holds(QUEUES[0]), "the connection's end")
         cluster.broker.locks[QUEUES[1]] = "who came back first"
         assert await locks.renew() == QUEUES[1:]
