@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -399,8 +400,7 @@ async def test_an_orderly_queue_goes_on_where_another_member_left_it() -> None:
             await until(lambda: cluster.broker.committed("g", "T") == {0: 4})
         assert seen == [b"1", b"4"]
         offsets = [asked.header(UpdateConsumerOffsetHeader).commit_offset for asked in cluster.broker.asked(COMMIT)]
-        assert list(dict.fromkeys(offsets)) == [1, 4]  # a shutdown repeats a commit whose answer it cut off
-        assert offsets == sorted(offsets)
+        assert [offset for offset, _ in groupby(offsets)] == [1, 4]  # a shutdown repeats what it cut off
 
 
 async def test_a_queue_that_is_given_up_does_not_take_its_offset_back() -> None:
