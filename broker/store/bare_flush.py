@@ -49,14 +49,10 @@ class BareFlusher(Flusher):
     def acknowledge(self) -> None:
         """Take note of the announcement."""
         super().acknowledge()
-        self.newest()
-
-    def newest(self) -> Target:
-        """`done` as it is now, announced or not."""
-        end, timestamp, self._syncs = self._leaf.done()
+        end, timestamp, self._syncs, took_ns = self._leaf.done()
         if end > self.done.end:
             self.done = Target(end, timestamp, ())
-        return self.done
+            self.sync_s = took_ns / 1e9
 
     def stop(self) -> None:
         """Sync what was submitted and end the thread; `done` and `failure` are final then."""

@@ -73,6 +73,8 @@ class Flusher:
         self._is_woken = pace is None or pace.is_woken
         self._submitted = self.done = Target(durable, 0, ())
         self.failure: OSError | None = None
+        self.sync_s = 0.0
+        """How long the last sync took, and what held the thread up behind it."""
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable: `done` or `failure` changed
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | (os.EFD_NONBLOCK if pace else 0))
         self._stopping = False
@@ -119,10 +121,6 @@ class Flusher:
 
     def stay_awake(self, limit_us: int) -> None:
         """The next target is near: a thread that keeps nobody from running may wait so long for it without sleep."""
-
-    def newest(self) -> Target:
-        """`done` as it is now, announced or not."""
-        return self.done
 
     def acknowledge(self) -> None:
         """Take note of the announcement: `event_fd` is readable again only after the next one."""
@@ -207,12 +205,14 @@ class Flusher:
             self._publish(target)
 
     def _is_synced(self, target: Target) -> bool:
+        begun_s = time.monotonic()
         try:
             for file in target.files:
                 _sync(file)
         except OSError as problem:
             self._fail(problem)
             return False
+        self.sync_s = time.monotonic() - begun_s
         return True
 
     def _publish(self, target: Target) -> None:

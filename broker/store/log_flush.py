@@ -9,6 +9,9 @@ before, and calls that before anybody else is served. Who is shown a message may
 the open batch written, and find more flushed, while those that go with it are still being shown: the later ones wait.
 
 When a flush has been announced, all who waited for it are called, then `on_decided`, and then what it decided is shown.
+While syncs are quick and more waits behind one, every other of them is passed over: who waited for it is told with
+those of the next one, or at the next step. So senders come in larger groups, each of which takes one turn, one sync and
+one write of answers.
 
 After one failed write or sync of these threads nothing is acknowledged any more. While more than `flushLagLimit` is
 written and not flushed (`is_behind`), those who send are not read from: `on_behind` is called when that begins,
@@ -38,6 +41,7 @@ from broker.store.transient_pool import TransientPool, commit_pace_of, committer
 _LONG_S: Final = 0.005  # a sync by which the loop was held up
 _REST: Final = 20  # for so many times as long it tries none
 
+_QUICK_S: Final = 0.001  # a sync that others may wait for, too
 _EARLY: Final = 4  # that part of `flushLagLimit`
 
 
@@ -80,6 +84,7 @@ class LogFlush:
         self._committer: Flusher | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._left_until_s = 0.0  # until then, syncs are not for the loop
+        self._is_put_off = False  # what the last announcement was about
         self._hasty: list[tuple[int, Settled]] = []  # who waits for the disk, up to that byte
         self.is_interpreted = False  # the thread of a SYNC_FLUSH
         self._hurried_behind: Target | None = None  # what was on disk when the flusher was told not to wait
@@ -109,7 +114,7 @@ class LogFlush:
             self._committer = committer_of(self._config, self._log.written)
             self._run(self._committer, self._on_committed)
         self._flusher = self._make_flusher("log-flusher", self._log.written)
-        self._run(self._flusher, self._on_flushed)
+        self._run(self._flusher, self._on_announced)
 
     def _make_flusher(self, name: str, durable: int) -> Flusher:
         if not self._is_sync:
@@ -132,7 +137,7 @@ class LogFlush:
             self._committer.stop()
             self._on_committed()
         flusher.stop()
-        self._on_flushed()
+        self._on_flushed(flusher)
         return flusher.failure is None and flusher.done.end >= self._log.written
 
     def abandon(self) -> None:
@@ -159,7 +164,6 @@ class LogFlush:
         else:
             self._waiting.add(self._log.written, batch, self._log.last_store_timestamp)
             if self._is_sync:
-                self._look()
                 return
         settle(batch, PutStatus.PUT_OK)
 
@@ -219,7 +223,9 @@ class LogFlush:
     def step(self, now_ms: int) -> None:
         """What is due by now: answers of the threads, overdue waiters."""
         self._on_committed()
-        self._on_flushed()
+        if (flusher := self._flusher) is not None:
+            flusher.acknowledge()
+            self._on_flushed(flusher)
         self._waiting.expire(now_ms)
 
     @property
@@ -282,28 +288,29 @@ class LogFlush:
         elif RunningFlag.NO_BUFFER in flags:
             flags.clear(RunningFlag.NO_BUFFER)
 
-    def _on_flushed(self) -> None:
+    def _on_announced(self) -> None:
         flusher = self._flusher
         if flusher is None:
             return
         flusher.acknowledge()
-        if flusher.failure is not None:
-            self._give_up(flusher.failure)
-        elif self._is_sync:
+        is_more_to_come = self._is_sync and flusher.failure is None and self._waiting.end > flusher.done.end
+        if is_more_to_come and not self._is_put_off and flusher.sync_s < _QUICK_S:
+            self._is_put_off = True
+        else:
+            self._on_flushed(flusher)
+
+    def _on_flushed(self, flusher: Flusher) -> None:
+        self._is_put_off = False
+        if self._is_sync:
             self._waiting.flushed(flusher.done.end)
             self.on_decided()
             self.show()
+        if flusher.failure is not None:
+            self._give_up(flusher.failure)
         if self.is_behind:
             self._look_behind(flusher)
         if self._hasty:
             self._tell_hasty(flusher.done.end)
-
-    def _look(self) -> None:
-        """Answer whom the flusher has passed meanwhile: its announcement is heard only after all reads of this turn,
-        and until then their senders could be at work."""
-        flusher = self._flusher
-        if flusher is not None and flusher.failure is None:
-            self._waiting.flushed(flusher.newest().end)
 
     def _tell_hasty(self, flushed: int) -> None:
         ready = [callback for end, callback in self._hasty if end <= flushed]

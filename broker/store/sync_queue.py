@@ -49,6 +49,11 @@ class SyncQueue:
                 append.status = PutStatus.PUT_OK
         self._commits.append(_Commit(end, now_ms + self._timeout_ms, appends, []))
 
+    @property
+    def end(self) -> int:
+        """Where the newest of them ends in the log; 0: none waits."""
+        return self._commits[-1].end if self._commits else 0
+
     def when_settled(self, callback: Settled) -> None:
         """Call back once everything added so far is decided; now, if it is."""
         if self._commits:

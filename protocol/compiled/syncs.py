@@ -37,6 +37,7 @@ class Syncs:
     is_asleep = cython.declare(cython.longlong)
     awake_ns = cython.declare(cython.longlong)
     syncs = cython.declare(cython.longlong)
+    took_ns = cython.declare(cython.longlong)
 
     def __init__(self, wake_fd: cython.int, event_fd: cython.int, end: cython.longlong):
         self.wake_fd = wake_fd
@@ -45,7 +46,7 @@ class Syncs:
         self.submitted_end = self.done_end = end
         self.submitted_timestamp = self.done_timestamp = 0
         self.is_leaving = self.is_asleep = self.awake_ns = 0
-        self.syncs = 0
+        self.syncs = self.took_ns = 0
 
     def submit(self, end: cython.longlong, timestamp: cython.longlong, fd: cython.int):
         """Have everything below `end` synced; `fd` -1: it takes more than a sync of one file."""
@@ -84,6 +85,7 @@ class Syncs:
     def sync_on(self) -> cython.int:
         end: cython.longlong
         timestamp: cython.longlong
+        begun_ns: cython.longlong
         while True:
             timestamp = atomic_read(cython.address(self.submitted_timestamp))
             end = atomic_read(cython.address(self.submitted_end))
@@ -93,9 +95,11 @@ class Syncs:
                 if not self.comes_soon(end):
                     self.sleep(end)
                 continue
+            begun_ns = now_ns()
             while fdatasync(self.fd) != 0:
                 if errno != EINTR:
                     return errno
+            atomic_write(cython.address(self.took_ns), now_ns() - begun_ns)
             self.publish(end, timestamp)
 
     @cython.cfunc
@@ -134,9 +138,10 @@ class Syncs:
         self.publish(end, timestamp)
 
     def done(self) -> tuple:
-        """`(end, timestamp, number of syncs)`; each of them is true."""
+        """`(end, timestamp, number of syncs, how long the last one took in ns)`; each of them is true."""
         end: cython.longlong = atomic_read(cython.address(self.done_end))
-        return end, atomic_read(cython.address(self.done_timestamp)), self.syncs
+        timestamp: cython.longlong = atomic_read(cython.address(self.done_timestamp))
+        return end, timestamp, self.syncs, atomic_read(cython.address(self.took_ns))
 
     def __repr__(self):
         return f"<Syncs fd={self.fd} done={self.done_end} submitted={self.submitted_end}>"

@@ -20,6 +20,14 @@ def wait_flushed(it: Opened) -> None:
     it.store.step(it.clock.now_ms)
 
 
+def let_one_through(it: Opened) -> None:
+    """The sync that is held ends; the next one has begun, and is held again."""
+    it.disk.sync_started.clear()
+    held, it.disk.syncs = it.disk.syncs, threading.Event()
+    held.set()
+    assert it.disk.sync_started.wait(10)
+
+
 def test_not_before_the_sync(tmp_path: Path) -> None:
     """A message whose sync is still running is pending and invisible; afterwards it is neither."""
     with opened(tmp_path, sync=True) as it:
@@ -48,12 +56,7 @@ def test_a_running_sync_does_not_cover_newcomers(tmp_path: Path) -> None:
         done = it.store._durability.log._flusher
         assert done is not None
         assert done._submitted.end == second.physical_offset + second.size
-        it.disk.sync_started.clear()
-        # Let exactly one sync through: the next one is held again before it ends.
-        hold = it.disk.syncs
-        it.disk.syncs = type(hold)()
-        hold.set()
-        assert it.disk.sync_started.wait(10)
+        let_one_through(it)
         it.store.step(it.clock.now_ms)
         assert (first.status, second.status) == (PutStatus.PUT_OK, PutStatus.PENDING)
         assert it.bodies() == [b"first"]
@@ -165,19 +168,57 @@ def test_nothing_waits_under_async_flush(tmp_path: Path) -> None:
         assert called == [True]
 
 
-def test_a_commit_looks_for_syncs_that_ended(tmp_path: Path) -> None:
-    """Who was flushed meanwhile is settled by the next commit, before the flusher's announcement is heard."""
-    with opened(tmp_path, sync=True) as it:
-        (first,) = it.put(message(b"first"))
-        settled: list[PutStatus] = []
-        it.store.when_settled(lambda: settled.append(first.status))
-        assert it.store._durability.log._flusher is not None
-        it.store._durability.log._flusher.wait_idle()
-        it.disk.syncs.clear()
-        (second,) = it.put(message(b"second"))
-        assert (settled, second.status) == ([PutStatus.PUT_OK], PutStatus.PENDING)
-        it.disk.syncs.set()
-        wait_flushed(it)
+@pytest.mark.parametrize("is_quick", [True, False])
+async def test_a_quick_sync_is_told_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_quick: bool
+) -> None:
+    """But not later than a step, and no two of them in a row."""
+    monkeypatch.setattr(log_flush, "_QUICK_S", 600.0 if is_quick else 0.0)
+    it = Opened(tmp_path, sync=True, loop=asyncio.get_running_loop())
+    it.disk.syncs.clear()
+    appends = it.put(message(b"first"))
+    assert it.disk.sync_started.wait(10)
+    told: list[int] = []
+    for body in (b"second", b"third", b"fourth", b"fifth"):
+        appends += it.put(message(body))
+        let_one_through(it)
+        await asyncio.sleep(0.01)  # the announcement is heard
+        told.append(sum(append.status is PutStatus.PUT_OK for append in appends))
+        assert len(it.bodies()) == told[-1]
+    assert told == ([0, 2, 2, 4] if is_quick else [1, 2, 3, 4])
+    appends += it.put(message(b"sixth"))
+    let_one_through(it)
+    await asyncio.sleep(0.01)
+    it.store.step(it.clock.now_ms)
+    assert [append.status for append in appends] == [PutStatus.PUT_OK] * 5 + [PutStatus.PENDING]
+    it.disk.syncs.set()
+    it.store.close()
+
+
+async def test_what_was_synced_before_a_failed_sync_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it was to be told with what that one was for."""
+    monkeypatch.setattr(log_flush, "_QUICK_S", 600.0)
+    it = Opened(tmp_path, sync=True, loop=asyncio.get_running_loop())
+    it.disk.syncs.clear()
+    (first,) = it.put(message(b"first"))
+    assert it.disk.sync_started.wait(10)
+    (second,) = it.put(message(b"second"))
+    let_one_through(it)
+    await asyncio.sleep(0.01)
+    assert (first.status, second.status) == (PutStatus.PENDING, PutStatus.PENDING)
+
+    def refuse(call: str, path: str) -> None:
+        if call == "fdatasync" and "/commitlog/" in path:
+            raise OSError(errno.EIO, "told to")
+
+    it.disk.refuse = refuse
+    it.disk.syncs.set()
+    await asyncio.sleep(0.05)
+    assert (first.status, second.status) == (PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE)
+    assert it.bodies() == [b"first"]
+    it.store.close()
 
 
 def test_who_is_shown_a_message_may_have_more_written(tmp_path: Path) -> None:
