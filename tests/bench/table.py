@@ -1,6 +1,7 @@
 """The table of docs/performance.md: ours, interpreted and compiled, beside RocketMQ's brokers, on this machine, now.
 
     python -m tests.bench.table                                  # all rows, 5 rounds, half an hour
+    python -m tests.bench.table --runs 3                         # three times: the rounds of a row lie apart
     python -m tests.bench.table --quick                          # 2 short rounds, without 5.3.3: five minutes
     python -m tests.bench.table --row sync-16 --row sync-64      # the rows of some loads
     python -m tests.bench.table --write docs/performance.md      # and put the table there
@@ -70,12 +71,13 @@ def main() -> None:
     rounds = options.rounds or (2 if options.quick else 5)
     begun = time.monotonic()
     with kept_awake(options.awake):
-        taken = measure_all(names, kinds, length, rounds, options.directory)
-    text = table(taken, options.row)
+        runs = [measure_all(names, kinds, length, rounds, options.directory) for _ in range(options.runs)]
+    text = table(together(runs), options.row)
+    told_rounds = f"{options.runs * rounds} rounds of {length.seconds:g} s"
     print(text)
-    print(f"{time.monotonic() - begun:.0f} s, {rounds} rounds of {length.seconds:g} s")
+    print(f"{time.monotonic() - begun:.0f} s, {told_rounds}")
     if options.write:
-        write(options.write, f"{text}\n\n{circumstances(rounds, length)}")
+        write(options.write, f"{text}\n\n{circumstances(told_rounds)}")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -84,7 +86,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="two short rounds, without 5.3.3")
     parser.add_argument("--row", action="append", choices=tuple(LOADS), help="this load only; may be repeated")
     parser.add_argument("--kind", action="append", choices=KINDS, help="this broker only; may be repeated")
-    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--runs", type=int, default=1, help="each with brokers of its own")
+    parser.add_argument("--rounds", type=int, help="of each run")
     parser.add_argument("--seconds", type=float, help="of a round")
     parser.add_argument("--directory", type=Path, help="where stores are made")
     parser.add_argument("--awake", action="store_true", help="keep idle processors awake all the time")
@@ -111,6 +114,18 @@ def measure_all(
         finally:
             shutil.rmtree(home)
     return taken
+
+
+def together(runs: Sequence[Taken]) -> Taken:
+    """The rounds of all runs. A broker that failed in one of them is left out of that row: rounds are told in pairs."""
+    return {
+        load: {
+            kind: [sample for run in runs for sample in run[load][kind]]
+            for kind in kinds
+            if all(run[load].get(kind) for run in runs)
+        }
+        for load, kinds in runs[0].items()
+    }
 
 
 def warmed(stack: ExitStack, kind: str, home: Path, flush: str) -> Started | None:
@@ -206,11 +221,11 @@ def verdict(row: Row, samples: Samples, kind: str) -> str:
     return f"{'holds' if holds else '**missed**'}: {row.told_limit(kind)}"
 
 
-def circumstances(rounds: int, length: Length) -> str:
+def circumstances(rounds: str) -> str:
     """When, where and how it was measured."""
     command = " ".join(["python -m tests.bench.table", *sys.argv[1:]])
     day = time.strftime("%Y-%m-%d")
-    return f"Made by `{command}` on {day}: {rounds} rounds of {length.seconds:g} s. {machine()}"
+    return f"Made by `{command}` on {day}: {rounds}. {machine()}"
 
 
 def machine() -> str:
