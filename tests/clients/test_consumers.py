@@ -371,6 +371,7 @@ async def test_poll_returns_what_is_there() -> None:
     async with running_cluster() as cluster, PullConsumer("g", namesrv=cluster.namesrv, settings=FAST) as consumer:
         await consumer.assign((await consumer.queues("T"))[:1])
         assert await consumer.poll(timeout_s=0.01) == []
+        await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE)  # from here on it is known where the queue ended
         for n in range(10):
             cluster.broker.store("T", 0, b"%d" % n)
         await until(lambda: consumer.statistics().waiting == 10)
