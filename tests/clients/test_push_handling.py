@@ -400,7 +400,8 @@ async def test_an_orderly_queue_goes_on_where_another_member_left_it() -> None:
             await until(lambda: cluster.broker.committed("g", "T") == {0: 4})
         assert seen == [b"1", b"4"]
         offsets = [asked.header(UpdateConsumerOffsetHeader).commit_offset for asked in cluster.broker.asked(COMMIT)]
-        assert [offset for offset, _ in groupby(offsets)] == [1, 4]  # a shutdown repeats what it cut off
+        # A queue that has just been taken may be committed as it is, and a shutdown repeats what it cut off.
+        assert [offset for offset, _ in groupby(offsets) if offset] == [1, 4]
 
 
 async def test_a_queue_that_is_given_up_does_not_take_its_offset_back() -> None:
