@@ -135,6 +135,8 @@ def tags_code(tags: str | None) -> int:
 
 MAX_TOPIC_LENGTH: Final = 127
 MAX_GROUP_LENGTH: Final = 255
+MAX_STORED_TOPIC_LENGTH: Final = 255
+"""Of a topic that a record or a queue's directory names: retry topics are longer than a group's name."""
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _NAME_PATTERN: Final = "^[%|a-zA-Z0-9_-]+$"
 
@@ -147,6 +149,11 @@ def check_topic_name(topic: str | None) -> None:
 def check_group_name(group: str | None) -> None:
     """RequestError(INVALID_PARAMETER) unless `group` is a valid group name: a topic's characters, up to 255 of them."""
     _check_name("group", group, MAX_GROUP_LENGTH)
+
+
+def is_storable_topic(topic: str) -> bool:
+    """Return whether a record may carry this topic, and a path may be built from it: 1 to 255 valid characters."""
+    return len(topic) <= MAX_STORED_TOPIC_LENGTH and _NAME.fullmatch(topic) is not None
 
 
 def _check_name(kind: str, name: str | None, max_length: int) -> None:

@@ -18,6 +18,7 @@ from protocol.message import (
     PayloadError,
     check_group_name,
     check_topic_name,
+    is_storable_topic,
     decode_batch,
     decode_properties,
     encode_batch,
@@ -166,6 +167,29 @@ def test_invalid_topics(topic: str | None, remark: str) -> None:
     with pytest.raises(RequestError) as refused:
         check_topic_name(topic)
     assert (refused.value.code, refused.value.remark) == (ResponseCode.INVALID_PARAMETER, remark)
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_storable"),
+    [
+        ("Orders", True),
+        ("%RETRY%" + "g" * 248, True),
+        ("%RETRY%" + "g" * 249, False),
+        ("", False),
+        (".", False),
+        ("..", False),
+        ("a.b", False),
+        ("../x", False),
+        ("a/b", False),
+        ("a\0b", False),
+        ("a\n", False),
+        ("é", False),
+        ("٣", False),
+    ],
+)
+def test_storable_topics(topic: str, is_storable: bool) -> None:
+    """A path is built only from the name rules' characters, 255 of them at most."""
+    assert is_storable_topic(topic) is is_storable
 
 
 def test_groups() -> None:
