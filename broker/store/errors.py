@@ -12,6 +12,10 @@ class StoreLockedError(StoreError):
     """Another process holds the store's lock."""
 
 
+class RecoveryStopped(StoreError):
+    """The start was called off while the log was being recovered; the next start recovers again."""
+
+
 @contextmanager
 def refused_by_disk(what: str) -> Iterator[None]:
     """A disk's OSError becomes the StoreError of a start that `what` describes: "the store cannot be opened"."""

@@ -133,13 +133,16 @@ class MessageStore:
 
     # life
 
-    def load(self) -> Recovered:
-        """Take the lock, open everything, recover. StoreError when the directory cannot be served as it is."""
+    def load(self, should_stop: Callable[[], bool] | None = None) -> Recovered:
+        """Take the lock, open everything, recover. StoreError when the directory cannot be served as it is.
+
+        `should_stop` is called now and then by the thread that loads; once it returns True, RecoveryStopped is raised.
+        """
         with refused_by_disk("the store cannot be opened"):
             self._running.lock()
-            return self._open()
+            return self._open(should_stop)
 
-    def _open(self) -> Recovered:
+    def _open(self, should_stop: Callable[[], bool] | None) -> Recovered:
         try:
             was_clean = not self._running.is_abort_present()
             self._log.files.load()
@@ -153,6 +156,7 @@ class MessageStore:
                 self._deleted,
                 check_body=is_checked,
                 check_seal=is_checked and self._config.force_verify_prop_crc,
+                should_stop=should_stop,
             )
             recovered = recovery.run(self._durability.load(), clean=was_clean)
             self._deleted.limit(recovered.end)

@@ -17,7 +17,8 @@ Source: docs/formats.md, "Recovery".
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from time import monotonic
 from typing import Final
 
 import msgspec
@@ -26,7 +27,7 @@ from broker.store.append import Append
 from broker.store.commit_log import CommitLog
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.deleted_topics import DeletedTopics
-from broker.store.errors import StoreError
+from broker.store.errors import RecoveryStopped, StoreError
 from broker.store.mapped_file import MappedFile
 from broker.store.queue_table import QueueTable
 from broker.store.reput import Reput, has_unit
@@ -41,6 +42,8 @@ _DISPATCH_AT_ONCE: Final = 4_096  # records gathered before their units are writ
 _NO_TOPICS: Final = {"", ".", ".."}  # these would not make a directory of queues
 _LOOK_BEHIND_CLEAN_END: Final = 16 << 20  # stale records behind the end show within the length of the longest record
 _PROGRESS_BYTES: Final = 1 << 28  # a line for an operator every 256 MiB
+_PROGRESS_S: Final = 5.0  # or after that many seconds
+_LOOK_UP_EVERY: Final = 2_048  # records between two looks at the clock and at `should_stop`
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -81,13 +84,18 @@ class Recovery:
         *,
         check_body: bool = True,
         check_seal: bool = False,
+        should_stop: Callable[[], bool] | None = None,
     ) -> None:
+        """`should_stop`: called now and then; once it returns True, `run` raises RecoveryStopped."""
         self._log = commit_log
         self._deleted = deleted
         self._queues = queues
         self._reput = reput
         self._check_body = check_body and not check_seal
         self._check_seal = check_seal
+        self._should_stop = should_stop
+        self._progress_at = 0
+        self._progress_s = monotonic()
         self._records = 0
         self._last: Record | None = None
         self._reason = ""
@@ -156,6 +164,7 @@ class Recovery:
         """The last segment whose first record is older than everything the checkpoint vouches for."""
         limit = min(checkpoint.physic_timestamp, checkpoint.logics_timestamp) - CHECKPOINT_MARGIN_MS
         for segment in reversed(self._log.files.segments):
+            self._check_stop()
             segment.distrust_cache()
             first = parse(segment.view, 0, check_body=False)
             if isinstance(first, Record) and 0 < first.store_timestamp <= limit:
@@ -170,6 +179,7 @@ class Recovery:
                     return end, start
                 raise _BeginsTooLate(f"no record at {start}")
             except _BeginsTooLate as gap:
+                self._check_stop()
                 previous = self._log.files.before(start)
                 if previous is not None:
                     previous.distrust_cache()
@@ -185,7 +195,7 @@ class Recovery:
         self._last = None
         self._scanned.clear()
         self._start = start
-        end = progress = start
+        end = self._progress_at = start
         may_go_back = start > self._log.files.min_offset
         gaps = [gap for gap in self._log.files.gaps if gap[0] >= start]
         self._may_jump.clear()
@@ -207,11 +217,22 @@ class Recovery:
                 if len(pending) >= _DISPATCH_AT_ONCE:
                     self._reput.dispatch(pending)
                     pending.clear()
-            if end - progress >= _PROGRESS_BYTES:
-                progress = end
-                log.info("recovering offset=%d records=%d", end, self._records)
+            if self._records % _LOOK_UP_EVERY == 0:
+                self._look_up(end)
         self._reput.dispatch(pending)
         return end
+
+    def _look_up(self, at: int) -> None:
+        """Log how far the scan is, by bytes and by time. RecoveryStopped when the start was called off."""
+        self._check_stop()
+        now_s = monotonic()
+        if at - self._progress_at >= _PROGRESS_BYTES or now_s - self._progress_s >= _PROGRESS_S:
+            self._progress_at, self._progress_s = at, now_s
+            log.info("recovering offset=%d records=%d", at, self._records)
+
+    def _check_stop(self) -> None:
+        if self._should_stop is not None and self._should_stop():
+            raise RecoveryStopped("recovery stopped before its end, the next start recovers again")
 
     def _gets_unit(self, record: Record) -> bool:
         is_ours = has_unit(record.sys_flag) and record.topic not in self._queues.batch_topics

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from broker.store.append import PutStatus
-from broker.store.errors import StoreError
+from broker.store.errors import RecoveryStopped, StoreError
 from broker.store.mapped_file import MappedFile
 from broker.store.message_store import MessageStore
 from protocol.disk import UNIT, Checkpoint, offset_file_name
@@ -269,3 +269,16 @@ def test_torn_head_does_not_take_a_message_s_place(tmp_path: Path) -> None:
     with opened(tmp_path) as again:
         assert again.store.max_physical_offset == half.physical_offset
         assert numbers(again) == [0]
+
+
+def test_a_start_that_is_called_off_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+    """`should_stop` ends a recovery in the middle of its scan; the next one finds everything."""
+    filled(tmp_path, 5_000).crash()
+    segments = -(-5_000 // PER_SEGMENT)
+    calls = iter([False] * (segments + 1))  # each segment is looked at once to find the beginning
+    store = MessageStore(config_of(tmp_path), Clock())
+    with pytest.raises(RecoveryStopped):
+        store.load(lambda: next(calls, True))
+    assert next(calls, None) is None
+    with opened(tmp_path) as again:
+        assert numbers(again) == list(range(5_000))
