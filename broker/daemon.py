@@ -1,8 +1,9 @@
 """The composition root: in which order the parts of a broker (`broker/parts.py`) start, step and stop.
 
-Start: health pages, store, tables, deliveries, listening address, embedded name server, registration. Stop: nobody new
-is let in, parked pulls are answered, what was admitted is finished, the name servers are told, deliveries end, tables
-are saved, the log is flushed. Whatever fails on the way up takes down what already stands.
+Start: health pages, store (loaded in a thread: broker.starting), tables, deliveries, listening address, embedded name
+server, registration; a stop that is asked for meanwhile ends the start. Stop: nobody new is let in, parked pulls are
+answered, what was admitted is finished, the name servers are told, deliveries end, tables are saved, the log is
+flushed. Whatever fails on the way up takes down what already stands.
 
 Nothing here decides anything about messages; every rule lives in the part that it belongs to.
 """
@@ -16,7 +17,7 @@ from broker.awake_cpus import AwakeCpus
 from broker.background import Kept
 from broker.config import DaemonConfig, Loaded, NamesrvDaemonConfig
 from broker.derived_config import live_namesrv
-from broker.errors import StartError
+from broker.errors import StartError, StartStopped
 from broker.following import follow_settings
 from broker.keys import BLACK_LIST, NAMESRV_KEYS
 from broker.live_settings import LiveSettings, SettingsDoor
@@ -26,7 +27,7 @@ from broker.namesrv.server import NameServer
 from broker.ops.health import HealthServer
 from broker.parts import Parts, steady_ms, wall_ms
 from broker.remoting.tls import ServerTls
-from broker.starting import hold_off_collector, keep_cpus_awake, listen, start_health, use_huge_pages
+from broker.starting import hold_off_collector, keep_cpus_awake, listen, load_store, start_health, use_huge_pages
 from broker.store.errors import StoreError
 from protocol.bodies.offsets import ConsumerOffsets
 from protocol.bodies.subscription_group import SubscriptionGroupWrapper
@@ -40,7 +41,11 @@ log = logging.getLogger(__name__)
 async def serve(loaded: Loaded[DaemonConfig], stop: asyncio.Event) -> None:
     """Run a broker until `stop` is set. StartError if it cannot start."""
     broker = Broker(loaded.config, LiveSettings(loaded, wall_ms))
-    await broker.start()
+    try:
+        await broker.start(stop)
+    except StartStopped:
+        log.info("stopped before it was ready broker=%s", loaded.config.broker.broker_name)
+        return
     try:
         await stop.wait()
     finally:
@@ -81,8 +86,12 @@ class Broker(Parts):
 
     # ------------------------------------------------------------------------------------------------ start and stop
 
-    async def start(self) -> None:
-        """Bring everything up; StartError if something is in the way, and then nothing stands any more."""
+    async def start(self, stop: asyncio.Event | None = None) -> None:
+        """Bring everything up; StartError if something is in the way, and then nothing stands any more.
+
+        Once `stop` is set, StartStopped ends a start that is not ready yet.
+        """
+        stop = stop or asyncio.Event()
         config, listen_config = self._config, self._config.listen
         log.info(
             "starting broker=%s cluster=%s store=%s advertised=%s bind=%s because=%s",
@@ -97,9 +106,11 @@ class Broker(Parts):
             if config.ops.port:
                 page = self.metrics_page()
                 await start_health(HealthServer(config.ops.host, config.ops.port, self.checks(), page), running)
-            self._open_store(running)
+            await self._open_store(running, stop)
             self._open_tables(running)
             self._start_deliveries(running)
+            if stop.is_set():
+                raise StartStopped
             await listen(self.server.start, listen_config.bind_host, listen_config.port, "listenPort")
             running.push_async_callback(self._finish_requests)
             if self.name_server is not None and config.namesrv is not None:
@@ -134,15 +145,13 @@ class Broker(Parts):
             self.arrivals.close()
             await self.server.stop(lambda: sum(pool.held for pool in self.pools.values()))
 
-    def _open_store(self, running: AsyncExitStack) -> None:
-        try:
-            self.store.load()
-            self.store.start(asyncio.get_running_loop())
-        except StoreError as error:
-            raise StartError(str(error)) from None
-        except OSError as error:
-            raise StartError(f"the store cannot be opened: {error}") from None
+    async def _open_store(self, running: AsyncExitStack, stop: asyncio.Event) -> None:
+        await load_store(self.store, stop)
         running.callback(self.store.close)
+        try:
+            self.store.start(asyncio.get_running_loop())
+        except (StoreError, OSError) as error:
+            raise StartError(f"the store cannot be opened: {error}") from None
 
     def _start_deliveries(self, running: AsyncExitStack) -> None:
         try:

@@ -391,14 +391,21 @@ class Parts:
             transaction_checks=self.background.transaction_checks,
             now_ms=wall_ms,
         )
-        return MetricsPage(scrape_of(config.ops, identity_of(config, self.runtime.boot_ms), observed))
+        return MetricsPage(scrape_of(config.ops, identity_of(config, self.runtime.boot_ms), observed), self._opening)
 
     # --------------------------------------------------------------------------------------------------------- health
+
+    def _opening(self) -> str | None:
+        """Return why nothing can be served yet: the store is still being loaded; None once it is."""
+        if self.topics.version.counter:
+            return None
+        progress = self.store.load_progress
+        return f"the store is being opened, {progress}" if progress else "the store is being opened"
 
     def checks(self) -> dict[str, Check]:
         """What has to hold for the broker to do its work; each says what is wrong, or nothing."""
         return {
-            "recovered": lambda: None if self.topics.version.counter else "the store is being opened",
+            "recovered": self._opening,
             "store": lambda: self.store.refusal_reasons() or None,
             "timers": lambda: self.background.timers.files.problem or None,
             "registered": lambda: None if self.registrar.registered else "no name server has this broker's topics",

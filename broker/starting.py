@@ -1,16 +1,20 @@
 """Steps of a start that both daemons take, and that say in an operator's words why they cannot be taken."""
 
+import asyncio
 import errno
 import gc
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final
 
 from broker.awake_cpus import AwakeCpus, open_request
-from broker.errors import StartError
+from broker.errors import StartError, StartStopped
 from broker.huge_pages import HugePages, huge_page_bytes
 from broker.ops.health import HealthServer
 from broker.remoting.lookout import Reads
+from broker.store.errors import LoadStopped, StoreError
+from broker.store.message_store import MessageStore
 
 COLLECTOR_THRESHOLDS: Final = (5_000, 20, 20)
 """docs/decisions/0008-garbage-collector.md"""
@@ -20,6 +24,29 @@ async def start_health(health: HealthServer, running: AsyncExitStack) -> None:
     """Serve the health pages until `running` ends."""
     await health.start()
     running.push_async_callback(health.stop)
+
+
+async def load_store(store: MessageStore, stop: asyncio.Event) -> None:
+    """Load the store in a thread, so that health pages and signals are served meanwhile. StartError, StartStopped.
+
+    This is the one thread that computes: nothing else is served yet that it could hold up.
+    """
+    is_called_off = threading.Event()
+    loading = asyncio.get_running_loop().run_in_executor(
+        None, store.load, lambda: stop.is_set() or is_called_off.is_set()
+    )
+    try:
+        await asyncio.shield(loading)
+    except LoadStopped:
+        raise StartStopped from None
+    except StoreError as error:
+        raise StartError(str(error)) from None
+    except asyncio.CancelledError:
+        is_called_off.set()
+        await asyncio.wait([loading])
+        if loading.exception() is None:
+            store.close()
+        raise
 
 
 async def listen(start: Callable[[str, int], Awaitable[int]], host: str, port: int, key: str) -> None:

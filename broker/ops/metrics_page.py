@@ -5,10 +5,11 @@
 
 A scrape is made whole before its first byte leaves, so a scraper that reads slowly holds nothing but the text. At
 most MOST_AT_ONCE are under way, from the request until the last byte was taken; more are told to come back later.
+While the store is loaded in another thread, its tables change under a reader: scrapes get 503 with the reason.
 """
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -27,10 +28,11 @@ CHUNK_BYTES: Final = 64 * 1024
 
 
 class MetricsPage:
-    """The page as an ASGI application."""
+    """The page as an ASGI application. `why_not` returns why nothing can be read yet, None once it can."""
 
-    def __init__(self, scrape: Scrape) -> None:
+    def __init__(self, scrape: Scrape, why_not: Callable[[], str | None] = lambda: None) -> None:
         self._scrape = scrape
+        self._why_not = why_not
         self._under_way = 0
 
     def __repr__(self) -> str:
@@ -38,9 +40,10 @@ class MetricsPage:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if self._under_way >= MOST_AT_ONCE:
-            busy = PlainTextResponse("too many scrapes at once\n", HTTPStatus.SERVICE_UNAVAILABLE)
-            await busy(scope, receive, send)
+        refusal = "too many scrapes at once" if self._under_way >= MOST_AT_ONCE else self._why_not()
+        if refusal:
+            unavailable = PlainTextResponse(f"{refusal}\n", HTTPStatus.SERVICE_UNAVAILABLE)
+            await unavailable(scope, receive, send)
             return
         self._under_way += 1
         try:

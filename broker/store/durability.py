@@ -16,7 +16,7 @@ Source: docs/formats.md, "Flush", "Checkpoint".
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -78,7 +78,7 @@ class Durability:
         self._vouched = self._checkpoint.load()
         return self._vouched
 
-    def open_index(self, feed: IndexFeed, *, clean: bool) -> None:
+    def open_index(self, feed: IndexFeed, *, clean: bool, check_stop: Callable[[], None]) -> None:
         """Bring the index up to what is dispatched; from then on dispatch goes to it too. StoreError: the disk refuses.
 
         Before files are made again that the checkpoint vouches for, it has to stop doing so.
@@ -91,7 +91,7 @@ class Durability:
                 self._checkpoint.write(self._vouched)
         except OSError as problem:
             raise StoreError(f"the index cannot be opened: {problem}") from problem
-        feed.catch_up(None if self._config.message_index_safe else UNSAFE_CATCH_UP_BYTES)
+        feed.catch_up(None if self._config.message_index_safe else UNSAFE_CATCH_UP_BYTES, check_stop)
         self._reput.index = feed
 
     def configure(self, config: StoreConfig) -> None:

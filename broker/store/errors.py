@@ -12,8 +12,11 @@ class StoreLockedError(StoreError):
     """Another process holds the store's lock."""
 
 
-class RecoveryStopped(StoreError):
-    """The start was called off while the log was being recovered; the next start recovers again."""
+class LoadStopped(StoreError):
+    """The start was called off while the store was loaded; the next start recovers it again."""
+
+    def __init__(self) -> None:
+        super().__init__("the start was called off, the next one recovers the store again")
 
 
 @contextmanager

@@ -79,10 +79,14 @@ class IndexFeed:
         if self.index.files or trusted_to is not None or self._has_keys():
             self._begin_to_catch_up()
 
-    def catch_up(self, most_bytes: int | None) -> None:
-        """Give the index what it lacks, as far as the disk lets it; beyond `most_bytes` of log the rest comes later."""
+    def catch_up(self, most_bytes: int | None, check_stop: Callable[[], None] = lambda: None) -> None:
+        """Give the index what it lacks, as far as the disk lets it; beyond `most_bytes` of log the rest comes later.
+
+        `check_stop` is called between slices and raises what ends this early.
+        """
         begin = self._at
         for _ in self._steps or ():
+            check_stop()
             if most_bytes is not None and self._at - begin >= most_bytes:
                 log.warning("index is rebuilt while serving, queries by key miss messages from=%d", self._at)
                 return

@@ -29,7 +29,7 @@ from broker.store.consume_queue import ConsumeQueue
 from broker.store.deleted_topics import DeletedTopics
 from broker.store.disk import Disk
 from broker.store.durability import Durability
-from broker.store.errors import refused_by_disk
+from broker.store.errors import LoadStopped, refused_by_disk
 from broker.store.helper import helper_thread
 from broker.store.index_feed import IndexFeed
 from broker.store.key_query import Found, KeyQuery
@@ -123,6 +123,7 @@ class MessageStore:
         self._cleaner = Cleaner(config, segments, self._log.flags, self._removal, followers)
         self.tidying = Tidying(self._cleaner, self._queue_cleaner, self._queues)
         self._is_started = False
+        self._recovery: Recovery | None = None  # while it runs
         checkpoint = CheckpointFile(root, disk)
         self._durability = Durability(config, self._log, self._reput, self._queue_files, checkpoint, pool)
         self._log_flush = self._durability.log
@@ -136,38 +137,53 @@ class MessageStore:
     def load(self, should_stop: Callable[[], bool] | None = None) -> Recovered:
         """Take the lock, open everything, recover. StoreError when the directory cannot be served as it is.
 
-        `should_stop` is called now and then by the thread that loads; once it returns True, RecoveryStopped is raised.
+        It may take minutes, and may run in another thread than the event loop's, which then does nothing with the store
+        but read `load_progress`. `should_stop` is called several times a second; once it returns True, LoadStopped is
+        raised.
         """
+
+        def check_stop() -> None:
+            if should_stop is not None and should_stop():
+                raise LoadStopped
+
         with refused_by_disk("the store cannot be opened"):
             self._running.lock()
-            return self._open(should_stop)
+            return self._open(check_stop)
 
-    def _open(self, should_stop: Callable[[], bool] | None) -> Recovered:
+    def _open(self, check_stop: Callable[[], None]) -> Recovered:
         try:
             was_clean = not self._running.is_abort_present()
             self._log.files.load()
             self._deleted.load()
-            was_clean = not self._queues.load(self._deleted) and was_clean
+            was_clean = not self._queues.load(self._deleted, check_stop) and was_clean
             is_checked = self._config.check_crc_on_recover
-            recovery = Recovery(
+            self._recovery = recovery = Recovery(
                 self._log,
                 self._queues,
                 self._reput,
                 self._deleted,
                 check_body=is_checked,
                 check_seal=is_checked and self._config.force_verify_prop_crc,
-                should_stop=should_stop,
+                check_stop=check_stop,
             )
             recovered = recovery.run(self._durability.load(), clean=was_clean)
             self._deleted.limit(recovered.end)
             if self._index is not None:
-                self._durability.open_index(self._index, clean=was_clean)
+                self._durability.open_index(self._index, clean=was_clean, check_stop=check_stop)
             self._reader.begin(recovered.scanned_from if is_checked else recovered.end)
             self._queues.begin_traffic()
             return recovered
         except BaseException:
             self._close_files()
             raise
+        finally:
+            self._recovery = None
+
+    @property
+    def load_progress(self) -> str:
+        """How far `load` is, for operators: "recovering 37 %"; "" while it does not read the log."""
+        recovery = self._recovery
+        return "" if recovery is None else f"recovering {recovery.percent} %"
 
     def configure(self, config: StoreConfig) -> None:
         """Go by other settings from now on: those in `LIVE`; the others have to be what they were."""

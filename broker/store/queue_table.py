@@ -10,7 +10,7 @@ Source: docs/formats.md, "Store directory".
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from sys import intern
 
@@ -73,8 +73,8 @@ class QueueTable:
         for queue in self.by_key.values():
             queue.traffic = self._traffic_of(queue.topic).sizes
 
-    def load(self, deleted: DeletedTopics | None = None) -> int:
-        """Open every queue directory. StoreError as in ConsumeQueue.load.
+    def load(self, deleted: DeletedTopics | None = None, check_stop: Callable[[], None] = lambda: None) -> int:
+        """Open every queue directory. StoreError as in ConsumeQueue.load; `check_stop` raises what ends this early.
 
         Returns how many queues were removed first, because a cut had brought them back behind their topic's deletion.
         """
@@ -84,6 +84,7 @@ class QueueTable:
             for name in _directories(f"{self._root}/{topic}"):
                 if not name.isascii() or not name.isdigit():
                     continue
+                check_stop()
                 if topic.startswith(LIGHT_QUEUE_PREFIX) and not self._is_whole(f"{self._root}/{topic}/{name}"):
                     log.info("light queue passed over, it cannot be read as it is topic=%s queue_id=%s", topic, name)
                     continue

@@ -27,7 +27,7 @@ from broker.store.append import Append
 from broker.store.commit_log import CommitLog
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.deleted_topics import DeletedTopics
-from broker.store.errors import RecoveryStopped, StoreError
+from broker.store.errors import StoreError
 from broker.store.mapped_file import MappedFile
 from broker.store.queue_table import QueueTable
 from broker.store.reput import Reput, has_unit
@@ -43,7 +43,7 @@ _NO_TOPICS: Final = {"", ".", ".."}  # these would not make a directory of queue
 _LOOK_BEHIND_CLEAN_END: Final = 16 << 20  # stale records behind the end show within the length of the longest record
 _PROGRESS_BYTES: Final = 1 << 28  # a line for an operator every 256 MiB
 _PROGRESS_S: Final = 5.0  # or after that many seconds
-_LOOK_UP_EVERY: Final = 2_048  # records between two looks at the clock and at `should_stop`
+_LOOK_UP_EVERY: Final = 2_048  # records between two looks at the clock and two calls of `check_stop`
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -84,18 +84,20 @@ class Recovery:
         *,
         check_body: bool = True,
         check_seal: bool = False,
-        should_stop: Callable[[], bool] | None = None,
+        check_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        """`should_stop`: called now and then; once it returns True, `run` raises RecoveryStopped."""
+        """`check_stop` is called every few thousand records and raises what ends the run early."""
         self._log = commit_log
         self._deleted = deleted
         self._queues = queues
         self._reput = reput
         self._check_body = check_body and not check_seal
         self._check_seal = check_seal
-        self._should_stop = should_stop
+        self._check_stop = check_stop
         self._progress_at = 0
         self._progress_s = monotonic()
+        self.percent = 0
+        """How much of the log to be scanned was scanned, for other threads."""
         self._records = 0
         self._last: Record | None = None
         self._reason = ""
@@ -196,6 +198,7 @@ class Recovery:
         self._scanned.clear()
         self._start = start
         end = self._progress_at = start
+        self._scan_began_s = monotonic()
         may_go_back = start > self._log.files.min_offset
         gaps = [gap for gap in self._log.files.gaps if gap[0] >= start]
         self._may_jump.clear()
@@ -223,16 +226,18 @@ class Recovery:
         return end
 
     def _look_up(self, at: int) -> None:
-        """Log how far the scan is, by bytes and by time. RecoveryStopped when the start was called off."""
+        """Log how far the scan is, by bytes and by time, and end it when the start was called off."""
         self._check_stop()
         now_s = monotonic()
+        log_end = self._log.files.segments[-1].end
+        self.percent = 100 * (at - self._start) // (log_end - self._start)
         if at - self._progress_at >= _PROGRESS_BYTES or now_s - self._progress_s >= _PROGRESS_S:
             self._progress_at, self._progress_s = at, now_s
-            log.info("recovering offset=%d records=%d", at, self._records)
-
-    def _check_stop(self) -> None:
-        if self._should_stop is not None and self._should_stop():
-            raise RecoveryStopped("recovery stopped before its end, the next start recovers again")
+            rate = (at - self._start) / max(now_s - self._scan_began_s, 0.001)
+            log.info(
+                "recovering offset=%d records=%d percent=%d mb_per_s=%.0f at_most_s=%.0f",
+                *(at, self._records, self.percent, rate / 1e6, (log_end - at) / rate),
+            )
 
     def _gets_unit(self, record: Record) -> bool:
         is_ours = has_unit(record.sys_flag) and record.topic not in self._queues.batch_topics
@@ -337,6 +342,7 @@ class Recovery:
         a queue ends behind the last of its scanned records, or, if there is none, with a unit that has its record."""
         removed = 0
         for queue in self._queues.truncatable():
+            self._check_stop()
             scanned = self._scanned.get((queue.topic, queue.queue_id))
             removed += queue.cut(self._end_by_records(queue, end) if scanned is None else scanned.end)
             queue.clear_tail()

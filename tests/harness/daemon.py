@@ -94,13 +94,14 @@ def running(
     settings: Mapping[str, object] | None = None,
     *,
     must_be_sound: bool = True,
+    is_awaited: bool = True,
     **popen: Any,
 ) -> Iterator[Daemon]:
     """Start `command` in `directory` with settings on top of free ports and small segments; killed on the way out.
 
     Ports that are given among the settings are used, as for a daemon that comes back where it was.
 
-    Its store, if it is in the usual place, is verified then.
+    Its store, if it is in the usual place, is verified then. `is_awaited` False: it may not be ready yet.
     """
     names = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
     chosen = {name: settings[name] for name in names if settings and name in settings}
@@ -117,7 +118,8 @@ def running(
         process = subprocess.Popen(command, cwd=directory, env=environment, stdout=out, stderr=out, **popen)
     daemon = Daemon(process, output, ports)
     try:
-        daemon.wait_ready()
+        if is_awaited:
+            daemon.wait_ready()
         yield daemon
     finally:
         process.kill()

@@ -68,6 +68,22 @@ async def test_scrapes_beyond_the_limit_are_told_to_come_back(monkeypatch: pytes
     assert "under_way=0" in repr(page)
 
 
+async def test_nothing_is_read_while_the_store_is_loaded() -> None:
+    """A thread changes the tables then: scrapes get the reason, and figures once it has ended."""
+    reasons: list[str | None] = ["the store is being opened, recovering 37 %", None]
+    page = MetricsPage(scrape_of(told), lambda: reasons.pop(0))
+    early, later = Scraper(), Scraper()
+    early.reads.set()
+    later.reads.set()
+    await page(dict(SCOPE), nothing, early)
+    await page(dict(SCOPE), nothing, later)
+    assert (early.status, early.messages[1]["body"], later.status) == (
+        503,
+        b"the store is being opened, recovering 37 %\n",
+        200,
+    )
+
+
 async def test_a_scraper_that_goes_away_gives_up_its_place() -> None:
     """A broken connection ends its scrape."""
     page = MetricsPage(scrape_of(told))

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from broker.store.append import PutStatus
-from broker.store.errors import RecoveryStopped, StoreError
+from broker.store.errors import LoadStopped, StoreError
 from broker.store.mapped_file import MappedFile
 from broker.store.message_store import MessageStore
 from protocol.disk import UNIT, Checkpoint, offset_file_name
@@ -277,7 +277,7 @@ def test_a_start_that_is_called_off_leaves_the_store_as_it_was(tmp_path: Path) -
     segments = -(-5_000 // PER_SEGMENT)
     calls = iter([False] * (segments + 1))  # each segment is looked at once to find the beginning
     store = MessageStore(config_of(tmp_path), Clock())
-    with pytest.raises(RecoveryStopped):
+    with pytest.raises(LoadStopped):
         store.load(lambda: next(calls, True))
     assert next(calls, None) is None
     with opened(tmp_path) as again:
