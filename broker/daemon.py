@@ -108,6 +108,7 @@ class Broker(Parts):
                 await start_health(HealthServer(config.ops.host, config.ops.port, self.checks(), page), running)
             await self._open_store(running, stop)
             self._open_tables(running)
+            self.topics.restore(self.store.lost_topics(lambda topic: self.topics.find(topic) is not None))
             self._start_deliveries(running)
             if stop.is_set():
                 raise StartStopped

@@ -61,7 +61,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("broker.config", "broker.config_file"),
     ),
     "broker.following": (*DAEMON, "broker.derived_config", "broker.live_settings", "broker.parts"),
-    "broker.starting": ("broker.errors", "broker.awake_cpus", "broker.huge_pages", "broker.ops", "broker.remoting"),
+    "broker.starting": (
+        *("broker.errors", "broker.awake_cpus", "broker.huge_pages", "broker.ops", "broker.remoting"),
+        "broker.store",
+    ),
     "broker.background": (*DELIVERY, "broker.delivery", "broker.derived_config"),
     "broker.parts": (
         *(*DAEMON, "broker.background", "broker.derived_config", "broker.keys"),

@@ -7,19 +7,20 @@ keeps a copy compares DataVersions, so every change of the table changes its ver
 Topics come about in four ways: the broker makes its own at start; a send to an unknown topic makes one after a template
 that has the INHERIT bit (TBW102, unless auto-creation is off); a group's `%RETRY%` and `%DLQ%` topics come with the
 group's first heartbeat and first dead letter; an operator makes the rest. A topic from the file wins over one that is
-made at start, so that an operator's queue counts survive.
+made at start, so that an operator's queue counts survive. A process that is killed may leave messages of a topic that
+is not in the file yet: the next start restores it.
 
 Sources: docs/formats.md, "System topics", "Topic auto-creation", "State files".
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from protocol.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from protocol.codes import Permission, SystemTopic, is_reserved_topic
+from protocol.codes import DLQ_PREFIX, RETRY_PREFIX, Permission, SystemTopic, is_reserved_topic
 
 log = logging.getLogger(__name__)
 
@@ -159,6 +160,20 @@ class TopicTable:
             log.info("topic created topic=%s queues=%d", name, queues)
             self._put(topic)
         return topic
+
+    def restore(self, needed: Mapping[str, int]) -> None:
+        """Make topics again that have messages and that a killed process had not saved yet.
+
+        `needed`: by topic, the queues that its messages lie in. Only topics that a send or a group made can be lost so,
+        since operators wait for the file; a topic of a send gets the template's queues, if those are more, so that
+        producers that know its route may go on.
+        """
+        template = self._topics.get(SystemTopic.AUTO_CREATE)
+        inherited = template.write_queue_nums if template is not None and template.perm & Permission.INHERIT else 0
+        for name, queues in needed.items():
+            count = queues if name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else max(queues, inherited)
+            log.warning("topic restored, it has messages and was not saved topic=%s queues=%d", name, count)
+            self._put(TopicConfig(name, count, count, Permission.READ_WRITE))
 
     def update(self, topic: TopicConfig) -> bool:
         """Make or replace a topic as an operator wants it; False if it is so already."""

@@ -124,6 +124,7 @@ class MessageStore:
         self.tidying = Tidying(self._cleaner, self._queue_cleaner, self._queues)
         self._is_started = False
         self._recovery: Recovery | None = None  # while it runs
+        self._was_clean = True
         checkpoint = CheckpointFile(root, disk)
         self._durability = Durability(config, self._log, self._reput, self._queue_files, checkpoint, pool)
         self._log_flush = self._durability.log
@@ -152,7 +153,7 @@ class MessageStore:
 
     def _open(self, check_stop: Callable[[], None]) -> Recovered:
         try:
-            was_clean = not self._running.is_abort_present()
+            self._was_clean = was_clean = not self._running.is_abort_present()
             self._log.files.load()
             self._deleted.load()
             was_clean = not self._queues.load(self._deleted, check_stop) and was_clean
@@ -367,6 +368,15 @@ class MessageStore:
         self.commit()
         queue = self._queue(topic, queue_id)
         return [] if queue is None or offset < queue.min_offset else self._reader.units(queue, offset, count)
+
+    def lost_topics(self, is_known: Callable[[str], bool]) -> dict[str, int]:
+        """Return the topics with messages that are not known, with the number of queues that these need.
+
+        Only a process that did not stop in order loses topics so; RocketMQ leaves the queues of deleted topics behind.
+        """
+        if self._was_clean:
+            return {}
+        return {topic: count for topic, count in self._queues.queues_needed().items() if not is_known(topic)}
 
     def queue_ids(self, topic: str) -> list[int]:
         """The queues of a topic that ever had a message."""

@@ -109,6 +109,14 @@ class QueueTable:
         """Whether a topic has queues that may be removed."""
         return not topic.startswith(LIGHT_QUEUE_PREFIX) and topic in self.by_topic
 
+    def queues_needed(self) -> dict[str, int]:
+        """Return, by topic, how many queues its messages need: one more than the highest id of a queue with any."""
+        needed: dict[str, int] = {}
+        for queue in self.truncatable():
+            if queue.end > queue.min_offset:
+                needed[queue.topic] = max(needed.get(queue.topic, 0), queue.queue_id + 1)
+        return needed
+
     def truncatable(self) -> Iterable[ConsumeQueue]:
         """Every queue whose units follow the log as we read it."""
         return (queue for queue in self.by_key.values() if not queue.topic.startswith(LIGHT_QUEUE_PREFIX))

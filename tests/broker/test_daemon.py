@@ -82,6 +82,17 @@ def test_what_was_acknowledged_is_there_after_the_process_ends(tmp_path: Path, e
         assert send(one, b"next").ext["queueOffset"] == str(len(bodies))
 
 
+@pytest.mark.parametrize("attempt", range(8))
+def test_a_topic_made_by_a_send_outlives_a_kill(tmp_path: Path, attempt: int) -> None:
+    """A kill right behind the first acknowledgement comes before the topic is saved; its message can be pulled."""
+    with running(directory=tmp_path) as daemon, client(daemon) as one:
+        assert send(one, b"first").code == 0
+        daemon.stop(signal.SIGKILL)
+    with running(directory=tmp_path) as daemon, client(daemon) as one:
+        assert pull_all(one) == [b"first"]
+        assert send(one, b"second").code == 0
+
+
 def test_the_route_of_a_new_topic_is_known_when_its_creation_is_answered(daemon: Daemon) -> None:
     """17 registers with the name server before it answers; the broker's own topics are there from the start."""
     with client(daemon) as one, RawClient(LOOPBACK, daemon.namesrv_port) as names:

@@ -119,7 +119,7 @@ def recovering(daemon: Daemon) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_recovery_is_seen_and_can_be_stopped(tmp_path: Path, number: signal.Signals) -> None:
-    """While the log is read, /healthz answers and /readyz tells how far it is; a signal ends it, and nothing is lost."""
+    """While the log is read, /healthz answers and /readyz gives the progress; a signal ends it, and nothing is lost."""
     killed_store(tmp_path / STORE)
     sizes = {"mappedFileSizeCommitLog": 8 << 20, "mappedFileSizeConsumeQueue": 6_000_000}
     with running(directory=tmp_path, settings=sizes, is_awaited=False, must_be_sound=False) as daemon:

@@ -195,3 +195,24 @@ def test_a_topic_for_traces_is_made_if_wanted() -> None:
     it = Table(trace_topic="Traces").topics
     assert it.find("Traces") == TopicConfig("Traces", 1, 1)
     assert it.is_system("Traces")
+
+
+def test_topics_that_a_killed_process_had_not_saved_are_restored() -> None:
+    """They get the queues that their messages need, or those of the template, and are saved by one change each."""
+    table = Table()
+    table.topics.restore({"Orders": 3, "Many": 12, "%RETRY%billing": 1})
+    found = [table.topics.find(name) for name in ("Orders", "Many", "%RETRY%billing")]
+    assert [(topic.read_queue_nums, topic.write_queue_nums, topic.perm) for topic in found if topic is not None] == [
+        (8, 8, 6),
+        (12, 12, 6),
+        (1, 1, 6),
+    ]
+    assert table.changes == 3
+
+
+def test_restored_topics_have_no_more_queues_than_needed_without_a_template() -> None:
+    """Where sends make no topics, only the messages tell how many queues there were."""
+    table = Table(auto_create_topic_enable=False)
+    table.topics.restore({"Orders": 3})
+    assert (topic := table.topics.find("Orders")) is not None
+    assert topic.write_queue_nums == 3
