@@ -179,16 +179,17 @@ class Broker(Parts):
     # --------------------------------------------------------------------------------------------------------- clocks
 
     def _step(self) -> None:
-        """Let every part do what is due by now."""
+        """Let every part do what is due by now: intervals go by the steady clock, whatever the wall clock is set to."""
         self._timer = asyncio.get_running_loop().call_later(STEP_S, self._step)
-        self.store.step(wall_ms())
-        self.traffic.step(wall_ms())
-        self.put_times.step(wall_ms())
-        self.offsets.step(wall_ms())
-        self.background.step(wall_ms())
-        self.clients.step(steady_ms())
-        self.queue_locks.step(steady_ms())
-        self.windows.step(steady_ms())
+        now_ms = steady_ms()
+        self.store.step(now_ms)
+        self.traffic.step(now_ms, wall_ms())
+        self.put_times.step(now_ms)
+        self.offsets.step(now_ms)
+        self.background.step(now_ms)
+        self.clients.step(now_ms)
+        self.queue_locks.step(now_ms)
+        self.windows.step(now_ms)
         self._awake_cpus.step()
 
     def _stop_stepping(self) -> None:

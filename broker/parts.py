@@ -125,7 +125,9 @@ class Parts:
         self.queue_locks = QueueLocks(broker.rebalance_lock_max_live_time)
         self.pools = pools_of(config)
         self.arrivals = Arrivals(asyncio.get_running_loop(), self.pools["pull"])
-        self.store = MessageStore(config.store, wall_ms, self.arrivals.arrived, topics=self.arrivals.topics)
+        self.store = MessageStore(
+            config.store, wall_ms, self.arrivals.arrived, topics=self.arrivals.topics, steady_ms=steady_ms
+        )
         self.background = Background(config, self.store, self.arrivals, self.sessions, self.offsets, wall_ms)
         self.outbound = Outbound(config.remoting, client_context(config.outbound_tls, config.tls.mode))
         self.name_server = None

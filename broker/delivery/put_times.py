@@ -98,7 +98,7 @@ class PutTimes:
             self._longest_ms = took_ms
 
     def step(self, now_ms: int) -> None:
-        """Turn to the next minute if it has begun; `now_ms` is Unix time."""
+        """Turn to the next minute if it has begun; `now_ms` is that of a steady clock."""
         minute = now_ms // MINUTE_MS
         if self._minute is not None and minute != self._minute:
             self._last_minute = self._counts

@@ -56,13 +56,13 @@ class Traffic:
         """The counters now."""
         return self._read()
 
-    def step(self, now_ms: int) -> None:
-        """Take a sample if the last is a second old; `now_ms` is Unix time."""
-        if self._samples and 0 <= now_ms - self._samples[-1][0] < SAMPLE_INTERVAL_MS:
+    def step(self, now_ms: int, unix_ms: int) -> None:
+        """Take a sample if the last is a second old by `now_ms` of a steady clock; `unix_ms` tells the day."""
+        if self._samples and now_ms - self._samples[-1][0] < SAMPLE_INTERVAL_MS:
             return
         counters = self._read()
         self._samples.append((now_ms, counters))
-        date = time.localtime(now_ms / 1000)
+        date = time.localtime(unix_ms / 1000)
         day = date.tm_year, date.tm_yday
         if self._day is not None and day != self._day:
             self.days = Days(yesterday=self.days.today, today=counters)

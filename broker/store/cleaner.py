@@ -5,6 +5,11 @@
 until the round is used up or the oldest is not due. The last one never leaves, nor what is not flushed.
 Deleting begins a minute after the first step, so that a start under a wrong clock or setting can be stopped.
 
+`step` goes by a steady clock. How old a segment is depends on Unix time, in which file systems note when it was last
+modified. A machine's clock that is set forward by years must not expire everything at once: the age counts by Unix
+time at the first step plus what the steady clock has advanced since, or by Unix time now, whichever is earlier. So a
+clock that is set forward takes effect with the next start, and one that is set back keeps segments for longer.
+
 A segment leaves the log at once, on the loop; its file goes in a helper thread (`broker/store/removal.py`). Queues and
 index follow at their own pace behind it, since nothing reads behind the log's start whether they did or not.
 
@@ -57,12 +62,15 @@ class Cleaner:
         flags: RunningFlags,
         removal: Removal,
         followers: Sequence[Follower],
+        unix_ms: Callable[[], int],
     ) -> None:
         self.configure(config)
         self._files = files
         self._flags = flags
         self._removal = removal
         self._followers = followers
+        self._unix_ms = unix_ms
+        self._unix_ahead_ms = 0  # of the steady clock, at the first step
         self._usage: DiskUsage | None = None
         self._round = _NOTHING
         self._left = 0  # how many the round may still take
@@ -87,6 +95,7 @@ class Cleaner:
         """What is due by now. `settled()`: below that byte of the log everything is flushed, queues too."""
         if self._first_round_ms < 0:
             self._first_round_ms = now_ms + FIRST_ROUND_MS
+            self._unix_ahead_ms = self._unix_ms() - now_ms
         self._removal.step(now_ms)
         if now_ms >= self._next_look_ms:
             self._next_look_ms = now_ms + self._look_interval_ms
@@ -101,7 +110,7 @@ class Cleaner:
 
     def _look(self, now_ms: int, usage: DiskUsage) -> None:
         self._usage = usage
-        decided = self._rules.look(local_hour(now_ms), usage, is_hurried=self._hurried_looks > 0)
+        decided = self._rules.look(local_hour(self._unix_ms()), usage, is_hurried=self._hurried_looks > 0)
         if decided.is_disk_full:
             self._flags.set(
                 RunningFlag.DISK_FULL, f"{usage.fullest} percent used, {self._rules.warning_at} are allowed"
@@ -135,7 +144,8 @@ class Cleaner:
         if len(oldest) < 2 or oldest[0].end > settled or RunningFlag.SYNC_FAILED in self._flags:
             return False
         modified_ms = os.fstat(oldest[0].fd).st_mtime_ns // 1_000_000
-        return self._round.is_forced or self._rules.is_due(modified_ms, now_ms)
+        unix_ms = min(self._unix_ms(), now_ms + self._unix_ahead_ms)
+        return self._round.is_forced or self._rules.is_due(modified_ms, unix_ms)
 
     def statistics(self) -> CleanerStatistics:
         """Counts since the start, and the disk as last seen."""

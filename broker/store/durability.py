@@ -57,6 +57,7 @@ class Durability:
         reput: Reput,
         queue_files: QueueFiles,
         checkpoint: CheckpointFile,
+        steady_ms: Callable[[], int],
         pool: TransientPool | None = None,
     ) -> None:
         self._config = config
@@ -64,7 +65,7 @@ class Durability:
         self._reput = reput
         self._queue_files = queue_files
         self._checkpoint = checkpoint
-        self.log = LogFlush(config, commit_log, self._dispatch, pool)
+        self.log = LogFlush(config, commit_log, self._dispatch, pool, steady_ms)
         self._queue_flusher: Flusher | None = None
         self._next_queue_flush_ms = 0
         self._next_thorough_ms = 0

@@ -65,12 +65,19 @@ class Index:
     """All index files of a store. Only the event loop's thread comes in here."""
 
     def __init__(
-        self, root: Path, layout: IndexLayout, disk: Disk, now_ms: Callable[[], int], flags: RunningFlags
+        self,
+        root: Path,
+        layout: IndexLayout,
+        disk: Disk,
+        now_ms: Callable[[], int],
+        flags: RunningFlags,
+        steady_ms: Callable[[], int] | None = None,
     ) -> None:
         self._directory = str(root / INDEX_DIRECTORY)
         self._layout = layout
         self._disk = disk
         self._now_ms = now_ms
+        self._steady_ms = steady_ms or now_ms
         self._flags = flags
         self.files: list[IndexFile] = []
         self._full: list[IndexFile] = []  # that no flusher has taken yet
@@ -211,7 +218,7 @@ class Index:
     def put_waiting(self, *, at_once: bool = True) -> None:
         """Put what has gathered into the files, or find out that this is impossible at present. Not `at_once`: unless
         the file that they go to is just being made."""
-        if self._failures and self._now_ms() < self._next_attempt_ms:
+        if self._failures and self._steady_ms() < self._next_attempt_ms:
             return
         if not at_once and self._awaits_file():
             return
@@ -222,7 +229,7 @@ class Index:
                 self._put_some()
         except OSError as problem:
             self._failures += 1
-            self._next_attempt_ms = self._now_ms() + _RETRY_MS
+            self._next_attempt_ms = self._steady_ms() + _RETRY_MS
             log.error("index not written failures=%d waiting=%d error=%s", self._failures, len(self._entries), problem)
             if self._failures >= _FAILURES_TO_REFUSE:
                 self._flags.set(RunningFlag.INDEX_ERROR, problem)

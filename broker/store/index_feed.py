@@ -60,11 +60,18 @@ class IndexFeed:
 
     @classmethod
     def of(
-        cls, config: StoreConfig, commit_log: CommitLog, disk: Disk, now_ms: Callable[[], int], helper: Helper
+        cls,
+        config: StoreConfig,
+        commit_log: CommitLog,
+        disk: Disk,
+        now_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
+        helper: Helper,
     ) -> Self:
         """The feed of a store's index."""
         layout = IndexLayout(config.max_hash_slot_num, config.max_index_num)
-        return cls(Index(config.store_path_root_dir, layout, disk, now_ms, commit_log.flags), commit_log, helper)
+        index = Index(config.store_path_root_dir, layout, disk, now_ms, commit_log.flags, steady_ms)
+        return cls(index, commit_log, helper)
 
     # life
 

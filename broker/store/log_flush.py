@@ -68,8 +68,10 @@ class LogFlush:
         commit_log: CommitLog,
         dispatch: Callable[[Sequence[Append]], None],
         pool: TransientPool | None,
+        steady_ms: Callable[[], int],
     ) -> None:
         self._config = config
+        self._steady_ms = steady_ms
         self._log = commit_log
         self._dispatch = dispatch
         self._pool = pool
@@ -162,7 +164,7 @@ class LogFlush:
         if is_flushed or self._is_seen_at_once:
             self.unseen += batch
         else:
-            self._waiting.add(self._log.written, batch, self._log.last_store_timestamp)
+            self._waiting.add(self._log.written, batch, self._steady_ms())
             if self._is_sync:
                 return
         settle(batch, PutStatus.PUT_OK)

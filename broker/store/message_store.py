@@ -64,7 +64,11 @@ _UNLIMITED = 1 << 62
 
 class MessageStore:
     """One store. `on_arrival(topic, queue_id, max_offset, tags_codes)` is called for new units that may be seen, in the
-    `topics` of which somebody wants to hear; None: in all."""
+    `topics` of which somebody wants to hear; None: in all.
+
+    `now_ms` gives Unix time, for what is stored; `steady_ms` a clock that is never set, for intervals and for `step`.
+    Without it, `now_ms` is both.
+    """
 
     def __init__(
         self,
@@ -73,8 +77,10 @@ class MessageStore:
         on_arrival: Arrival | None = None,
         disk: Disk | None = None,
         topics: Container[str] | None = None,
+        steady_ms: Callable[[], int] | None = None,
     ) -> None:
         self._config = config
+        steady_ms = steady_ms or now_ms
         self._disk = disk = disk or Disk()
         root = Path(config.store_path_root_dir)
         self._running = RunningFiles(root, disk)
@@ -112,7 +118,9 @@ class MessageStore:
         self._reader = StoreReader(config, self._log)
         self._helper = helper_thread()
         has_index = config.message_index_enable
-        self._index = IndexFeed.of(config, self._log, disk, now_ms, self._helper) if has_index else None
+        self._index: IndexFeed | None = None
+        if has_index:
+            self._index = IndexFeed.of(config, self._log, disk, now_ms, steady_ms, self._helper)
         self._key_query = KeyQuery(self._index, self._reader, config.max_msgs_num_batch)
         self._deleted = DeletedTopics(root, disk, self._helper)
         self._removal = Removal(config, self._helper)
@@ -120,13 +128,13 @@ class MessageStore:
         followers: list[Follower] = [self._queue_cleaner, self._deleted]
         if self._index is not None:
             followers.append(self._index)
-        self._cleaner = Cleaner(config, segments, self._log.flags, self._removal, followers)
+        self._cleaner = Cleaner(config, segments, self._log.flags, self._removal, followers, now_ms)
         self.tidying = Tidying(self._cleaner, self._queue_cleaner, self._queues)
         self._is_started = False
         self._recovery: Recovery | None = None  # while it runs
         self._was_clean = True
         checkpoint = CheckpointFile(root, disk)
-        self._durability = Durability(config, self._log, self._reput, self._queue_files, checkpoint, pool)
+        self._durability = Durability(config, self._log, self._reput, self._queue_files, checkpoint, steady_ms, pool)
         self._log_flush = self._durability.log
         self.show: Callable[[], None] = self._log_flush.show
         """Let be seen what is decided, before anybody else is served."""
@@ -460,7 +468,8 @@ class MessageStore:
         self._log_flush.when_flushed(callback)
 
     def step(self, now_ms: int) -> None:
-        """What is due by now: answers of the flusher, overdue waiters, queues to flush or to try again."""
+        """What is due by now, by the steady clock: answers of the flusher, overdue waiters, queues to flush or to try
+        again, segments that have been kept long enough."""
         self._durability.step(now_ms)
         self._log.step(now_ms)
         self._cleaner.step(now_ms, self.disk_usage, lambda: self._durability.settled)

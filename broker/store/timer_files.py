@@ -259,7 +259,8 @@ class TimerFiles:
             log.info("files of timers are written again after=%s", before)
 
     def step(self, now_ms: int, check: TimerCheck) -> None:
-        """Begin a round if one is due, or go on with it; `check` says how far the timers are by now."""
+        """Begin a round if one is due by a steady clock, or go on with it; `check` says how far the timers are, and
+        when (Unix time)."""
         flusher = self._flusher
         if flusher is not None and flusher.failure is not None and not self._is_given_up:
             self._is_given_up = True
@@ -287,7 +288,6 @@ class TimerFiles:
             log_position=self.log.end,
             master_queue_offset=check.queue_offset,
             state_version=self._taken.state_version,
-            timestamp=now_ms,
             counter=self._taken.counter + 1,
         )
         wheel = None

@@ -162,10 +162,12 @@ class TimerDelivery:
 
     def check(self) -> TimerCheck:
         """How far everything is."""
-        return TimerCheck(read_ms=self._open_ms, queue_offset=self._enqueue.next_offset)
+        return TimerCheck(
+            read_ms=self._open_ms, queue_offset=self._enqueue.next_offset, timestamp=self._now_ms()
+        )
 
     def write(self, now_ms: int) -> None:
-        """Have the files written, as often as they are to be."""
+        """Have the files written, as often as they are to be by a steady clock."""
         try:
             self._files.step(now_ms, self.check())
             self._files.remove_old(now_ms)

@@ -60,6 +60,7 @@ class TransactionChecks:
         self._now_ms = now_ms
         self._loop: asyncio.AbstractEventLoop | None = None  # None: not running
         self._task: asyncio.Task[None] | None = None
+        self._steady_ms = 0  # by which rounds are due; of the step before
         self._began_ms = 0  # the round before
         self._not_before_ms = 0
         self._rounds = 0
@@ -93,7 +94,8 @@ class TransactionChecks:
         self._note_progress()
 
     def step(self, now_ms: int) -> None:
-        """Begin what is due."""
+        """Begin what is due by a steady clock. How old a half message is depends on Unix time."""
+        self._steady_ms = now_ms
         self._transactions.settle()
         self._note_progress()
         is_busy = self._task is not None and not self._task.done()
@@ -103,7 +105,7 @@ class TransactionChecks:
             self._begin(self._load())
         elif now_ms >= self._began_ms + self._transactions.config.transaction_check_interval:
             self._began_ms = now_ms
-            self._begin(self._round(now_ms))
+            self._begin(self._round(self._now_ms()))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         if self._loop is not None:
@@ -114,7 +116,7 @@ class TransactionChecks:
             await work
         except Exception:
             log.exception("transactions cannot be looked through retry_ms=%d", RETRY_MS)
-            self._not_before_ms = self._now_ms() + RETRY_MS
+            self._not_before_ms = self._steady_ms + RETRY_MS
 
     async def _load(self) -> None:
         first = await when_read(self._store, lambda: self._ends(self._store.min_offset))
@@ -123,7 +125,7 @@ class TransactionChecks:
         await self._slices(Loading(self._store, self._transactions, begin, end).step)
         self._progress.mark(end)
         self._transactions.loaded.set()
-        self._began_ms = self._now_ms()
+        self._began_ms = self._steady_ms
 
     async def _round(self, now_ms: int) -> None:
         first = await when_read(self._store, lambda: self._ends(self._store.min_offset))

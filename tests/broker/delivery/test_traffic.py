@@ -19,7 +19,7 @@ class Source:
 
     def step(self, now_ms: int, puts: int) -> None:
         self.counters = Counters(puts=puts, delivered=2 * puts)
-        self.traffic.step(now_ms)
+        self.traffic.step(now_ms, now_ms)
 
     def put_rates(self) -> tuple[float, ...]:
         return self.traffic.per_second(lambda counters: counters.puts)

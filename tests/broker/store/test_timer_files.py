@@ -54,7 +54,7 @@ class Opened:
                 self.files._flusher.wait_idle()
 
     def finish(self, read_ms: int = W, queue_offset: int = 0) -> None:
-        self.files.finish(W, TimerCheck(read_ms=read_ms, queue_offset=queue_offset))
+        self.files.finish(W, TimerCheck(read_ms=read_ms, queue_offset=queue_offset, timestamp=W))
 
 
 @pytest.fixture

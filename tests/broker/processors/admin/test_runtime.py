@@ -108,14 +108,14 @@ async def test_the_keys_that_5_3_3_adds_are_there(runtime: Runtime) -> None:
 
 async def test_the_figures_are_real(runtime: Runtime) -> None:
     """They follow what the broker did: puts, pulls, what is parked, the log's end."""
-    runtime.traffic.step(runtime.clock.now_ms)
+    runtime.traffic.step(runtime.clock.now_ms, runtime.clock.now_ms)
     runtime.put(b"x" * 100, b"y" * 100)
     peer = runtime.peer()
     peer.ask(pull())
     peer.ask(pull(queue_offset=2))
     peer.send(pull(queue_offset=2, suspend_ms=1000))
     runtime.clock.now_ms += 1000
-    runtime.traffic.step(runtime.clock.now_ms)
+    runtime.traffic.step(runtime.clock.now_ms, runtime.clock.now_ms)
     table = runtime.ask()
     log = runtime.store.statistics().log
     expected = {
