@@ -70,6 +70,7 @@ class PropertyName:
     PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
     TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
     TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+    INNER_NUM: Final = "INNER_NUM"
     CRC32: Final = "__CRC32#"
 
 

@@ -159,6 +159,12 @@ class Damaged(msgspec.Struct, frozen=True):
     size: int = 0
 
 
+class UnreadableTopic(Damaged, frozen=True):
+    """A whole record whose topic is not UTF-8: readers step over it. `record` has the topic with its bytes escaped."""
+
+    record: Record | None = None
+
+
 END: Final = End()
 Parsed: TypeAlias = Record | Blank | End | Damaged
 
@@ -291,14 +297,22 @@ def _parse_fields(source: memoryview, at: int, size: int, check_body: bool) -> P
         return Damaged(f"fields end at {properties_at + properties_size - at}, size is {size}", size)
     if check_body and body_size and crc32(source[body_at : body_at + body_size]) & CRC_MASK != crc:
         return Damaged("body CRC")
-    try:
-        topic = str(source[topic_at:topic_end], "utf-8")
-    except UnicodeDecodeError:
-        return Damaged("topic is not UTF-8")
-    return Record(
+    topic = str(source[topic_at:topic_end], "utf-8", "backslashreplace")
+    record = Record(
         source, at, size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp,
         born_host, store_timestamp, store_host, reconsume_times, prepared, body_at, body_size, topic, properties_at,
     )  # fmt: skip
+    if "\\" in topic and not _is_utf8(source[topic_at:topic_end]):
+        return UnreadableTopic("topic is not UTF-8", record=record)
+    return record
+
+
+def _is_utf8(data: memoryview) -> bool:
+    try:
+        str(data, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def iterate(buffer: Buffer, at: int = 0, *, check_body: bool = True) -> Iterator[Record | Blank | Damaged]:

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Final
 from isal.isal_zlib import crc32
 
 from broker.store.append import Append, PutStatus
+from broker.store.record_rules import RECORD_FLAGS
 from protocol import compiled
 from protocol.codes import SysFlag
 from protocol.disk import UNIT
-from protocol.record import CRC_MASK, HOST_FLAGS, LAYOUTS, LENGTH_PREFIX, Buffer, Layout
+from protocol.record import CRC_MASK, LAYOUTS, LENGTH_PREFIX, Buffer, Layout
 
 if TYPE_CHECKING:
     from broker.store.consume_queue import ConsumeQueue
@@ -173,7 +174,7 @@ class AppendColumns:
             repeat(self.flag),
             self.queue_offsets,
             self.physical_offsets,
-            repeat(self.sys_flag & ~HOST_FLAGS | layout.host_flags),
+            repeat(self.sys_flag & RECORD_FLAGS | layout.host_flags),
             self.born_timestamps,
             repeat(self.born_host),
             repeat(stamp),

@@ -28,21 +28,14 @@ from broker.store.mapped_file import MappedFile
 from broker.store.mapped_file_queue import MappedFileQueue
 from broker.store.queue_table import QueueTable
 from broker.store.record_batch import PlainRecordBatch, RecordBatch
+from broker.store.record_rules import fits_fields, may_be_put
 from broker.store.running_flags import RunningFlag, RunningFlags
 from broker.store.zeros_ahead import ZerosAhead
-from protocol.codes import RETRY_PREFIX
-from protocol.record import (
-    BLANK,
-    BLANK_SIZE,
-    MAGIC_BLANK,
-    MAX_PROPERTIES_BYTES,
-    MAX_V1_TOPIC_BYTES,
-)
+from protocol.record import BLANK, BLANK_SIZE, MAGIC_BLANK, MAX_PROPERTIES_BYTES
 
 log = logging.getLogger(__name__)
 
 _RECORD_OVERHEAD: Final = 64 << 10  # what a record may be longer than the longest body
-MAX_RETRY_TOPIC_BYTES: Final = 255
 _PROBE_BYTES: Final = 4_096
 _RETRY_MS: Final = 1_000
 _FULL_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
@@ -176,7 +169,8 @@ class CommitLog:
             if queue is None:
                 return append.status
             size = record_size(append, len(queue.topic_field))
-            if size > unchecked_size and (refusal := self._refuse(append, size)) is not None:
+            is_plain = size <= unchecked_size and fits_fields(append)
+            if not is_plain and (refusal := self._refuse(append, size)) is not None:
                 return refusal
             total += size
         return PutStatus.MESSAGE_ILLEGAL if total + BLANK_SIZE > self._size else self._make_room(total)
@@ -196,17 +190,19 @@ class CommitLog:
             return self._refusal
         if len(append.properties) > MAX_PROPERTIES_BYTES:
             return PutStatus.PROPERTIES_SIZE_EXCEEDED
+        if not fits_fields(append):
+            return PutStatus.MESSAGE_ILLEGAL
         if len(append.body) > config.max_message_size or size > config.max_message_size + _RECORD_OVERHEAD:
             return PutStatus.MESSAGE_ILLEGAL
         return PutStatus.MESSAGE_ILLEGAL if size + BLANK_SIZE > self._size else None
 
     def _new_queue(self, append: Append) -> ConsumeQueue | None:
-        """The queue of a first message; None when the append was refused: its topic is too long, or everything is."""
-        longest = MAX_RETRY_TOPIC_BYTES if append.topic.startswith(RETRY_PREFIX) else MAX_V1_TOPIC_BYTES
+        """The queue of a first message; None when the append was refused: no record may carry its topic and
+        queue id, or every message is refused."""
         if self._refusal is not None:
             append.status = self._refusal
             return None
-        if len(append.topic.encode()) > longest:
+        if not may_be_put(append.topic, append.queue_id):
             append.status = PutStatus.MESSAGE_ILLEGAL
             return None
         return self._make_queue(append.topic, append.queue_id)

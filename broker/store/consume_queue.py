@@ -160,6 +160,16 @@ class ConsumeQueue(QueueTail):
             begin += count
             self.written = self.end = begin
 
+    def leave_hole(self, begin: int, end: int) -> None:
+        """The offsets [begin, end) have no records: units of nobody take the place of what stands there. What lies
+        behind the last unit is filled when the next one comes (`_skip_to`)."""
+        begin, end = max(begin, self.first_start // UNIT_SIZE), min(end, self.written)
+        while self.first_start >= 0 and begin < end:
+            count = min(end - begin, self._files.file_size // UNIT_SIZE)
+            self._reconcile(begin, FILLER_UNIT * count)
+            self.sound_from = min(self.sound_from, begin)
+            begin += count
+
     def _reconcile(self, first: int, units: bytes) -> None:
         """Units from before `end` arrive again: keep those that agree, replace the others."""
         there = self._read_through(first, len(units) // UNIT_SIZE)

@@ -31,7 +31,7 @@ from broker.store.index_entries import Indexed
 from broker.store.index_file import IndexFile
 from broker.store.mapped_file import MappedFile
 from protocol.disk import IndexLayout, index_hash, index_keys, is_indexed
-from protocol.record import Blank, Record, parse
+from protocol.record import Blank, Record, UnreadableTopic, parse
 
 log = logging.getLogger(__name__)
 
@@ -213,6 +213,9 @@ class IndexFeed:
                 if is_indexed(found.sys_flag):
                     records.append(found)
                 self._at += found.size
+                continue
+            if isinstance(found, UnreadableTopic) and found.record is not None:
+                self._at += found.record.size
                 continue
             if not isinstance(found, Blank):
                 log.warning("index passes over what is no record from=%d to=%d", self._at, segment.end)

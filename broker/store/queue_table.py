@@ -105,6 +105,11 @@ class QueueTable:
         is_full = all(os.path.getsize(f"{directory}/{name}") == size for name in names)
         return len(starts) == len(names) and is_full and not any(gaps(starts, size))
 
+    def sync(self) -> None:
+        """What was written to queues is on disk afterwards. OSError."""
+        for item in self._files.take_dirty(0):
+            item.sync()
+
     def has_topic(self, topic: str) -> bool:
         """Whether a topic has queues that may be removed."""
         return not topic.startswith(LIGHT_QUEUE_PREFIX) and topic in self.by_topic

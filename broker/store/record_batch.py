@@ -11,6 +11,7 @@ The compiled twin of this class is in protocol/compiled/record.py. Source: docs/
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from struct import error as StructError
 from typing import TYPE_CHECKING, Final
 
 from isal.isal_zlib import crc32
@@ -18,11 +19,11 @@ from isal.isal_zlib import crc32
 from broker.store.append import Append
 from broker.store.append_columns import AppendColumns
 from broker.store.consume_queue import ConsumeQueue
+from broker.store.record_rules import RECORD_FLAGS, fits_fields
 from protocol import compiled
 from protocol.codes import SysFlag
-from protocol.record import BLANK_SIZE, CRC_MASK, HOST_FLAGS, LAYOUTS, LENGTH_PREFIX, Buffer
+from protocol.record import BLANK_SIZE, CRC_MASK, LAYOUTS, LENGTH_PREFIX, Buffer
 
-_CLIENT_FLAGS: Final = ~int(HOST_FLAGS)
 _TRANSACTION: Final = int(SysFlag.TRANSACTION_MASK)
 _COMMIT: Final = int(SysFlag.TRANSACTION_COMMIT)
 _CLOSED: Final = -1
@@ -95,7 +96,7 @@ class PlainRecordBatch:
                 size = fixed_size + body_size + len(topic_field) + properties_size
                 if at + size > room_end or size > longest:
                     break
-                sys_flag = append.sys_flag & _CLIENT_FLAGS | host_flags
+                sys_flag = append.sys_flag & RECORD_FLAGS | host_flags
                 has_unit = not sys_flag & _TRANSACTION or sys_flag & _TRANSACTION == _COMMIT
                 queue_offset = queue.next_offset if has_unit else 0
                 head = pack(
@@ -123,6 +124,10 @@ class PlainRecordBatch:
                 append.size = size
                 append.store_timestamp = timestamp
                 at += size
+        except StructError:
+            if is_checked:
+                raise
+            # A number does not fit its field: the log refuses that message.
         finally:
             count = len(parts) // PARTS
             self._parts += parts
@@ -136,7 +141,10 @@ class PlainRecordBatch:
         end = self.at + sum(columns.sizes)
         if end > self._room_end or max(columns.sizes) > self.unchecked_size:
             return False
-        self._parts += columns.put(self.at, self.timestamp, self._store_host)
+        try:
+            self._parts += columns.put(self.at, self.timestamp, self._store_host)
+        except StructError:  # a number does not fit its field
+            return False
         self.appends.append(columns)  # type: ignore[arg-type]  # stands for appends
         self.at = end
         return True
@@ -146,7 +154,7 @@ class PlainRecordBatch:
         first, at, timestamp = appends[0], self.at, self.timestamp
         queue = self._queues[first.topic, first.queue_id]
         layout = LAYOUTS[len(first.born_host), len(self._store_host)]
-        sys_flag = first.sys_flag & _CLIENT_FLAGS | int(layout.host_flags)
+        sys_flag = first.sys_flag & RECORD_FLAGS | int(layout.host_flags)
         born = first.born_timestamp, first.born_host
         shared = layout.shared.pack(
             sys_flag, *born, self._stamp, first.reconsume_times, first.prepared_transaction_offset
@@ -192,7 +200,7 @@ class PlainRecordBatch:
                     return 0
                 around = len(queue.topic_field)
             size = self._layouts[len(append.born_host)][1] + len(append.body) + around + len(append.properties)
-            if size > longest:
+            if size > longest or not fits_fields(append):
                 return 0
             total += size
         return total
@@ -205,7 +213,8 @@ class PlainRecordBatch:
             return 0
         around = self._layouts[len(first.born_host)][1] + len(queue.topic_field)
         sizes = [around + len(append.body) + len(append.properties) for append in appends]
-        return 0 if max(sizes) > self.unchecked_size else sum(sizes)
+        fits = fits_fields(first) and all(-(1 << 31) <= append.flag < 1 << 31 for append in appends)
+        return sum(sizes) if fits and max(sizes) <= self.unchecked_size else 0
 
     def data(self, padding: int = 0) -> memoryview:
         """The records since the last `open`, and so many zeros. To be released before the next call here."""

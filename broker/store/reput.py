@@ -23,7 +23,6 @@ from broker.store.consume_queue import ConsumeQueue
 from broker.store.index_feed import IndexFeed
 from broker.store.unit_writes import FULL_BYTES, UnitWrites
 from protocol import compiled
-from protocol.codes import SysFlag
 from protocol.disk import UNIT, UNIT_SIZE
 from protocol.message import PropertyName, property_value, tags_code
 from protocol.record import Record
@@ -34,7 +33,6 @@ Arrival: TypeAlias = Callable[[str, int, int, Sequence[int]], None]
 """`(topic, queue id, the queue's new max offset, tags codes of the new units)`"""
 
 _pack_unit: Final = UNIT.pack
-_INNER_BATCH: Final = 0x80
 _UNKNOWN_LEVEL_DELAY_MS: Final = 1_000
 
 
@@ -204,12 +202,6 @@ class Reput:
 
     def __repr__(self) -> str:
         return f"<Reput offset={self.offset}>"
-
-
-def has_unit(sys_flag: int) -> bool:
-    """Whether a record of this sysFlag is in its queue: plain and committed ones. Inner batches are stepped over."""
-    kind = sys_flag & SysFlag.TRANSACTION_MASK
-    return kind in {0, SysFlag.TRANSACTION_COMMIT} and not sys_flag & _INNER_BATCH
 
 
 def schedule_tags_code(properties: bytes, store_timestamp: int, tag_hash: int, delays_ms: Sequence[int]) -> int:

@@ -37,6 +37,7 @@ BORN_HOST_V6 = cython.declare(cython.int, 0x10)
 STORE_HOST_V6 = cython.declare(cython.int, 0x20)
 TRANSACTION = cython.declare(cython.int, 0xC)
 COMMIT = cython.declare(cython.int, 0x8)
+RECORD_FLAGS = cython.declare(cython.int, 0x70F)  # what a record keeps of its sender's sysFlag
 
 initial_status = cython.declare(object, None)
 
@@ -318,7 +319,7 @@ class RecordBatch:
         host_size: cython.Py_ssize_t = len(append.born_host)
         topic_size: cython.Py_ssize_t = len(queue.topic_field)
         properties_size: cython.Py_ssize_t = len(append.properties)
-        sys_flag: cython.int = append.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6)
+        sys_flag: cython.int = append.sys_flag & RECORD_FLAGS
         queue_offset: cython.longlong = 0
         to: Byte
         self.make_room(size)

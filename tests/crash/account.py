@@ -4,8 +4,9 @@
     start      of these n, only records of segments that the store gave up are missing; what was gone stays gone
     floor      n covers everything that was acknowledged under SYNC_FLUSH, that a consumer saw under it, that a flusher
                called durable, and that an earlier recovery found after a power cut
-    queues     each has exactly one unit for each of its records in the log, gapless, at its queue offset; it begins
-               with the first of them, and goes on behind the last that it ever had
+    queues     each unit is that of a record in the log, at its queue offset; below the floor each record has one. A
+               queue begins with the first of its records, and goes on behind the last that it ever had. What a record
+               above the floor became, in its queue or skipped, it stays: a hole is where such a record was
     index      its items are the keys of the log's records, each once, in order; before them, some of records given up
     state      a state file holds what was saved last, or a save that was under way
 
@@ -16,10 +17,11 @@ Below the floor a record is compared whole. Above it, what tears in a record's h
 from typing import NamedTuple
 
 from broker.store.append import Append, PutStatus
+from broker.store.consume_queue import ConsumeQueue
 from broker.store.message_store import MessageStore
 from broker.store.reading import GetResult
-from broker.store.reput import has_unit
-from protocol.disk import index_hash, index_keys, is_indexed
+from broker.store.record_rules import RECORD_FLAGS, has_unit
+from protocol.disk import FILLER_RECORD_SIZE, index_hash, index_keys, is_indexed
 from protocol.record import HOST_FLAGS, Record, iterate
 from tests.harness.stores import records_of
 
@@ -45,14 +47,14 @@ class Stored(NamedTuple):
         return f"<{place} at={self.at} size={self.size} sys_flag={self.sys_flag} body={self.body[:8]!r}>"
 
     @classmethod
-    def of_append(cls, append: Append) -> "Stored":
+    def of_append(cls, append: Append, sys_flag: int = 0) -> "Stored":
         return cls(
             append.physical_offset,
             append.size,
             append.topic,
             append.queue_id,
             append.queue_offset,
-            append.sys_flag & ~HOST_FLAGS,
+            append.sys_flag & RECORD_FLAGS | sys_flag,
             bytes(append.body),
             append.properties,
         )
@@ -84,13 +86,14 @@ class Account:
         self._unsynced_floor = 0  # what a process may lose by its own end: nothing that was written
         self._waiting: list[Append] = []
         self._deletions: dict[str, list[int]] = {}  # topic -> where its records may begin: that byte, or one of these
+        self._skipped: set[int] = set()  # where the records stand that have no unit, though their flags say so
         self._saves = [0]  # possible contents of the state file; 0: none
 
     # what happens
 
-    def write(self, appends: list[Append]) -> None:
-        """These are about to be written."""
-        self._log += map(Stored.of_append, appends)
+    def write(self, appends: list[Append], sys_flag: int = 0) -> None:
+        """These are about to be written; each record has these bits besides those of its message."""
+        self._log += [Stored.of_append(append, sys_flag) for append in appends]
 
     def written(self, appends: list[Append]) -> None:
         """The write came back."""
@@ -119,8 +122,8 @@ class Account:
         for record in records_of(result):
             stored = Stored.of_record(record)
             assert stored in self._log, f"never sent: {stored}"
-            assert stored.queue_offset == offset
-            offset += 1
+            assert stored.queue_offset >= offset  # there may be a hole
+            offset = stored.queue_offset + 1
             if self._is_sync:
                 self._floor = max(self._floor, stored.end)
 
@@ -185,8 +188,10 @@ class Account:
         self._log = records
         self._unsynced_floor = max(floor, records[-1].end if records else 0)
         every = [*self._gone, *records]
+        skipped = {at for at in self._skipped if at < start}
         for topic in {record.topic for record in every} | {queue.topic for queue in store._queues.by_key.values()}:
-            self._check_topic(store, topic, [record for record in every if record.topic == topic])
+            skipped |= self._check_topic(store, topic, [record for record in every if record.topic == topic], floor)
+        self._skipped = skipped
         items = items_of(store)
         assert [item for item in items if item[1] >= start] == keys_of(records)
         gone = iter(keys_of(self._gone))
@@ -195,39 +200,55 @@ class Account:
         log_end = store.max_physical_offset
         self._deletions = {topic: [min(end, log_end) for end in ends] for topic, ends in self._deletions.items()}
 
-    def _check_topic(self, store: MessageStore, topic: str, records: list[Stored]) -> None:
+    def _check_topic(self, store: MessageStore, topic: str, records: list[Stored], floor: int) -> set[int]:
         """The queues are those of one possible end of its deletion."""
         problems = []
         for end in self._deletions.get(topic, [0]):
             try:
-                self._check_queues(store, topic, [record for record in records if record.at >= end])
+                skipped = self._check_queues(store, topic, [one for one in records if one.at >= end], floor)
             except AssertionError as problem:
                 problems.append(problem)
             else:
                 self._deletions[topic] = [end]
-                return
+                return skipped
         raise problems[-1]
 
-    def _check_queues(self, store: MessageStore, topic: str, records: list[Stored]) -> None:
-        expected: dict[tuple[str, int], list[Stored]] = {}
+    def _check_queues(self, store: MessageStore, topic: str, records: list[Stored], owed_below: int) -> set[int]:
+        """Returns where the records stand that have no unit, though their flags say so."""
+        by_queue: dict[tuple[str, int], list[Stored]] = {}
         for record in records:
             if has_unit(record.sys_flag):
-                expected.setdefault((record.topic, record.queue_id), []).append(record)
+                by_queue.setdefault((record.topic, record.queue_id), []).append(record)
+        skipped: set[int] = set()
         for key, queue in store._queues.by_key.items():
-            if key[0] != topic:
-                continue
-            ever = expected.pop(key, [])
-            owed = [record for record in ever if record.at >= self._start]
-            end = ever[-1].queue_offset + 1 if ever else 0
-            begin = owed[0].queue_offset if owed else end
-            assert len(owed) == end - begin, f"a gap in {queue!r}: {owed}"
-            assert begin == 0 or len(owed) < len(ever), f"begins in the middle: {queue!r}: {owed}"
-            assert (queue.min_offset, queue.end, queue.next_offset) == (begin, end, end), f"{queue!r}: {ever}"
-            for offset, record in enumerate(owed, begin):
-                unit = queue.unit(offset)
-                assert unit is not None
-                assert (record.queue_offset, unit[:2]) == (offset, (record.at, record.size)), f"{queue!r} at {offset}"
-        assert not expected, f"no queue for {expected}"
+            if key[0] == topic:
+                skipped |= self._check_queue(queue, by_queue.pop(key, []), owed_below)
+        left_over = {record.at: record for rest in by_queue.values() for record in rest if record.at >= self._start}
+        lost = [record for at, record in left_over.items() if record.end <= owed_below and at not in self._skipped]
+        assert not lost, f"no queue for {lost}"
+        return skipped | set(left_over)
+
+    def _check_queue(self, queue: ConsumeQueue, ever: list[Stored], owed_below: int) -> set[int]:
+        """Units and records agree; what is owed has its unit; a hole is where no owed record was."""
+        units = {offset: queue.unit(offset) for offset in range(queue.min_offset, queue.end)}
+        of_record = {unit[0]: offset for offset, unit in units.items() if unit and unit[1] != FILLER_RECORD_SIZE}
+        there = [record for record in ever if record.at >= self._start]
+        kept = [record for record in there if record.at in of_record]
+        assert len(kept) == len(of_record), f"units of no record in {queue!r}: {units}, {ever}"
+        for record in kept:
+            offset = of_record[record.at]
+            unit = units[offset]
+            assert unit is not None
+            assert (record.queue_offset, unit[:2]) == (offset, (record.at, record.size)), f"{queue!r} at {offset}"
+        skipped = {record.at for record in there} - of_record.keys()
+        bad = [one for one in there if one.at in skipped and one.end <= owed_below and one.at not in self._skipped]
+        assert not bad, f"owed, and not in {queue!r}: {bad}"
+        assert not (self._skipped & of_record.keys()), f"skipped before, and now in {queue!r}"
+        gone = [record for record in ever if record.at < self._start and record.at not in self._skipped]
+        end = kept[-1].queue_offset + 1 if kept else gone[-1].queue_offset + 1 if gone else 0
+        begin = kept[0].queue_offset if kept else end
+        assert (queue.min_offset, queue.end, queue.next_offset) == (begin, end, end), f"{queue!r}: {ever}"
+        return skipped
 
 
 def log_of(store: MessageStore) -> list[Stored]:

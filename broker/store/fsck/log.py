@@ -21,10 +21,10 @@ from isal.isal_zlib import crc32
 
 from broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
 from broker.store.fsck.segments import SegmentFile, check_segments, check_strangers, segment_files, written
-from broker.store.reput import has_unit
+from broker.store.record_rules import has_unit
 from protocol.disk import COMMIT_LOG_DIRECTORY
 from protocol.message import PropertyName
-from protocol.record import BLANK_SIZE, CRC_MASK, MAGIC_V1, MAGIC_V2, Blank, Damaged, Record, parse
+from protocol.record import BLANK_SIZE, CRC_MASK, MAGIC_V1, MAGIC_V2, Blank, Damaged, Record, UnreadableTopic, parse
 
 _AT_ONCE: Final = 2_048  # records given to the other checks at a time
 _DROPPED_BYTES: Final = 1 << 24
@@ -92,6 +92,14 @@ class LogCheck:
     def _next(self, segment: SegmentFile, view: memoryview, whole: mmap.mmap, at: int) -> tuple[Record | None, int]:
         """The record at `at`, or the next one behind what is bad there; None at the end of the segment."""
         parsed = parse(view, at)
+        while isinstance(parsed, UnreadableTopic) and (unreadable := parsed.record) is not None:
+            if _problem(unreadable, segment.start + at):
+                break
+            self._take(unreadable, segment)
+            what = f"record {unreadable.physical_offset} ({unreadable.topic!r}) gets no queue unit: {parsed.reason}"
+            self._add("skipped", Severity.WARNING, segment, at, what, "no consumer gets it; it stays in the log")
+            at += unreadable.size
+            parsed = parse(view, at)
         if isinstance(parsed, Record):
             problem = _problem(parsed, segment.start + at)
             if not problem:
@@ -123,7 +131,7 @@ class LogCheck:
             )
             follows = "a search by time, and where a recovery begins, may be wrong"
             self._add("time", Severity.WARNING, segment, record.position, what, follows)
-        if record.queue_offset and not has_unit(record.sys_flag) and not record.sys_flag & 0x80:
+        if record.queue_offset and not has_unit(record.sys_flag):
             what = f"a transaction's record with queue offset {record.queue_offset}, not 0"
             self._add("transaction", Severity.WARNING, segment, record.position, what, "nobody reads that field")
         self.newest = max(self.newest, record.store_timestamp)
@@ -184,8 +192,6 @@ def _problem(record: Record, position: int) -> str:
     """What is wrong with a record that parses; "" if nothing."""
     if record.physical_offset != position:
         return f"a record that says it stands at {record.physical_offset}"
-    if record.queue_id < 0:
-        return f"a record of queue {record.queue_id}"
     return "" if _whole_crc_agrees(record) else "checksum of the whole record"
 
 

@@ -4,6 +4,9 @@ The log says where each unit must be, and what it must say; so expected units ga
 with the file in whole runs, as bytes. What the queue offsets of the log's records cover is thereby known to be right;
 the rest of a queue's units are of nobody, of records that retention took, or point nowhere.
 
+Which records of a queue get a unit is judged as a recovery does (broker.store.queue_order); one that is skipped is
+named, and so are the holes that a queue has.
+
 Left out: prepared and rolled-back transactions, which get no unit; batches in one record and topics with a queue under
 batchconsumequeue/, which have another kind of queue; records of a topic that was deleted behind them.
 
@@ -20,8 +23,11 @@ from broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, 
 from broker.store.fsck.log import LogCheck
 from broker.store.fsck.queue_files import QueueOnDisk
 from broker.store.fsck.segments import directories
+from broker.store.queue_evidence import QueueEvidence
+from broker.store.queue_order import Key, QueueOrder
 from broker.store.queue_tail import pack_units
-from broker.store.reput import has_unit, schedule_tags_code
+from broker.store.record_rules import has_unit
+from broker.store.reput import schedule_tags_code
 from protocol.codes import SystemTopic
 from protocol.disk import (
     BATCH_CONSUME_QUEUE_DIRECTORY,
@@ -43,14 +49,13 @@ _EXTENSION_ADDRESS: Final = -(1 << 31) - 1  # tags codes up to here point into c
 class _Covered:
     """What the log says of one queue: its records have the offsets of `ranges`, the last of which is growing."""
 
-    __slots__ = ("damages", "fields", "first", "next", "queue", "ranges")
+    __slots__ = ("fields", "first", "next", "queue", "ranges")
 
-    def __init__(self, queue: QueueOnDisk, first: int, damages: int) -> None:
+    def __init__(self, queue: QueueOnDisk, first: int) -> None:
         self.queue = queue
         self.ranges: list[tuple[int, int]] = []
         self.first = self.next = first  # of the growing range: [first, next)
         self.fields: list[int] = []  # units not yet compared; the last of them has offset next - 1
-        self.damages = damages  # of the log when the last record came
 
 
 class QueueCheck:
@@ -83,6 +88,10 @@ class QueueCheck:
         self._pending = 0
         self._of_deleted_topics: dict[str, int] = {}
         self._expired = 0
+        evidence = QueueEvidence(self._units_of, lambda _: None, lambda _: False, log.start)
+        evidence.start = log.start
+        self._order = QueueOrder(evidence, self._expect, self._skip)
+        self._damages = 0  # of the log when the last records came
 
     # before the log
 
@@ -101,25 +110,36 @@ class QueueCheck:
 
     def add(self, records: Sequence[Record]) -> None:
         """The next records of the log."""
+        if self._log.damages != self._damages:
+            self._damages = self._log.damages
+            self._order.pass_gap()
         for record in records:
             if has_unit(record.sys_flag) and record.topic not in self._batch_topics:
                 if self._deleted and record.physical_offset < self._deleted.get(record.topic, 0):
                     continue
-                self._expect(record)
+                self._order.add(record)
         if self._pending >= _PENDING_UNITS:
             self._compare_all()
 
-    def _expect(self, record: Record) -> None:
+    def _units_of(self, key: Key) -> QueueOnDisk | None:
+        return self._queues.get(key)
+
+    def _skip(self, record: Record, reason: str) -> None:
+        what = f"record {record.physical_offset} ({record.topic!r}-{record.queue_id}) gets no queue unit: {reason}"
+        file, at = self._log.place_of(record.physical_offset)
+        follows = "no consumer gets it; it stays in the log"
+        self._found.add("skipped", Finding(Severity.WARNING, file, at, what, follows))
+
+    def _expect(self, record: Record, _hole: int = 0) -> None:
         key = record.topic, record.queue_id
         covered = self._covered.get(key)
         if covered is None:
             queue = self._queues.get(key) or QueueOnDisk(self._root, *key, self._size)
-            covered = self._covered[key] = _Covered(queue, record.queue_offset, self._log.damages)
+            covered = self._covered[key] = _Covered(queue, record.queue_offset)
         elif record.queue_offset != covered.next:
             self._jump(covered, record)
         covered.fields += (record.physical_offset, record.size, self.tags_code_of(record))
         covered.next += 1
-        covered.damages = self._log.damages
         self._pending += 1
 
     def tags_code_of(self, record: Record) -> int:
@@ -131,10 +151,10 @@ class QueueCheck:
         return code
 
     def _jump(self, covered: _Covered, record: Record) -> None:
-        """Queue offsets that do not follow each other: right only where the log lost what stood between."""
+        """Queue offsets that do not follow each other: a hole, or the topic was deleted and made again."""
         self._compare(covered)
         covered.ranges.append((covered.first, covered.next))
-        if covered.damages == self._log.damages or record.queue_offset < covered.next:
+        if record.queue_offset < covered.next:
             what = f"{_name(record)} follows offset {covered.next - 1} of its queue"
             follows = "consumers get messages twice, out of order, or not at all"
             file, at = self._log.place_of(record.physical_offset)
@@ -190,6 +210,7 @@ class QueueCheck:
 
     def finish(self) -> None:
         """What the records of the log do not account for."""
+        self._order.finish()
         self._compare_all()
         for key, queue in self._queues.items():
             covered = self._covered.get(key)

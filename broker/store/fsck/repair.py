@@ -5,6 +5,8 @@
     3  sync all of it
     4  consumequeue -> consumequeue.before-repair-<time>, repair/consumequeue -> consumequeue; the index likewise
 
+Which records get a unit is judged as a recovery does (broker.store.queue_order); the old queues are its evidence.
+
 The log is read only: damage in it stays, and what is sound behind it keeps its units. What the log cannot tell is
 taken over: units of messages that retention took, which give a queue its numbers; light queues; queues under
 batchconsumequeue/. A cut between two renames leaves a store without queues or index, which the next start builds anew.
@@ -22,7 +24,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from broker.store.consume_queue import ConsumeQueue
+from broker.store.append import Append
 from broker.store.disk import Disk
 from broker.store.errors import StoreError
 from broker.store.fsck.directory import deleted_topics
@@ -32,9 +34,12 @@ from broker.store.fsck.queue_files import QueueOnDisk
 from broker.store.fsck.segments import directories
 from broker.store.fsck.sizes import Sizes
 from broker.store.index import Index
+from broker.store.queue_evidence import QueueEvidence
 from broker.store.queue_files import QueueFiles
+from broker.store.queue_order import Key, QueueOrder
 from broker.store.queue_table import LIGHT_QUEUE_PREFIX, QueueTable
-from broker.store.reput import Reput, has_unit
+from broker.store.record_rules import has_unit
+from broker.store.reput import Reput
 from broker.store.running_files import RunningFiles
 from broker.store.running_flags import RunningFlags
 from protocol.disk import (
@@ -112,6 +117,12 @@ class _Build:
         self._table = QueueTable(staging, self._files, disk)
         self._reput = Reput(delay_levels)
         self._index = Index(staging, sizes.index, disk, lambda: now_ms, RunningFlags(lambda: None))
+        self._there: dict[Key, QueueOnDisk] = {}  # the queues that are replaced
+        self._accepted: list[Append] = []
+        evidence = QueueEvidence(self._there.get, lambda _: None, lambda _: False, log.start)
+        evidence.start = log.start
+        self._order = QueueOrder(evidence, self._accept, lambda _record, _reason: None)
+        self._damages = 0
         self.queues = 0
         self.index_files = 0
 
@@ -131,6 +142,7 @@ class _Build:
     def _take_over_expired(self, topic: str, queue_id: int) -> None:
         queue = QueueOnDisk(self._root, topic, queue_id, self._sizes.consume_queue)
         queue.check(Findings(), Severity.NOTE)
+        self._there[topic, queue_id] = queue
         per_file = self._sizes.consume_queue // UNIT_SIZE
         offset = queue.begin
         while offset < queue.end:
@@ -149,19 +161,31 @@ class _Build:
     def add(self, records: Sequence[Record]) -> None:
         """The next records of the log."""
         wanted = [record for record in records if record.physical_offset >= self._deleted.get(record.topic, 0)]
-        self._reput.dispatch([self._reput.append_of(record, self._queue_of(record)) for record in wanted])
-        if self._reput.failed:
-            raise StoreError("the repaired queues cannot be written")
+        if self._log.damages != self._damages:
+            self._damages = self._log.damages
+            self._order.pass_gap()
+        for record in wanted:
+            if has_unit(record.sys_flag) and record.topic not in self._batch_topics:
+                self._order.add(record)
+        self._dispatch()
         self._index.add(wanted)
         if self._index.is_failing:
             raise StoreError("the repaired index cannot be written")
 
-    def _queue_of(self, record: Record) -> ConsumeQueue | None:
-        is_ours = has_unit(record.sys_flag) and record.topic not in self._batch_topics
-        return self._table.make(record.topic, record.queue_id) if is_ours else None
+    def _accept(self, record: Record, _hole: int) -> None:
+        queue = self._table.make(record.topic, record.queue_id)
+        self._accepted.append(self._reput.append_of(record, queue))
+
+    def _dispatch(self) -> None:
+        self._reput.dispatch(self._accepted)
+        self._accepted = []
+        if self._reput.failed:
+            raise StoreError("the repaired queues cannot be written")
 
     def finish(self) -> None:
         """Everything is on disk afterwards, and closed."""
+        self._order.finish()
+        self._dispatch()
         for index_file in self._index.take_all():
             index_file.sync()
         if self._index.is_failing:

@@ -259,16 +259,18 @@ def test_transactions_do_not_hide_the_end(tmp_path: Path) -> None:
 
 
 def test_torn_head_does_not_take_a_message_s_place(tmp_path: Path) -> None:
-    """A half message whose torn flags call it the queue's first ends the log: the first message keeps its unit."""
+    """A half message whose torn flags call it the queue's first is skipped: the messages around it keep their units."""
     it = filled(tmp_path, 1)
     (half,) = it.put(message(b"half", sys_flag=4))
     it.put(message(b"%0200d" % 1))
+    end = it.store.max_physical_offset
     it.crash()
     overwrite(log_path(tmp_path), half.physical_offset + SYS_FLAG_AT, bytes(4))
     queue_path(tmp_path).unlink()
     with opened(tmp_path) as again:
-        assert again.store.max_physical_offset == half.physical_offset
-        assert numbers(again) == [0]
+        assert again.store.max_physical_offset == end
+        assert again.recovered.skipped == 1
+        assert numbers(again) == [0, 1]
 
 
 def test_a_start_that_is_called_off_leaves_the_store_as_it_was(tmp_path: Path) -> None:
