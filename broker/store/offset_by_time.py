@@ -3,12 +3,14 @@
 Store timestamps never decrease along a queue, so this is a binary search over its units, reading one timestamp from
 the log for each, over the ends of segments. LOWER: the first message at or after the time (one past the last if all
 are older). UPPER: the last message at or before it (the first if all are newer). A run of equal times is entered from
-its left end or its right end. Units whose record the log no longer has are older than everything that it has.
+its left end or its right end. Units whose record the log no longer has are older than everything that it has; a hole
+in the queue has the time of the first message behind it.
 
 Source: docs/formats.md, "Offset by time".
 """
 
 from enum import Enum
+from functools import partial
 
 from broker.store.cold_reads import ColdReads
 from broker.store.commit_log import CommitLog
@@ -16,6 +18,7 @@ from broker.store.consume_queue import ConsumeQueue
 from broker.store.log_reads import LogReads
 from protocol.disk import FILLER_RECORD_SIZE
 from protocol.record_fields import store_timestamp_at
+from protocol.unit_search import first_of_somebody
 
 _UP_TO_TIMESTAMP = 76  # bytes of a record, with the longest born host
 _LONG_AGO = -1
@@ -48,20 +51,35 @@ class OffsetByTime:
         """A queue offset in [min, max]; the queue's min when a record that the search needs is not there."""
         is_lower = boundary is Boundary.LOWER
         low, high = queue.min_offset, queue.end
+        read = partial(queue.read_nowait, reads=self._reads)
         while low < high:
             middle = (low + high) // 2
-            time = self._time_to_compare(queue, middle)
+            at = first_of_somebody(read, middle, high)
+            if at == high:
+                high = middle
+                continue
+            time = self._time_to_compare(queue, at)
             if time is None:
                 return queue.min_offset
             if time < timestamp or (time == timestamp and not is_lower):
-                low = middle + 1
+                low = at + 1
             else:
                 high = middle
-        return low if is_lower else max(low - 1, queue.min_offset)
+        if is_lower:
+            return first_of_somebody(read, low, queue.end)
+        return self._last_before(queue, low)
+
+    def _last_before(self, queue: ConsumeQueue, offset: int) -> int:
+        """The last offset below `offset` that is not in a hole; the queue's min if there is none."""
+        while (offset := offset - 1) > queue.min_offset:
+            unit = queue.unit_nowait(offset, self._reads)
+            if unit is None or unit[1] != FILLER_RECORD_SIZE:
+                return offset
+        return queue.min_offset
 
     def _time_to_compare(self, queue: ConsumeQueue, offset: int) -> int | None:
         unit = queue.unit_nowait(offset, self._reads)
-        if unit is not None and (unit[0] < self._log.files.min_offset or unit[1] == FILLER_RECORD_SIZE):
+        if unit is not None and unit[0] < self._log.files.min_offset:
             return _LONG_AGO
         return self.store_time_at(queue, offset)
 

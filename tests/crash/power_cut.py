@@ -11,6 +11,7 @@ is left; that recovery may itself be cut, three times over. `Account` (tests/cra
 import json
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -18,6 +19,7 @@ from typing import Final
 from broker.store.append import Append, PutStatus
 from broker.store.cleaner import FIRST_ROUND_MS
 from broker.store.message_store import MessageStore
+from broker.store.record_rules import INNER_BATCH
 from broker.store.state_file import StateFile
 from protocol.message import tags_code
 from tests.crash.account import Account
@@ -25,7 +27,7 @@ from tests.crash.trial import Trial
 from tests.harness.simulated_disk import PowerCut, SimulatedDisk
 from tests.harness.sound import assert_sound
 from tests.harness.stepped_helpers import SteppedHelpers
-from tests.harness.stores import Clock, config_of, message
+from tests.harness.stores import Clock, config_of, message, older_version
 
 NESTED_CUTS: Final = 3
 QUEUES: Final = [("A", 0), ("A", 1), ("B", 0), ("B-1", 2)]
@@ -40,6 +42,8 @@ class Run:
         self.rng = rng = Random(seed)
         self.expiry_rng = Random(f"expiry {seed}")  # its own, so that it changes nothing in lives without an expiry
         self.expiry_chance = 0.1 if self.expiry_rng.random() < 0.3 else 0.0
+        self.older_rng = Random(f"older {seed}")  # its own too: some seeds have records of an older version
+        self.older_chance = 0.2 if self.older_rng.random() < 0.4 else 0.0
         self.helpers = helpers
         self.tell = tell
         self.clock = Clock()
@@ -172,9 +176,14 @@ class Run:
             queue_id,
             properties=f"{tag}{keys}".encode(),
             tags_code=tags_code("tag" if tag else ""),
-            sys_flag=rng.choices((0, _PREPARED, _ROLLBACK), (8, 1, 1))[0],
+            sys_flag=rng.choices((0, _PREPARED, _ROLLBACK), (8, 1, 1))[0] | self._odd_flags(),
             wait_flush=rng.random() < 0.8,
         )
+
+    def _odd_flags(self) -> int:
+        """Bits that no record keeps."""
+        is_odd = self.older_rng.random() < self.older_chance
+        return self.older_rng.choice((0x40, 0x80, 0xC0, 0x1000, 1 << 30)) if is_odd else 0
 
     def _send(self) -> None:
         turn = [self._message(*self.rng.choice(QUEUES)) for _ in range(self.rng.randint(1, 4))]
@@ -189,10 +198,12 @@ class Run:
         self._commit(turn)
 
     def _commit(self, turn: list[Append]) -> None:
+        is_older = self.older_rng.random() < self.older_chance
         accepted = [append for append in turn if append.status is PutStatus.PENDING]
         assert len(accepted) == len(turn) or {append.status for append in turn} == {PutStatus.MESSAGE_ILLEGAL}
-        self.account.write(accepted)
-        self.store.commit()
+        self.account.write(accepted, INNER_BATCH if is_older else 0)
+        with older_version() if is_older else nullcontext():
+            self.store.commit()
         self.account.written(accepted)
         self.tell(f"sent {[(one.topic, one.queue_id, one.queue_offset, one.physical_offset) for one in accepted]}")
 

@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 from broker.store.append import Append
 from broker.store.config import FlushDiskType, StoreConfig
 from broker.store.disk import Data, Disk
+from broker.store.mapped_file import MappedFile
 from broker.store.message_store import MessageStore
 from broker.store.reading import GetResult
 from broker.store.recovery import Recovered
 from protocol.message import tags_code
 from protocol.message_id import encode_host
-from protocol.record import Record, iterate
+from protocol.record import SYS_FLAG_AT, Record, iterate
 from tests.harness.sound import assert_sound
 
 GOLDEN: Final = Path(__file__).resolve().parent.parent / "golden" / "store"
@@ -27,6 +29,23 @@ SEGMENT_BYTES: Final = 65_536
 QUEUE_SEGMENT_BYTES: Final = 400
 INDEX_SLOTS: Final = 100
 INDEX_ITEMS: Final = 200
+
+
+@contextmanager
+def older_version(sys_flag: int = 0x80) -> Iterator[None]:
+    """Records are written with these bits of sysFlag besides, as older versions wrote what a client sent."""
+    write = MappedFile.write
+
+    def write_flagged(segment: MappedFile, data: Data, at: int) -> None:
+        changed = bytearray(data)
+        for record in iterate(bytes(data)):
+            if isinstance(record, Record):
+                flags = (record.sys_flag | sys_flag).to_bytes(4, "big")
+                changed[record.position + SYS_FLAG_AT : record.position + SYS_FLAG_AT + 4] = flags
+        write(segment, bytes(changed), at)
+
+    with patch.object(MappedFile, "write", write_flagged):
+        yield
 
 
 class Clock:

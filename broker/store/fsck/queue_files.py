@@ -107,10 +107,12 @@ class QueueOnDisk:
             in_front = int(np.sum(fillers == np.arange(len(fillers))))
             self.fillers += in_front
             fillers = fillers[in_front:]
-        if len(fillers):
-            what = f"{len(fillers)} units of nobody behind units of messages"
-            offset = (at + int(fillers[0])) * UNIT_SIZE
-            follows = "consumers step over them; messages of those offsets are lost"
+        for run in np.split(fillers, np.flatnonzero(np.diff(fillers) != 1) + 1) if len(fillers) else ():
+            begin, end = first + int(run[0]), first + int(run[-1])
+            name = f"{self.topic}-{self.queue_id}@{begin}" + (f" to @{end}" if end > begin else "")
+            what = f"{name}: {len(run)} units of nobody behind units of messages"
+            offset = (at + int(run[0])) * UNIT_SIZE
+            follows = "a hole: consumers step over it; those offsets have no messages"
             found.add("filler", Finding(Severity.WARNING, segment.name, offset, what, follows))
 
     def _check_rest(self, segment: SegmentFile, at: int, found: Findings, severity: Severity) -> None:

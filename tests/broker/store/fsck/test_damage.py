@@ -69,7 +69,7 @@ CASES = {
     "record magic": Case(flip(4), FIRST, "damage", 0, "no sound record from 0 to"),
     "record CRC": Case(flip(8), FIRST, "damage", 0, "body CRC"),
     "record queue id": Case(flip(15), FIRST, "damage", 0, "is in no queue"),
-    "record queue offset": Case(flip(27), FIRST, "damage", 0, "is in no queue"),
+    "record queue offset": Case(flip(27), FIRST, "warning", 0, "gets no queue unit"),
     "record physical offset": Case(flip(35), FIRST, "damage", 0, "a record that says it stands at 255"),
     "record store time": Case(flip(58), FIRST, "warning", None, "ms before an earlier one"),
     "record body": Case(flip(90), FIRST, "damage", 0, "body CRC"),
