@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from broker.store.append_columns import AppendColumns
 from broker.store.index_hash import int64_array
 from broker.store.queue_tail import pack_units
+from broker.store.record_rules import RECORD_FLAGS
 from protocol.codes import SysFlag
 from protocol.record import (
     BODY_CRC_AT,
     CRC_MASK,
-    HOST_FLAGS,
     LAYOUTS,
     LENGTH_PREFIX,
     PHYSICAL_OFFSET_AT,
@@ -136,7 +136,7 @@ class BatchColumns(AppendColumns):
             self.flag,
             0,
             0,
-            self.sys_flag & ~HOST_FLAGS | layout.host_flags,
+            self.sys_flag & RECORD_FLAGS | layout.host_flags,
             self.born_timestamps[0],
             self.born_host,
             stamp,

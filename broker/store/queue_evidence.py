@@ -1,7 +1,8 @@
 """What the files of queues show of the records before a scan of the log, for broker.store.queue_order.
 
 Units of records before the scan are on disk: the checkpoint vouches for them. Units of later records may be missing,
-stale or torn, so a unit only counts if its record is there and is one of its queue, or if it is older than the log.
+stale or torn, so a unit only counts if its record is there and is one of its queue. One that points before the log's
+first byte may be that of a record that retention took, or a torn one: then a scanned record is believed against it.
 
 Source: docs/formats.md, "Recovery".
 """
@@ -72,8 +73,7 @@ class QueueEvidence:
         own = _unit(units, offset) if offset < units.end else None
         if own is not None and own[0] < self.start:
             return None
-        end = self._end_of(units, (record.topic, record.queue_id), offset - 1)
-        return None if end is None else Front(offset, offset, end)
+        return self._behind(units, (record.topic, record.queue_id), offset)
 
     def _searched(self, units: StoredUnits, key: Key) -> Front | None:
         low = units.begin
@@ -83,15 +83,16 @@ class QueueEvidence:
             unit = _unit(units, at - 1)
             if unit is not None and unit[1] == FILLER_RECORD_SIZE:
                 fillers += 1
-            elif (end := self._end_of(units, key, at - 1)) is not None:
-                return Front(at, at + fillers, end)
+            elif (front := self._behind(units, key, at)) is not None:
+                return Front(at, at + fillers, front.log_end, front.is_sure)
             else:
                 fillers = 0
             at -= 1
-        return Front(low + fillers, low + fillers, 0) if fillers else None
+        return Front(low + fillers, low + fillers, 0, False) if fillers else None
 
-    def _end_of(self, units: StoredUnits, key: Key, offset: int) -> int | None:
-        """Where the record of a unit ends, if it lies before `start` and is that unit's; None if not."""
+    def _behind(self, units: StoredUnits, key: Key, at: int) -> Front | None:
+        """The front that ends with the unit before `at`, if its record lies before `start` and is that unit's."""
+        offset = at - 1
         unit = _unit(units, offset)
         if unit is None or not 0 < unit[1] < FILLER_RECORD_SIZE or unit[0] >= self.start:
             return None
@@ -99,12 +100,13 @@ class QueueEvidence:
         if unit[0] < self._log_start:
             before = _unit(units, offset - 1) if offset > units.begin else None
             is_in_order = before is None or before[1] == FILLER_RECORD_SIZE or sum(before) <= unit[0]
-            return end if is_in_order else None
+            return Front(at, at, end, False) if is_in_order else None
         if self._is_missing(unit[0]):
-            return end
+            return Front(at, at, end, False)
         found = self._record_at(unit[0])
-        is_its = found is not None and (found.topic, found.queue_id, found.size) == (*key, unit[1])
-        return end if is_its else None
+        if found is None or (found.topic, found.queue_id, found.size) != (*key, unit[1]):
+            return None
+        return Front(at, at, end, found.queue_offset == offset)
 
     def __repr__(self) -> str:
         return f"<QueueEvidence start={self.start}>"

@@ -44,11 +44,12 @@ Skipped: TypeAlias = Callable[[Record, str], None]
 
 class Front(msgspec.Struct, frozen=True):
     """What a queue has before the first record judged: `next` is behind its last record, which ends at byte `log_end`;
-    up to `window` its units are of nobody."""
+    up to `window` its units are of nobody. Not `is_sure`: its last units may be torn ones of later records."""
 
     next: int
     window: int
     log_end: int
+    is_sure: bool = True
 
 
 NO_FRONT: Final = Front(0, 0, 0)
@@ -169,6 +170,8 @@ class QueueOrder:
 
     def _front(self, record: Record) -> Front | None:
         front = self._evidence.front(record)
+        if front is not None and not front.is_sure and record.queue_offset < front.next:
+            return None
         if front is None and self._may_go_back and record.queue_offset:
             return NO_FRONT  # its units may be lost, and be made again from earlier records
         return front

@@ -10,8 +10,11 @@ import pytest
 
 from broker.store.message_store import MessageStore
 from clients import Message, Producer, ProducerSettings, SendResult, SendStatus
+from protocol.codes import RequestCode
 from tests.crash.account import log_of
 from tests.harness.daemon import Daemon, running
+from tests.harness.ports import LOOPBACK
+from tests.harness.raw import RawClient
 from tests.harness.stores import Clock, abandon, config_of
 
 pytestmark = pytest.mark.crash
@@ -83,3 +86,27 @@ async def test_kill_under_load(tmp_path: Path) -> None:
         assert new, daemon.output
         acknowledged |= new
         audit(tmp_path / "store", acknowledged)
+
+
+@pytest.mark.parametrize("flags", [0x80, 0xC0, -(1 << 31)])
+def test_flags_of_one_message_take_nothing_from_the_others(tmp_path: Path, flags: int) -> None:
+    """One send with flags that mean nothing, 1,000 acknowledged sends behind it, kill -9: all of them are there."""
+    settings = {"flushDiskType": "SYNC_FLUSH"}
+    ext = {"a": "PG", "b": TOPIC, "c": "TBW102", "d": 1, "e": 0, "g": 1, "h": 0, "m": False, "i": ""}
+    with running(directory=tmp_path, settings=settings) as daemon:
+        with RawClient(LOOPBACK, daemon.broker_port) as client:
+            for number in range(1_002):
+                flag = flags if number == 1 else 0
+                answer = client.call(RequestCode.SEND_MESSAGE_V2, ext | {"f": flag}, b"%d" % number)
+                assert (answer.code, int(answer.ext["queueOffset"])) == (0, number)
+        daemon.process.kill()
+        daemon.process.wait()
+    with running(directory=tmp_path, settings=settings) as daemon, RawClient(LOOPBACK, daemon.broker_port) as client:
+        answer = client.call(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": 0})
+        assert int(answer.ext["offset"]) == 1_002
+    sizes = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20 * 1024}
+    store = MessageStore(config_of(tmp_path / "store", **sizes), Clock())
+    store.load()
+    records = [record for record in log_of(store) if record.topic == TOPIC]
+    assert [record.body for record in records] == [b"%d" % number for number in range(1_002)]
+    abandon(store)

@@ -1,4 +1,4 @@
-"""Whole records are never cut: those that cannot be their queue's next are skipped, and what follows keeps its place."""
+"""Whole records are never cut: one that cannot be its queue's next is skipped, and what follows keeps its place."""
 
 import os
 from pathlib import Path
