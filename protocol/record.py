@@ -164,6 +164,9 @@ class UnreadableTopic(Damaged, frozen=True):
 
     record: Record | None = None
 
+    def __repr__(self) -> str:
+        return f"UnreadableTopic({self.reason!r})"
+
 
 END: Final = End()
 Parsed: TypeAlias = Record | Blank | End | Damaged

@@ -350,10 +350,14 @@ class ConsumeQueue(QueueTail):
         return 0 <= self.first_start < self.last_start
 
     def take_expired(self) -> list[str]:
-        """Give up the leading segments that hold nothing from `min_offset` on, never the last. Their paths."""
+        """Give up the leading segments that hold nothing from `min_offset` on. Their paths.
+
+        The segment that follows must hold a unit of an expired record as well: that one is on disk. A cut could take
+        all others with their records, and the queue would be numbered anew.
+        """
         taken = []
         size = self._files.file_size
-        while self.has_several_segments and self.first_start + size <= self.min_offset * UNIT_SIZE:
+        while self.has_several_segments and self.first_start + size < self.min_offset * UNIT_SIZE:
             taken.append(self._segment(self.first_start))
             self.first_start += size
         return taken

@@ -38,6 +38,8 @@ FOUND = {
     210995: "a file of a deleted queue came back, and the units of the queue made again went before its first segment",
     221849: "a segment made by a start that was killed was written to, and its name never synced",
     79101: "a half message's torn head called it its queue's first, and the first message lost its unit",
+    4186: "all segments of a queue went but one without a unit on disk: the queue was numbered anew",
+    101552: "a torn unit that points before the log counted against the queue's first scanned record",
     465: "a segment went before its queue's units were synced: the queue was numbered anew",
 }
 

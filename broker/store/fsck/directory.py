@@ -5,7 +5,8 @@
     index files      headers, chains
     timer files      units point at messages, slots at units
     log              record by record; with each some thousand, what queues and index have of them
-    and then         what queues and index have beyond, and the checkpoint against the newest message
+    and then         what queues and index have beyond, committed offsets beyond the queues' ends, and the checkpoint
+                     against the newest message
 
 The log is read once, in a stream, and everything else is set against it in its order, so that memory depends on the
 number of queues and slots and not on the number of messages.
@@ -24,6 +25,7 @@ from broker.store.deleted_topics import DELETED_TOPICS_FILE
 from broker.store.fsck.findings import Finding, Findings, OnProgress, no_progress
 from broker.store.fsck.index import IndexCheck
 from broker.store.fsck.log import LogCheck
+from broker.store.fsck.offsets import check_committed
 from broker.store.fsck.queues import QueueCheck
 from broker.store.fsck.sizes import Sizes
 from broker.store.fsck.state import (
@@ -79,6 +81,7 @@ def check(
         yield from found.take()
     queues.finish()
     index.finish()
+    check_committed(root, queues.ends(), found)
     check_checkpoint(root, log.newest, index.newest, bool(log.records_read), found)
     yield from found.take()
     yield from found.rest()

@@ -225,6 +225,11 @@ class QueueCheck:
             what = f"{count} records of {topic}, which is no topic any more, are in no queue"
             self._note(CONSUME_QUEUE_DIRECTORY, what, "the topic was deleted; its records go with the log's files")
 
+    def ends(self) -> dict[Key, int]:
+        """One past the last offset of each queue, by its files or by the log, whichever is later."""
+        ends = {key: queue.end for key, queue in self._queues.items()}
+        return ends | {key: max(ends.get(key, 0), covered.next) for key, covered in self._covered.items()}
+
     def _note(self, file: str, what: str, follows: str) -> None:
         self._found.add("note", Finding(Severity.NOTE, file, None, what, follows))
 

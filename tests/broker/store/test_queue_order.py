@@ -258,3 +258,20 @@ def test_what_no_record_may_carry_is_refused(tmp_path: Path, change: dict[str, s
         assert (bad.status, good.status) == (PutStatus.MESSAGE_ILLEGAL, PutStatus.PUT_OK)
         assert it.bodies() == [b"good"]
         assert os.listdir(tmp_path / "consumequeue") == ["T"]
+
+
+def test_a_store_that_an_older_recovery_has_cut(tmp_path: Path) -> None:
+    """`store verify` names what a cut has left: committed offsets above the queue's end; `store repair` works."""
+    it = filled(tmp_path, 10)
+    it.store.close()
+    overwrite(tmp_path / LOG, 6 * SIZE, bytes(4 * SIZE))
+    (tmp_path / "config").mkdir(exist_ok=True)
+    (tmp_path / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{"0":9},"T@h":{"0":6}}}')
+    repair(tmp_path, Sizes.of(tmp_path), delay_levels=[1_000], now_ms=Clock().now_ms)
+    told = what_is_found(tmp_path)
+    assert [what for what in told if "has committed" in what] == ["group 'g' has committed 9 of 'T'-0, which ends at 6"]
+    assert any("vouches for the log" in what for what in told), told
+    again = Opened(tmp_path)
+    assert numbers(again) == [0, 1, 2, 3, 4, 5]
+    assert again.put(message(b"%0200d" % 6))[0].queue_offset == 6
+    again.crash()
