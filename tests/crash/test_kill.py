@@ -4,7 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -104,7 +104,7 @@ def test_flags_of_one_message_take_nothing_from_the_others(tmp_path: Path, flags
     with running(directory=tmp_path, settings=settings) as daemon, RawClient(LOOPBACK, daemon.broker_port) as client:
         answer = client.call(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": 0})
         assert int(answer.ext["offset"]) == 1_002
-    sizes = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20 * 1024}
+    sizes: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20 * 1024}
     store = MessageStore(config_of(tmp_path / "store", **sizes), Clock())
     store.load()
     records = [record for record in log_of(store) if record.topic == TOPIC]

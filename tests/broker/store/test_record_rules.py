@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from protocol.message_id import encode_host
 SCRIPT = """
 import sys
 from pathlib import Path
+from typing import Any
 from broker.store.append import PutStatus
 from tests.harness.stores import message, opened
 
@@ -35,8 +37,8 @@ with opened(Path(sys.argv[1])) as it:
 """
 
 
-def append(**fields: int) -> PlainAppend:
-    values = {"flag": 0, "sys_flag": 0, "born_timestamp": 0, "queue_id": 0} | fields
+def append(**fields: Any) -> PlainAppend:
+    values: dict[str, Any] = {"flag": 0, "sys_flag": 0, "born_timestamp": 0, "queue_id": 0} | fields
     return PlainAppend(topic="T", body=b"", properties=b"", tags_code=0, born_host=encode_host("1.2.3.4", 1), **values)
 
 

@@ -116,7 +116,8 @@ CASES = {
 }  # fmt: skip
 
 
-ALSO_DAMAGE = {"record queue offset", "record store time", "emptied last segment"}  # units and items disagree with what is left
+# units and items disagree with what is left
+ALSO_DAMAGE = {"record queue offset", "record store time", "emptied last segment"}
 
 
 def told(case: Case, findings: list[Finding]) -> bool:
