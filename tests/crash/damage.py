@@ -5,7 +5,8 @@
 
 A seed damages one place of a copy of one of two stores (stopped cleanly, or not), opens it and reads every queue. The
 start may refuse with a StoreError; a message may be missing; what is delivered is what was sent: body, queue and queue
-offset. Of the rest of a record's head this format has no checksum (docs/formats.md, "Checking one record").
+offset. A query by key returns records as the log has them, those that recovery skipped too: its bodies are as sent. Of
+the rest of a record's head this format has no checksum (docs/formats.md, "Checking one record").
 """
 
 import argparse
@@ -136,10 +137,11 @@ def _read_all(root: Path, bodies: dict[Place, bytes], helpers: SteppedHelpers) -
             if result.next_begin_offset <= offset:
                 break
             offset = result.next_begin_offset
+    sent = set(bodies.values())
     for number in range(0, MESSAGES, 7):
         answer = helpers.run(store.query_by_key("TU"[number % 2], f"k{number}", 8, 0, 1 << 60))
         for record in (one for data in answer.records for one in iterate(data) if isinstance(one, Record)):
-            assert bodies[record.topic, record.queue_id, record.queue_offset] == record.body, f"wrong: {record}"
+            assert bytes(record.body) in sent, f"wrong: {record}"
     store.close()
     helpers.forget(store)
     with_state = StateFile(root / "config" / "topics.json", validate=json.loads)
