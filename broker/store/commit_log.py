@@ -26,6 +26,7 @@ from broker.store.config import StoreConfig
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.mapped_file import MappedFile
 from broker.store.mapped_file_queue import MappedFileQueue
+from broker.store.queue_paths import is_queue
 from broker.store.queue_table import QueueTable
 from broker.store.record_batch import PlainRecordBatch, RecordBatch
 from broker.store.running_flags import RunningFlag, RunningFlags
@@ -201,12 +202,12 @@ class CommitLog:
         return PutStatus.MESSAGE_ILLEGAL if size + BLANK_SIZE > self._size else None
 
     def _new_queue(self, append: Append) -> ConsumeQueue | None:
-        """The queue of a first message; None when the append was refused: its topic is too long, or everything is."""
+        """The queue of a first message; None if the append was refused: no queue may be named so, or all is."""
         longest = MAX_RETRY_TOPIC_BYTES if append.topic.startswith(RETRY_PREFIX) else MAX_V1_TOPIC_BYTES
         if self._refusal is not None:
             append.status = self._refusal
             return None
-        if len(append.topic.encode()) > longest:
+        if len(append.topic) > longest or not is_queue(append.topic, append.queue_id):
             append.status = PutStatus.MESSAGE_ILLEGAL
             return None
         return self._make_queue(append.topic, append.queue_id)

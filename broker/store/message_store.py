@@ -347,6 +347,14 @@ class MessageStore:
         """A copy of a record of which more is known; what stands in this turn's batch is not there."""
         return self._reader.known_record(physical_offset, size)
 
+    def is_queued(self, record: Record) -> bool:
+        """Return whether the queue that a record names has a message where the record lies: bytes inside a body may
+        look like one. A record that is appended and not visible yet counts. ColdRead."""
+        queue = self._queues.get(record.topic, record.queue_id)
+        if queue is not None and record.queue_offset >= queue.end:
+            self.show()
+        return queue is not None and self._reader.has_unit_of(queue, record)
+
     def fetch(self, cold: ColdRead) -> asyncio.Future[None]:
         """Done once what a lookup missed is in memory, so that it is worth asking again. Not to be cancelled."""
         return self._reader.fetch(cold)

@@ -29,6 +29,7 @@ from broker.store.consume_queue import ConsumeQueue
 from broker.store.deleted_topics import DeletedTopics
 from broker.store.errors import StoreError
 from broker.store.mapped_file import MappedFile
+from broker.store.queue_paths import is_queue
 from broker.store.queue_table import QueueTable
 from broker.store.reput import Reput, has_unit
 from protocol.disk import FILLER_RECORD_SIZE, Checkpoint
@@ -241,6 +242,7 @@ class Recovery:
 
     def _gets_unit(self, record: Record) -> bool:
         is_ours = has_unit(record.sys_flag) and record.topic not in self._queues.batch_topics
+        is_ours = is_ours and is_queue(record.topic, record.queue_id)
         return is_ours and not self._deleted.covers(record.topic, record.physical_offset)
 
     def _follows(self, record: Record) -> bool:

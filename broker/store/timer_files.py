@@ -29,6 +29,7 @@ from broker.store.queue_files import DirtyDirectory
 from broker.store.timer_log import TimerLog
 from broker.store.timer_round import CheckWrite, RoundWrite, WriteRefused
 from broker.store.timer_wheel import EMPTY, Slot, TimerWheel, WheelWrite
+from protocol.decimals import INT32_MAX
 from protocol.disk import CONFIG_DIRECTORY
 from protocol.timers import (
     CHECK_FILE,
@@ -163,8 +164,7 @@ class TimerFiles:
         """
         check = self._load_check()
         precision = self._config.precision_ms
-        oldest_ms = (now_ms // precision - self._config.slots // 2 + KEPT_BACK_SLOTS) * precision
-        read_ms = max(check.read_ms // precision * precision, oldest_ms)
+        read_ms = max(check.read_ms // precision * precision, self.oldest_ms(now_ms))
         self.log.load()
         self.wheel.load(read_ms)
         units = list(self._sound_units(check.log_position))
@@ -181,6 +181,13 @@ class TimerFiles:
         if check != TimerCheck() or units:
             log.info("timers loaded waiting=%d log_end=%d replayed=%d", self.wheel.waiting, end, len(units))
         return msgspec.structs.replace(self._taken, queue_offset=queue_offset)
+
+    def oldest_ms(self, now_ms: int) -> int:
+        """Return the earliest slot that may take a message at `now_ms`: an older one would share its place on the wheel
+        with one that lies ahead, and a unit could not hold how long ago it was."""
+        precision = self._config.precision_ms
+        slots = min(self._config.slots // 2 - KEPT_BACK_SLOTS, INT32_MAX // precision)
+        return (now_ms // precision - slots) * precision
 
     def _load_check(self) -> TimerCheck:
         try:

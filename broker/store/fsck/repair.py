@@ -33,7 +33,8 @@ from broker.store.fsck.segments import directories
 from broker.store.fsck.sizes import Sizes
 from broker.store.index import Index
 from broker.store.queue_files import QueueFiles
-from broker.store.queue_table import LIGHT_QUEUE_PREFIX, QueueTable
+from broker.store.queue_paths import LIGHT_QUEUE_PREFIX, is_queue, parse_queue_id
+from broker.store.queue_table import QueueTable
 from broker.store.reput import Reput, has_unit
 from broker.store.running_files import RunningFiles
 from broker.store.running_flags import RunningFlags
@@ -124,8 +125,9 @@ class _Build:
                 shutil.copytree(source, self._staging / CONSUME_QUEUE_DIRECTORY / topic)
                 continue
             for name in directories(source):
-                if name.isascii() and name.isdigit():
-                    self._take_over_expired(topic, int(name))
+                queue_id = parse_queue_id(name)
+                if queue_id is not None and is_queue(topic, queue_id):
+                    self._take_over_expired(topic, queue_id)
         self._table.load()
 
     def _take_over_expired(self, topic: str, queue_id: int) -> None:
@@ -158,6 +160,7 @@ class _Build:
 
     def _queue_of(self, record: Record) -> ConsumeQueue | None:
         is_ours = has_unit(record.sys_flag) and record.topic not in self._batch_topics
+        is_ours = is_ours and is_queue(record.topic, record.queue_id)
         return self._table.make(record.topic, record.queue_id) if is_ours else None
 
     def finish(self) -> None:

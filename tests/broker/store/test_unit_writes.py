@@ -101,7 +101,7 @@ def test_a_queue_that_cannot_be_written_is_read_and_tried_again(tmp_path: Path) 
         is_full = True
 
         def refuse(call: str, path: str) -> None:
-            if is_full and call == "create_sparse":
+            if is_full and call == "create_new":
                 raise OSError(errno.ENOSPC, "told to")
 
         disk.refuse = refuse
