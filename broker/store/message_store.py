@@ -54,7 +54,7 @@ from broker.store.tidying import Tidying
 from broker.store.topic_traffic import TopicTraffic
 from broker.store.transient_pool import TransientPool
 from broker.store.warm_up import WarmUp
-from protocol.disk import COMMIT_LOG_DIRECTORY
+from protocol.disk import COMMIT_LOG_DIRECTORY, CONSUME_QUEUE_DIRECTORY
 from protocol.record import Record
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,9 @@ class MessageStore:
             lambda: self._log.written,
             1 if config.is_sync_flush else HURRY_BYTES,
         )
-        self._queue_files = QueueFiles(config.mapped_file_size_consume_queue, config.open_queue_files, disk)
+        self._queue_files = QueueFiles(
+            str(root / CONSUME_QUEUE_DIRECTORY), config.mapped_file_size_consume_queue, config.open_queue_files, disk
+        )
         self._queues = QueueTable(root, self._queue_files, disk)
         segments = MappedFileQueue(
             root / COMMIT_LOG_DIRECTORY,

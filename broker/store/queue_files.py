@@ -7,8 +7,8 @@ its bytes are in the page cache and the flusher opens it again by its path.
 Nothing here is synced at once, not even a new file's directory entry: a queue can be rebuilt from the log. The
 checkpoint, which says from where, is written only behind everything that `take_dirty` hands to the flusher.
 
-No path is opened, created or deleted without `check_inside`, whatever its caller took it from. A segment is never
-created in the place of a file, which may be a live queue's; only what a failed deletion left may be replaced. Deletion
+No path is opened, created or deleted without a check by `QueuePaths`, wherever its caller got it. A segment is never
+created in the place of a file, which may be a live queue's; only what a failed deletion left is replaced. Deletion
 takes segments, and directories that hold nothing else.
 """
 
@@ -24,7 +24,7 @@ import msgspec
 from broker.store.cold_reads import ColdReads
 from broker.store.disk import NO_DESCRIPTORS, Data, Disk
 from broker.store.helper import Helper
-from broker.store.queue_paths import check_directory_inside, check_inside
+from broker.store.queue_paths import QueuePaths
 from protocol.disk import parse_offset_file_name
 
 log = logging.getLogger(__name__)
@@ -79,9 +79,10 @@ class QueueFilesStatistics(msgspec.Struct, frozen=True):
 
 
 class QueueFiles:
-    """Creates, writes and reads queue segments of `file_size` bytes by path."""
+    """Creates, writes and reads queue segments of `file_size` bytes by path, below the directory `root`."""
 
-    def __init__(self, file_size: int, limit: int, disk: Disk) -> None:
+    def __init__(self, root: str, file_size: int, limit: int, disk: Disk) -> None:
+        self.paths = QueuePaths(root)
         self.file_size = file_size
         self._limit = limit
         self._disk = disk
@@ -93,7 +94,7 @@ class QueueFiles:
 
     def create(self, path: str) -> None:
         """A new segment, sparse: 100,000 queues must not reserve 600 GB. FileExistsError if there is such a file."""
-        check_inside(path)
+        self.paths.check(path)
         directory = os.path.dirname(path)
         if directory in self._left:
             self._remove_left(directory)
@@ -142,6 +143,7 @@ class QueueFiles:
     def expire(self, paths: list[str], helper: Helper) -> "Future[None]":
         """Have segments of one queue unlinked by a helper thread, in order, each lasting before the next."""
         for path in paths:
+            self.paths.check(path)
             self._forget(path)
             self._dirty.pop(path, None)
         self._expiry = helper.submit(lambda: _unlink_all(paths, self._disk))
@@ -154,7 +156,7 @@ class QueueFiles:
 
     def remove(self, path: str) -> None:
         """Unlink a segment; lasting after the next flush."""
-        check_inside(path)
+        self.paths.check(path)
         self._forget(path)
         self._dirty.pop(path, None)
         self._disk.unlink(path)
@@ -164,7 +166,7 @@ class QueueFiles:
         """Remove a queue's segments, the first one last: what a cut leaves begins where it began. Then its directory,
         unless that holds anything else, which is logged and stays. OSError: what is left goes before a new segment is
         created there."""
-        check_directory_inside(directory)
+        self.paths.check_directory(directory)
         self._left.add(directory)
         self._remove_left(directory)
         self.remove_directory(directory)
@@ -205,7 +207,7 @@ class QueueFiles:
     def _descriptor(self, path: str) -> int:
         fd = self._descriptors.pop(path, None)
         if fd is None:
-            check_inside(path)
+            self.paths.check(path)
             fd = self._opened(partial(self._disk.open, path))
         self._keep(path, fd)
         return fd
@@ -248,7 +250,6 @@ def _segments_in(directory: str) -> list[str]:
 
 def _unlink_all(paths: list[str], disk: Disk) -> None:
     for path in paths:
-        check_inside(path)
         try:
             disk.unlink(path)
         except FileNotFoundError:

@@ -3,7 +3,7 @@
     consumequeue / <topic> / <queue id> / <20 digits>
 
 Topics come from records and requests, so names are checked twice. `is_queue` is the first wall: a queue exists only for
-a storable topic and a queue id that fits into a record. `check_inside` is the second one, at each open and each unlink:
+a storable topic and a queue id that fits into a record. `QueuePaths` is the second one, at each open and each unlink:
 every part of the path has its form, and no directory on the way is a symbolic link that leads out of consumequeue/
 (which may be a link itself). It costs two `lstat` calls; descriptors are cached, so opens are rare.
 
@@ -35,24 +35,32 @@ def parse_queue_id(name: str) -> int | None:
     return queue_id if str(queue_id) == name and queue_id <= INT32_MAX else None
 
 
-def check_inside(path: str) -> None:
-    """PermissionError unless `path` is that of a queue's segment, and lies where it says."""
-    directory, _, name = path.rpartition("/")
-    if parse_offset_file_name(name) is None:
-        raise _refusal(path, "it is not named like a segment")
-    check_directory_inside(directory)
+class QueuePaths:
+    """Checks paths below `root`, the directory of all queues."""
 
+    def __init__(self, root: str) -> None:
+        self._root = root
 
-def check_directory_inside(directory: str) -> None:
-    """PermissionError unless `directory` is that of a queue, and lies where it says."""
-    of_topic, _, queue_id = directory.rpartition("/")
-    root, _, topic = of_topic.rpartition("/")
-    if parse_queue_id(queue_id) is None or not _is_topic_directory(topic):
-        raise _refusal(directory, "it is not named like a queue")
-    if _is_link(of_topic) or _is_link(directory):
-        real_root, real = os.path.realpath(root), os.path.realpath(directory)
-        if os.path.commonpath((real_root, real)) != real_root:
-            raise _refusal(directory, f"a symbolic link leads to {real}")
+    def __repr__(self) -> str:
+        return f"<QueuePaths {self._root}>"
+
+    def check(self, path: str) -> None:
+        """PermissionError unless `path` is that of a queue's segment, and lies where it says."""
+        directory, _, name = path.rpartition("/")
+        if parse_offset_file_name(name) is None:
+            raise _refusal(path, "it is not named like a segment")
+        self.check_directory(directory)
+
+    def check_directory(self, directory: str) -> None:
+        """PermissionError unless `directory` is that of a queue, and lies where it says."""
+        of_topic, _, queue_id = directory.rpartition("/")
+        root, _, topic = of_topic.rpartition("/")
+        if root != self._root or parse_queue_id(queue_id) is None or not _is_topic_directory(topic):
+            raise _refusal(directory, "it is not named like a queue")
+        if _is_link(of_topic) or _is_link(directory):
+            real_root, real = os.path.realpath(root), os.path.realpath(directory)
+            if os.path.commonpath((real_root, real)) != real_root:
+                raise _refusal(directory, f"a symbolic link leads to {real}")
 
 
 def _is_topic_directory(topic: str) -> bool:

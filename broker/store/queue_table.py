@@ -23,7 +23,7 @@ from broker.store.disk import Disk
 from broker.store.errors import StoreError
 from broker.store.mapped_file_queue import gaps
 from broker.store.queue_files import QueueFiles
-from broker.store.queue_paths import LIGHT_QUEUE_PREFIX, check_directory_inside, is_queue, parse_queue_id
+from broker.store.queue_paths import LIGHT_QUEUE_PREFIX, is_queue, parse_queue_id
 from broker.store.topic_traffic import TopicTraffic, note_units
 from protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY, parse_offset_file_name
 from protocol.message import MAX_STORED_TOPIC_LENGTH, is_storable_topic
@@ -114,7 +114,7 @@ class QueueTable:
     def _load_queue(self, topic: str, queue_id: int, directory: str, deleted: DeletedTopics | None) -> bool:
         """Open a queue, or remove it; whether it was removed. StoreError, also if a symbolic link leads elsewhere."""
         try:
-            check_directory_inside(directory)
+            self._files.paths.check_directory(directory)
         except PermissionError as problem:
             raise StoreError(str(problem)) from problem
         if deleted is not None and deleted.is_stale(topic, directory):

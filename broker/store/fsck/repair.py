@@ -109,7 +109,7 @@ class _Build:
         self._disk = disk
         self._deleted = deleted_topics(root)
         self._batch_topics = frozenset(directories(root / BATCH_CONSUME_QUEUE_DIRECTORY))
-        self._files = QueueFiles(sizes.consume_queue, _OPEN_QUEUE_FILES, disk)
+        self._files = QueueFiles(str(staging / CONSUME_QUEUE_DIRECTORY), sizes.consume_queue, _OPEN_QUEUE_FILES, disk)
         self._table = QueueTable(staging, self._files, disk)
         self._reput = Reput(delay_levels)
         self._index = Index(staging, sizes.index, disk, lambda: now_ms, RunningFlags(lambda: None))

@@ -177,7 +177,7 @@ BAD: list[dict[str, Any]] = [
 def test_bad_entries_stop_nothing_after_a_restart_either(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A store that another version filled with them: what lies between them is delivered once, on time."""
     bad = [timed(b"bad", BEGIN + 1_000, **fields) for fields in BAD]
-    sizes = {"mapped_file_size_commit_log": 1 << 20}
+    sizes: Any = {"mapped_file_size_commit_log": 1 << 20}
     with opened(tmp_path, **sizes) as it:
         it.put(timed(b"first", BEGIN + 1_000), *bad, timed(b"last", BEGIN + 1_000), timed(b"later", BEGIN + 9_000))
     with opened(tmp_path, **sizes) as it:
