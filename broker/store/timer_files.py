@@ -10,7 +10,9 @@ says so, and nobody should be told meanwhile that his message waits here.
 
 Opening: units behind the check are put on the wheel again, up to the last one that a slot points to, which is on disk
 for sure; what stands behind that is cut off, and its messages come from the timer topic once more. So no message is on
-the wheel twice. Slots that make no sense have the whole wheel made again from the log.
+the wheel twice. Slots that make no sense have the whole wheel made again from the log. A check whose time lies further
+ahead than any slot may (a damaged file, a clock that was wrong) does not stop the timers until then: its time is passed
+over, and messages may be delivered again.
 
 No file is made before the first message. Source: docs/formats.md, "Timer files".
 """
@@ -165,6 +167,9 @@ class TimerFiles:
         check = self._load_check()
         precision = self._config.precision_ms
         read_ms = max(check.read_ms // precision * precision, self.oldest_ms(now_ms))
+        if read_ms > now_ms + self._config.slots // 2 * precision:
+            log.warning("timer check is of a time to come, slots are looked at again read_ms=%d", check.read_ms)
+            read_ms = self.oldest_ms(now_ms)
         self.log.load()
         self.wheel.load(read_ms)
         units = list(self._sound_units(check.log_position))

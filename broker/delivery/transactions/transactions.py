@@ -43,11 +43,14 @@ class TransactionsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransactionsStatistics(msgspec.Struct, frozen=True):
-    """By real topic: half messages that are open now; totals since the start of those committed and rolled back."""
+    """By real topic: half messages that are open now; totals since the start of those committed and rolled back. Then
+    totals of records in the half topic and the op topic that are no such messages."""
 
     open: dict[str, int]
     committed: dict[str, int]
     rolled_back: dict[str, int]
+    dropped_halves: int
+    dropped_ops: int
 
 
 class Transactions:
@@ -74,7 +77,13 @@ class Transactions:
     def statistics(self) -> TransactionsStatistics:
         """The figures now."""
         self.settle()
-        return TransactionsStatistics(dict(self._open), dict(self._committed), dict(self._rolled_back))
+        return TransactionsStatistics(
+            dict(self._open),
+            dict(self._committed),
+            dict(self._rolled_back),
+            self.dropped_halves.count,
+            self.dropped_ops.count,
+        )
 
     def configure(self, config: TransactionsConfig) -> None:
         """Go by other settings from now on."""
