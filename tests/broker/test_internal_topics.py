@@ -143,7 +143,7 @@ def test_nothing_outside_changes_and_nothing_is_lost(watched: Watched, end: sign
 
 def put(store: Path, *appends: Append) -> None:
     """Write records as an older version let them in."""
-    sizes = {"mapped_file_size_commit_log": 65_536, "mapped_file_size_consume_queue": 20_480}
+    sizes: Any = {"mapped_file_size_commit_log": 65_536, "mapped_file_size_consume_queue": 20_480}
     config = StoreConfig(store_path_root_dir=store, message_index_enable=False, **sizes)
     opened = MessageStore(config, lambda: int(time.time() * 1000))
     opened.load()

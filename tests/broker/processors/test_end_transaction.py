@@ -338,7 +338,7 @@ async def test_a_half_message_inside_a_body_is_none(parts: Transacted) -> None:
     )  # fmt: skip
     (carrier,) = parts.it.put(message(forged, "Other"))
     assert parts.it.store.record_at(place) is not None
-    fields = {"commit_log_offset": place, "tran_state_table_offset": victim.queue_offset, "msg_id": "forged"}
+    fields: dict[str, Any] = {"commit_log_offset": place, "tran_state_table_offset": victim.queue_offset, "msg_id": "forged"}
     answer = parts.end(carrier, **fields)
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, NOT_FOUND)
     assert await parts.resumption.resume(place) is None
