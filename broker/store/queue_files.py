@@ -7,7 +7,8 @@ its bytes are in the page cache and the flusher opens it again by its path.
 Nothing here is synced at once, not even a new file's directory entry: a queue can be rebuilt from the log. The
 checkpoint, which says from where, is written only behind everything that `take_dirty` hands to the flusher.
 
-No path is opened, created or deleted without a check by `QueuePaths`, wherever its caller got it. A segment is never
+No path is created or deleted without a check by `QueuePaths`, wherever its caller got it; those of a start were checked
+when they were found, so to open one again costs nothing more. A segment is never
 created in the place of a file, which may be a live queue's; only what a failed deletion left is replaced. Deletion
 takes segments, and directories that hold nothing else.
 """
@@ -207,7 +208,6 @@ class QueueFiles:
     def _descriptor(self, path: str) -> int:
         fd = self._descriptors.pop(path, None)
         if fd is None:
-            self.paths.check(path)
             fd = self._opened(partial(self._disk.open, path))
         self._keep(path, fd)
         return fd
