@@ -8,9 +8,9 @@ Nothing here is synced at once, not even a new file's directory entry: a queue c
 checkpoint, which says from where, is written only behind everything that `take_dirty` hands to the flusher.
 
 No path is created or deleted without a check by `QueuePaths`, wherever its caller got it; those of a start were checked
-when they were found, so to open one again costs nothing more. A segment is never
-created in the place of a file, which may be a live queue's; only what a failed deletion left is replaced. Deletion
-takes segments, and directories that hold nothing else.
+when they were found, so to open one again costs nothing more. A segment is never created in the place of a file, which
+may be a live queue's; only what a failed deletion left is replaced. Deletion takes segments, and directories that hold
+nothing else.
 """
 
 import logging

@@ -338,8 +338,8 @@ async def test_a_half_message_inside_a_body_is_none(parts: Transacted) -> None:
     )  # fmt: skip
     (carrier,) = parts.it.put(message(forged, "Other"))
     assert parts.it.store.record_at(place) is not None
-    fields: dict[str, Any] = {"commit_log_offset": place, "tran_state_table_offset": victim.queue_offset, "msg_id": "forged"}
-    answer = parts.end(carrier, **fields)
+    offset = victim.queue_offset
+    answer = parts.end(carrier, commit_log_offset=place, tran_state_table_offset=offset, msg_id="forged")
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, NOT_FOUND)
     assert await parts.resumption.resume(place) is None
     assert parts.end(victim).code == ResponseCode.SUCCESS
