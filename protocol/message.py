@@ -167,6 +167,11 @@ def is_storable_topic(topic: str) -> bool:
 
 def is_client_topic(topic: str) -> bool:
     """Return whether a message of a client may be stored in this topic: it is storable, and not the broker's own."""
+    return len(topic) <= MAX_STORED_TOPIC_LENGTH and _is_client_topic(topic)
+
+
+@lru_cache(maxsize=4096)
+def _is_client_topic(topic: str) -> bool:
     return is_storable_topic(topic) and not is_internal_topic(topic)
 
 

@@ -27,7 +27,7 @@ from broker.store.reading import GetResult, Reader
 from broker.store.record_checks import RecordChecks, RecordChecksStatistics
 from broker.store.residency import ResidencyStatistics
 from broker.store.verified import VerifiedRanges
-from protocol.disk import UNIT
+from protocol.disk import UNIT, UNIT_SIZE
 from protocol.record import BLANK, BLANK_SIZE, Record, parse
 from protocol.unit_search import first_at_or_behind
 
@@ -126,6 +126,9 @@ class StoreReader:
         return self._points_at(queue, found, record)
 
     def _points_at(self, queue: ConsumeQueue, offset: int, record: Record) -> bool:
+        if queue.written <= offset < queue.end:  # it is in memory still
+            begin: int = UNIT.unpack_from(queue.pending, (offset - queue.written) * UNIT_SIZE)[0]
+            return begin == record.physical_offset
         unit = queue.unit_nowait(offset, self._reads) if queue.min_offset <= offset < queue.end else None
         return unit is not None and unit[0] == record.physical_offset
 

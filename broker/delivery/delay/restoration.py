@@ -29,11 +29,15 @@ class NoDestination(ValueError):
 def destination(properties: str) -> tuple[str, int]:
     """Return the topic and the queue id that a waiting message belongs to. NoDestination."""
     topic = property_value(properties, PropertyName.REAL_TOPIC)
-    text = property_value(properties, PropertyName.REAL_QUEUE_ID)
-    queue_id = decimal(text, 0, INT32_MAX)
-    if topic is None or queue_id is None or not is_client_topic(topic):
-        raise NoDestination(topic, text)
-    return topic, queue_id
+    return valid_destination(topic, property_value(properties, PropertyName.REAL_QUEUE_ID))
+
+
+def valid_destination(topic: str | None, queue_id: str | None) -> tuple[str, int]:
+    """The same of the values of REAL_TOPIC and REAL_QID."""
+    number = decimal(queue_id, 0, INT32_MAX)
+    if topic is None or number is None or not is_client_topic(topic):
+        raise NoDestination(topic, queue_id)
+    return topic, number
 
 
 def restored(record: Record) -> Append:

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from broker.delivery.delay.restoration import NoDestination, destination
+from broker.delivery.delay.restoration import NoDestination, valid_destination
 from broker.delivery.diversion import redirect, send_on
 from broker.store.append import Append
 from protocol.codes import RequestCode, SysFlag, SystemTopic
@@ -93,12 +93,13 @@ def half_in(record: Record | None) -> Half | None:
     """
     if record is None:
         return None
-    text = record.properties.decode("utf-8", "replace")
+    properties = decode_properties(record.properties.decode("utf-8", "replace"))
     try:
-        topic, queue_id = destination(text)
+        topic, queue_id = valid_destination(
+            properties.get(PropertyName.REAL_TOPIC), properties.get(PropertyName.REAL_QUEUE_ID)
+        )
     except NoDestination:
         return None
-    properties = decode_properties(text)
     own = record.queue_offset
     root = decimal(properties.get(PropertyName.TRANSACTION_QUEUE_OFFSET), 0, own)
     return Half(record, properties, topic, queue_id, own if root is None else root)
