@@ -35,6 +35,7 @@ from broker import daemon
 from broker.config import LOOPBACK, EffectiveSetting, Loaded, Machine, load_broker, load_namesrv
 from broker.errors import StartError
 from broker.keys import BROKER_KEYS, NAMESRV_KEYS
+from broker.printable import LineFormatter
 from broker.remoting.config import TlsConfig
 from broker.settings import NAMESRV_KEY, Catalogue, Given, from_environment, from_file, from_flags
 from protocol import compiled
@@ -232,7 +233,11 @@ def json_of(effective: Sequence[EffectiveSetting]) -> str:
 
 
 def configure_logging() -> None:
-    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format=LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S")
+    """Log to stdout, a line a record, whatever clients have put into it. For the daemons; an embedded broker logs as
+    its program does."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(LineFormatter(LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
 
 
 def raise_descriptor_limit() -> None:

@@ -29,6 +29,7 @@ from rich.text import Text
 
 from broker.errors import StartError
 from broker.keys import BROKER_KEYS
+from broker.printable import printable, printable_json
 from broker.settings import from_file, from_flags, settle
 from broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from broker.store.errors import StoreError
@@ -124,7 +125,7 @@ def verify(directory: Directory, config: ConfigFile = None, pairs: Pairs = None,
         for finding in findings:
             counts[finding.severity] += 1
             if as_json:
-                typer.echo(msgspec.json.encode(finding))
+                typer.echo(printable_json(msgspec.json.encode(finding)))
             else:
                 out.print(line_of(finding))
     told = ", ".join(f"{counts[severity]} {severity.value}" for severity in Severity if counts[severity])
@@ -150,7 +151,7 @@ def dump(
         found = records_of(directory, Selection(topic=topic, queue_id=queue, first=first), settings.sizes)
         if as_json:
             for shown in islice(found, limit):
-                typer.echo(msgspec.json.encode(shown))
+                typer.echo(printable_json(msgspec.json.encode(shown)))
             return
         rows = list(islice(found, limit or ROWS_OF_A_TABLE))
         Console().print(table_of(rows))
@@ -204,7 +205,7 @@ def one_line_on_stderr(command: str) -> Iterator[None]:
     try:
         yield
     except (StartError, StoreError, OSError) as error:
-        typer.echo(f"mqbroker store {command}: {error}", err=True)
+        typer.echo(printable(f"mqbroker store {command}: {error}"), err=True)
         raise typer.Exit(NOT_DONE) from None
 
 
@@ -239,8 +240,8 @@ def line_of(finding: Finding) -> Text:
     place = finding.file if finding.offset is None else f"{finding.file}:{finding.offset}"
     return Text.assemble(
         (f"{finding.severity.value:7}", STYLES[finding.severity]),
-        f" {place}  {finding.what}",
-        (f"; {finding.follows}", "dim"),
+        printable(f" {place}  {finding.what}"),
+        (printable(f"; {finding.follows}"), "dim"),
     )
 
 
@@ -259,13 +260,14 @@ def table_of(rows: list[Shown]) -> Table:
             time.strftime("%m-%d %H:%M:%S", time.localtime(row.store_time / 1000)) + f".{row.store_time % 1000:03d}"
         )
         cells = (f"{row.topic}/{row.queue_id}", str(row.queue_offset), stored, row.tags, row.keys or row.uniq_key)
-        texts = [str(row.physical_offset), str(row.size), *(cell or "" for cell in cells), on_one_line(row.body)]
+        texts = [str(row.physical_offset), str(row.size), *(printable(cell or "") for cell in cells)]
+        texts.append(on_one_line(row.body))
         table.add_row(*map(Text, texts))
     return table
 
 
 def on_one_line(text: str) -> str:
-    """Control characters do nothing to a terminal any more."""
+    """The beginning of a body, with a dot for each character that is not printable."""
     return "".join(character if character.isprintable() else "·" for character in text)
 
 

@@ -218,6 +218,7 @@ class SystemTopic:
     TIMER: Final = "rmq_sys_wheel_timer"
     REPLY_SUFFIX: Final = "_REPLY_TOPIC"
     SYSTEM_PREFIX: Final = "rmq_sys_"
+    TRACE_DATA_PREFIX: Final = "rmq_sys_TRACE_DATA_"
 
 
 RESERVED_TOPICS: Final = frozenset((
@@ -239,9 +240,30 @@ def is_reserved_topic(name: str) -> bool:
     return name in RESERVED_TOPICS or name.startswith(SystemTopic.SYSTEM_PREFIX)
 
 
+INTERNAL_TOPICS: Final = frozenset((
+    SystemTopic.SCHEDULE,
+    SystemTopic.TRANSACTION_HALF,
+    SystemTopic.TRANSACTION_OP,
+    SystemTopic.TRANSACTION_CHECK_MAX,
+    SystemTopic.SELF_TEST,
+    SystemTopic.OFFSET_MOVED,
+    SystemTopic.TIMER,
+))  # fmt: skip
+
+
+def is_internal_topic(name: str) -> bool:
+    """Return whether only the broker itself writes to a topic: the fixed ones, and all with SYSTEM_PREFIX except those
+    of trace data."""
+    if name in INTERNAL_TOPICS:
+        return True
+    return name.startswith(SystemTopic.SYSTEM_PREFIX) and not name.startswith(SystemTopic.TRACE_DATA_PREFIX)
+
+
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+TRANSACTIONS_GROUP: Final = SYSTEM_GROUP_PREFIX + "TRANS"
+"""Its committed offsets are the broker's own: from where a start looks for open half messages."""
 SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",

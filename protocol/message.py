@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.codes import ResponseCode, SysFlag
+from protocol.codes import DLQ_PREFIX, RETRY_PREFIX, ResponseCode, SysFlag, is_internal_topic
 from protocol.errors import RequestError
 from protocol.message_id import encode_host, encode_offset_id
 
@@ -147,6 +147,15 @@ def check_topic_name(topic: str | None) -> None:
     _check_name("topic", topic, MAX_TOPIC_LENGTH)
 
 
+def check_client_topic(topic: str | None) -> None:
+    """RequestError(INVALID_PARAMETER) unless clients may name a topic of theirs so: a valid name, and of a valid group
+    if it is a group's retry or dead-letter topic."""
+    check_topic_name(topic)
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if topic is not None and topic.startswith(prefix):
+            check_group_name(topic.removeprefix(prefix))
+
+
 def check_group_name(group: str | None) -> None:
     """RequestError(INVALID_PARAMETER) unless `group` is a valid group name: a topic's characters, up to 255 of them."""
     _check_name("group", group, MAX_GROUP_LENGTH)
@@ -155,6 +164,21 @@ def check_group_name(group: str | None) -> None:
 def is_storable_topic(topic: str) -> bool:
     """Return whether a record may carry this topic, and a path may be built from it: 1 to 255 valid characters."""
     return len(topic) <= MAX_STORED_TOPIC_LENGTH and _NAME.fullmatch(topic) is not None
+
+
+def is_client_topic(topic: str) -> bool:
+    """Return whether a message of a client may be stored in this topic: it is storable, and not the broker's own."""
+    return len(topic) <= MAX_STORED_TOPIC_LENGTH and _is_client_topic(topic)
+
+
+@lru_cache(maxsize=4096)
+def _is_client_topic(topic: str) -> bool:
+    return is_storable_topic(topic) and not is_internal_topic(topic)
+
+
+def is_group(name: str) -> bool:
+    """Return whether `name` is a valid group name, as `check_group_name` does."""
+    return len(name) <= MAX_GROUP_LENGTH and _NAME.fullmatch(name) is not None
 
 
 def _check_name(kind: str, name: str | None, max_length: int) -> None:

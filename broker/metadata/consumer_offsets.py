@@ -19,6 +19,7 @@ import msgspec
 
 from protocol.bodies.offsets import ConsumerOffsets
 from protocol.bodies.topic import DataVersion
+from protocol.codes import TRANSACTIONS_GROUP
 
 log = logging.getLogger(__name__)
 
@@ -89,11 +90,19 @@ class ConsumerOffsetTable:
         return None if row is None else row.get(queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note how far the group has consumed; an offset below 0 says nothing, and one of before a reset no more."""
-        if offset < 0 or self.is_reset(group, topic, queue_id):
+        """Note how far the group has consumed; an offset below 0 says nothing, and one of before a reset no more.
+
+        Nothing is noted for the group whose offsets are the broker's own (`commit_own`).
+        """
+        if offset < 0 or group == TRANSACTIONS_GROUP or self.is_reset(group, topic, queue_id):
             return
         self._commits += 1
         self._move(topic + SEPARATOR + group, queue_id, offset)
+
+    def commit_own(self, topic: str, queue_id: int, offset: int) -> None:
+        """Note how far the broker itself has read a topic of its transactions."""
+        self._commits += 1
+        self._move(topic + SEPARATOR + TRANSACTIONS_GROUP, queue_id, offset)
 
     def _move(self, key: str, queue_id: int, offset: int) -> None:
         row = self._committed.get(key)

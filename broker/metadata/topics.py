@@ -20,25 +20,15 @@ from typing import Final
 import msgspec
 
 from protocol.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from protocol.codes import DLQ_PREFIX, RETRY_PREFIX, Permission, SystemTopic, is_reserved_topic
+from protocol.codes import DLQ_PREFIX, RETRY_PREFIX, Permission, ResponseCode, SystemTopic, is_reserved_topic
+from protocol.errors import RequestError
+from protocol.message import is_storable_topic
 
 log = logging.getLogger(__name__)
 
 UNIT: Final = 1
 UNIT_SUB: Final = 2
 """Bits of a topic's `topic_sys_flag`: made by a unit-mode sender, by a unit-mode consumer (retry topics)."""
-
-NOT_SENDABLE: Final = frozenset(
-    (
-        SystemTopic.SCHEDULE,
-        SystemTopic.TRANSACTION_HALF,
-        SystemTopic.TRANSACTION_OP,
-        SystemTopic.TRANSACTION_CHECK_MAX,
-        SystemTopic.SELF_TEST,
-        SystemTopic.OFFSET_MOVED,
-    )
-)
-"""Topics that clients may not send to."""
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
@@ -115,7 +105,10 @@ class TopicTable:
         """Take the content of topics.json (None: a new store) and add what the broker itself needs. BodyError."""
         if data is not None:
             wrapper = TopicConfigSerializeWrapper.decode(data)
-            self._topics.update(wrapper.topic_config_table)
+            table = wrapper.topic_config_table
+            self._topics.update((name, topic) for name, topic in table.items() if is_storable_topic(name))
+            if invalid := [name for name in table if not is_storable_topic(name)]:
+                log.warning("topics with invalid names are left out topics=%d first=%s", len(invalid), invalid[0])
             self.version = wrapper.data_version
         missing = [topic for topic in self._own.values() if topic.topic_name not in self._topics]
         self._topics.update((topic.topic_name, topic) for topic in missing)
@@ -153,9 +146,15 @@ class TopicTable:
         return topic
 
     def create_for_group(self, name: str, queues: int = 1, *, sys_flag: int = 0, order: bool = False) -> TopicConfig:
-        """A group's `%RETRY%` or `%DLQ%` topic, made if it is not there."""
+        """A group's `%RETRY%` or `%DLQ%` topic, made if it is not there.
+
+        RequestError(SYSTEM_ERROR) if no message can be stored under that name: it is too long, or the group was named
+        so by a version that did not check names.
+        """
         topic = self._topics.get(name)
         if topic is None:
+            if not is_storable_topic(name):
+                raise RequestError(ResponseCode.SYSTEM_ERROR, f"topic[{name}] not exist")
             topic = TopicConfig(name, queues, queues, Permission.READ_WRITE, topic_sys_flag=sys_flag, order=order)
             log.info("topic created topic=%s queues=%d", name, queues)
             self._put(topic)

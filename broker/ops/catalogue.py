@@ -312,6 +312,7 @@ OURS: Final = rows(
         "Half messages about which one was `asked`, or `nobody`.",
     ),
     ("skylark_transaction_discarded_total", COUNTER, "", "Half messages that nobody is asked about any more."),
+    ("skylark_transaction_dropped_total", COUNTER, "entry", "Records of the half and op topics that are invalid."),
     ("skylark_memory_anonymous_bytes", GAUGE, "", "Memory of the process's own, without the mapped store."),
     ("skylark_loop_lag_seconds", HISTOGRAM, "", "How late the event loop came to what was due."),
     ("skylark_scrape_samples", GAUGE, "", "Samples of the scrape before this one."),

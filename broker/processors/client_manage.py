@@ -2,7 +2,8 @@
 the notice to a group that its members have changed (40, pushed).
 
 A heartbeat makes what a group needs, the group itself and its retry topic, before its member is registered: consumers
-ask for the route of that topic at once. A group that may not be made is passed over in silence.
+ask for the route of that topic at once. A group that may not be made is passed over in silence, and so are producer
+groups and subscribed topics with invalid names.
 
 Every member of a clustering group hears of a change: one who joins (itself first, before its answer), leaves, goes
 silent or is cut off, and of a change of the topics; when the others do: `broker/delivery/notices.py`. A group may be
@@ -31,6 +32,7 @@ from protocol.command import RemotingCommand
 from protocol.errors import RequestError
 from protocol.filters.tag import is_tag_type
 from protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeader
+from protocol.message import is_group, is_storable_topic
 from protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
 
 SCAN_INTERVAL_MS: Final = 10_000
@@ -107,7 +109,8 @@ class ClientManageProcessor:
         self._heartbeats += 1
         changes = [self._hear_consumers(connection, command, heartbeat, data) for data in heartbeat.consumer_data_set]
         for producers in heartbeat.producer_data_set:
-            self._sessions.join_producers(producers.group_name, self._member(connection, command, heartbeat))
+            if is_group(producers.group_name):
+                self._sessions.join_producers(producers.group_name, self._member(connection, command, heartbeat))
         is_changed = any(changes) if heartbeat.heartbeat_fingerprint else True
         ext = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if is_changed else "false"}
         ext[ANNOUNCED_BY] = ANNOUNCED_AS
@@ -121,6 +124,9 @@ class ClientManageProcessor:
         group = self._groups.find_or_create(name)
         if group is None:
             return False
+        if not all(is_storable_topic(each.topic) for each in data.subscription_data_set):
+            valid = [each for each in data.subscription_data_set if is_storable_topic(each.topic)]
+            data = msgspec.structs.replace(data, subscription_data_set=valid)
         self._make_retry_topic(group, data)
         fingerprint, without_sub = heartbeat.heartbeat_fingerprint, heartbeat.without_sub
         is_other = self._sessions.is_other_fingerprint(name, fingerprint, without_subscriptions=without_sub)
@@ -136,7 +142,7 @@ class ClientManageProcessor:
 
     def _make_retry_topic(self, group: SubscriptionGroupConfig, data: ConsumerData) -> None:
         name = RETRY_PREFIX + group.group_name
-        if self._topics.find(name) is None:
+        if self._topics.find(name) is None and is_storable_topic(name):
             subscribed = (self._topics.find(subscription.topic) for subscription in data.subscription_data_set)
             is_ordered = any(topic is not None and topic.order for topic in subscribed)
             sys_flag = UNIT_SUB if data.unit_mode else 0

@@ -19,7 +19,7 @@ from broker.processors.patience import patient
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
 from broker.store.message_store import MessageStore
-from protocol.codes import RequestCode, ResponseCode
+from protocol.codes import TRANSACTIONS_GROUP, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import RequestError
 from protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
@@ -73,6 +73,7 @@ class ConsumerOffsetProcessor:
         """Request 15."""
         header = command.header(UpdateConsumerOffsetHeader)
         group, topic = header.consumer_group, header.topic
+        refuse_own_group(group, topic)
         if self._groups.find(group) is None:
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         if self._topics.find(topic) is None:
@@ -85,3 +86,10 @@ class ConsumerOffsetProcessor:
             return RemotingCommand.response(remark=RESET)
         self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
         return RemotingCommand.response()
+
+
+def refuse_own_group(group: str, topic: str) -> None:
+    """RequestError(NO_PERMISSION) for the group whose offsets only the broker itself commits."""
+    if group == TRANSACTIONS_GROUP:
+        remark = f"the consumer group[{group}] is forbidden for topic[{topic}]"
+        raise RequestError(ResponseCode.NO_PERMISSION, remark)

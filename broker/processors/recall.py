@@ -13,19 +13,22 @@ import msgspec
 from broker.delivery.diversion import Divert
 from broker.delivery.internal_puts import STORED, InternalPuts
 from broker.metadata.topics import TopicTable
+from broker.processors.send_checks import refuse_internal_topic
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
 from broker.store.append import Append, PutStatus
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import NOT_ANSWERED, RemotingCommand
+from protocol.decimals import decimal
 from protocol.errors import RequestError
 from protocol.headers.recall import RecallMessageHeader, RecallMessageResponseHeader
-from protocol.message import PropertyName, encode_properties, tags_code
+from protocol.message import ENTRY_END, NAME_END, PropertyName, encode_properties, tags_code
 from protocol.recall_handle import RecallHandle
 from protocol.timers import DELETES
 
 TAG: Final = "_RECALL_TAG_"
 BODY: Final = b"0"
+_SEPARATORS: Final = frozenset((NAME_END, ENTRY_END))
 _UNAVAILABLE: Final = "recall failed, broker service not available"
 
 
@@ -87,6 +90,7 @@ class RecallProcessor:
             raise RequestError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
         if now_ms < config.start_accept_ms:
             raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, _UNAVAILABLE)
+        refuse_internal_topic(header.topic)
         if self._topics.find(header.topic) is None:
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
         try:
@@ -97,8 +101,10 @@ class RecallProcessor:
             raise _illegal("recall failed, topic not match")
         if handle.broker_name != config.broker_name:
             raise _illegal(_UNAVAILABLE)
-        deliver_ms = int(handle.deliver_ms) if handle.deliver_ms.isdecimal() and handle.deliver_ms.isascii() else -1
-        if not 0 < deliver_ms - now_ms < config.max_delay_ms:
+        if not _SEPARATORS.isdisjoint(handle.unique_key):
+            raise _illegal("recall handle is invalid")
+        deliver_ms = decimal(handle.deliver_ms)
+        if deliver_ms is None or not 0 < deliver_ms - now_ms < config.max_delay_ms:
             raise _illegal("recall failed, timestamp invalid")
         return handle
 

@@ -16,6 +16,7 @@ from broker.store.batch_columns import BatchColumns
 from protocol import compiled
 from protocol.codes import RETRY_PREFIX, VERSION, Flag, LanguageCode, ResponseCode
 from protocol.command import JSON, LANGUAGE, MSGPACK, ROCKETMQ, RemotingCommand
+from protocol.decimals import decimal
 from protocol.frame import encode_prefix
 from protocol.headers.send import SendMessageResponseHeader
 from protocol.message import PropertyName, property_value
@@ -77,11 +78,11 @@ class SendAnswers:
     def recall_handle(self, append: Append) -> str | None:
         """What a timer message is taken back with; None for any other, and for those of retry topics."""
         text = append.properties.decode("utf-8", "replace")
-        out_ms, topic = property_value(text, OUT_MS), property_value(text, PropertyName.REAL_TOPIC)
+        out_ms, topic = decimal(property_value(text, OUT_MS)), property_value(text, PropertyName.REAL_TOPIC)
         unique_key = append.keys[0].decode() if append.keys else property_value(text, PropertyName.UNIQ_KEY)
         if out_ms is None or topic is None or unique_key is None or topic.startswith(RETRY_PREFIX):
             return None
-        return RecallHandle(topic, self._broker_name, str(int(out_ms) + 1), unique_key).encode()
+        return RecallHandle(topic, self._broker_name, str(out_ms + 1), unique_key).encode()
 
     def stored(
         self,

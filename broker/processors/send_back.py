@@ -29,9 +29,10 @@ from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
 from broker.store.append import Append, PutStatus
 from broker.store.message_store import MessageStore
+from broker.store.record_rules import has_unit
 from protocol.bodies.subscription_group import SubscriptionGroupConfig
 from protocol.bodies.topic import TopicConfig
-from protocol.codes import DLQ_PREFIX, FAQ, RETRY_PREFIX, Permission, RequestCode, ResponseCode
+from protocol.codes import DLQ_PREFIX, FAQ, RETRY_PREFIX, Permission, RequestCode, ResponseCode, is_internal_topic
 from protocol.command import RemotingCommand
 from protocol.errors import RequestError
 from protocol.headers.fields import is_true
@@ -139,7 +140,7 @@ class SendBackProcessor:
     async def _original(self, offset: int) -> Record:
         data = await when_read(self._store, lambda: self._store.record_at(offset))
         record = None if data is None else parse(memoryview(data), check_body=False)
-        if not isinstance(record, Record):
+        if not isinstance(record, Record) or not may_be_consumed(record):
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
         return record
 
@@ -164,6 +165,12 @@ class SendBackProcessor:
         else:
             self._retries += 1
             self._store.note_special(append.topic, DELAY, append.size)
+
+
+def may_be_consumed(record: Record) -> bool:
+    """Return whether a consumer can have had this message: half messages, waiting ones and what else lies in the
+    broker's own topics would reach a group before their time, or uncommitted."""
+    return has_unit(record.sys_flag) and not is_internal_topic(record.topic)
 
 
 def again(original: Record) -> dict[str, str]:

@@ -17,17 +17,17 @@ from typing import Final
 import msgspec
 
 from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import NOT_SENDABLE, UNIT, UNIT_SUB, TopicTable
+from broker.metadata.topics import UNIT, UNIT_SUB, TopicTable
 from broker.remoting.connection import Connection
 from protocol.bodies.enums import TopicFilterType
 from protocol.bodies.subscription_group import SubscriptionGroupConfig
 from protocol.bodies.topic import TopicConfig
-from protocol.codes import DLQ_PREFIX, FAQ, RETRY_PREFIX, Permission, ResponseCode
+from protocol.codes import DLQ_PREFIX, FAQ, RETRY_PREFIX, Permission, ResponseCode, is_internal_topic
 from protocol.command import RemotingCommand
 from protocol.errors import RequestError
 from protocol.headers.fields import is_true
 from protocol.headers.send import SendMessageHeader
-from protocol.message import MAX_TOPIC_LENGTH, check_topic_name
+from protocol.message import MAX_TOPIC_LENGTH, check_client_topic
 
 MAX_RECONSUME_TIMES_VERSION: Final = 121
 """Requests of this version and later may say how often their group retries."""
@@ -82,7 +82,7 @@ class SendChecks:
             self._check_start_time()
         name = header.topic
         topic = self._find(name)
-        if topic is None or len(name) > MAX_TOPIC_LENGTH or name in NOT_SENDABLE:
+        if topic is None or len(name) > MAX_TOPIC_LENGTH or is_internal_topic(name):
             topic = self._unusual_topic(connection, header)
         if topic.order:
             self._check_permission()
@@ -115,9 +115,8 @@ class SendChecks:
     def _unusual_topic(self, connection: Connection, header: SendMessageHeader) -> TopicConfig:
         """Topics with names that may not be sent to, and those that do not exist yet."""
         name = header.topic
-        check_topic_name(name)
-        if name in NOT_SENDABLE:
-            raise RequestError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        check_client_topic(name)
+        refuse_internal_topic(name)
         is_unit = is_true(header.unit_mode)
         if name.startswith(RETRY_PREFIX):
             return self._topics.create_for_group(name, sys_flag=UNIT_SUB if is_unit else 0)
@@ -140,6 +139,12 @@ class SendChecks:
         if (header.reconsume_times or 0) > limit or self._is_orderly(name):
             return self._topics.create_for_group(DLQ_PREFIX + name)
         return topic
+
+
+def refuse_internal_topic(name: str) -> None:
+    """RequestError(NO_PERMISSION) for a topic that only the broker itself writes to."""
+    if is_internal_topic(name):
+        raise RequestError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
 
 
 def retry_limit(group: SubscriptionGroupConfig, wanted: int | None, version: int) -> int:

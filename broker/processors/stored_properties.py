@@ -25,6 +25,7 @@ from protocol.message import (
 )
 
 _NEEDS_A_LOOK: Final = b"DELAY|TIMER_|TRAN_MSG|CLUSTER|POP_CK|WAIT|__SHARDINGKEY"
+_SET_BY_BROKER: Final = b"REAL_|TRAN_PREP|TRANSACTION_CHECK"
 PLAIN: Final = re.compile(
     b"(?:KEYS\x01([^\x02]++)\x02|UNIQ_KEY\x01([0-9A-Za-z]{1,64}+)\x02|WAIT\x01(true)\x02|TAGS\x01([^\x02]++)\x02"
     b"|(?!%b|KEYS\x01|UNIQ_KEY\x01|TAGS\x01)[^\x01\x02]+\x01[^\x02]+\x02)*+" % _NEEDS_A_LOOK
@@ -38,7 +39,7 @@ possessive repeat has begun its group and another branch matches instead (python
 _WISHING: Final = re.compile(
     b"(?:KEYS\x01([^\x02]++)\x02|UNIQ_KEY\x01([0-9A-Za-z]{1,64}+)\x02|WAIT\x01true\x02|TAGS\x01([^\x02]++)\x02"
     b"|(DELAY|TIMER_DELAY_SEC|TIMER_DELAY_MS|TIMER_DELIVER_MS)\x01([1-9][0-9]{0,14}+)\x02|(TRAN_MSG)\x01true\x02"
-    b"|(?!%b|KEYS\x01|UNIQ_KEY\x01|TAGS\x01|REAL_)[^\x01\x02]+\x01[^\x02]+\x02)*" % _NEEDS_A_LOOK
+    b"|(?!%b|KEYS\x01|UNIQ_KEY\x01|TAGS\x01|%b)[^\x01\x02]+\x01[^\x02]+\x02)*" % (_NEEDS_A_LOOK, _SET_BY_BROKER)
 ).fullmatch
 """The same with wishes; the other groups are the last of them: a name and its number, or the mark of a half message."""
 _WISHES: Final = (b"DELAY\x01", b"TIMER_", b"TRAN_MSG")

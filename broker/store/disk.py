@@ -52,6 +52,17 @@ class Disk:
             raise
         return fd
 
+    def create_new(self, path: str, size: int) -> int:
+        """The same, never in the place of another file: FileExistsError. What cannot get its size is removed again."""
+        fd = self.make_new(path)
+        try:
+            self.resize(fd, size)
+        except OSError:
+            os.close(fd)
+            self._discard(path)
+            raise
+        return fd
+
     def create(self, path: str, size: int, prepare: Callable[[int], None] | None = None) -> int:
         """A new file of `size` zero bytes, safe against a cut; an old one of that name is replaced.
 
@@ -151,6 +162,10 @@ class Disk:
     def make(self, path: str) -> int:
         """A descriptor of a new, empty file; an old one of that name is emptied. Nothing is synced."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+
+    def make_new(self, path: str) -> int:
+        """A descriptor of a new, empty file; FileExistsError if there is anything of that name. Nothing is synced."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
 
     def open_or_make(self, path: str) -> int:
         """A descriptor of a file as it is, or of a new, empty one."""

@@ -54,7 +54,7 @@ from broker.store.tidying import Tidying
 from broker.store.topic_traffic import TopicTraffic
 from broker.store.transient_pool import TransientPool
 from broker.store.warm_up import WarmUp
-from protocol.disk import COMMIT_LOG_DIRECTORY
+from protocol.disk import COMMIT_LOG_DIRECTORY, CONSUME_QUEUE_DIRECTORY
 from protocol.record import Record
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,9 @@ class MessageStore:
             lambda: self._log.written,
             1 if config.is_sync_flush else HURRY_BYTES,
         )
-        self._queue_files = QueueFiles(config.mapped_file_size_consume_queue, config.open_queue_files, disk)
+        self._queue_files = QueueFiles(
+            str(root / CONSUME_QUEUE_DIRECTORY), config.mapped_file_size_consume_queue, config.open_queue_files, disk
+        )
         self._queues = QueueTable(root, self._queue_files, disk)
         segments = MappedFileQueue(
             root / COMMIT_LOG_DIRECTORY,
@@ -354,6 +356,14 @@ class MessageStore:
     def known_record(self, physical_offset: int, size: int) -> Record | None:
         """A copy of a record of which more is known; what stands in this turn's batch is not there."""
         return self._reader.known_record(physical_offset, size)
+
+    def is_queued(self, record: Record) -> bool:
+        """Return whether the queue that a record names has a message where the record lies: bytes inside a body may
+        look like one. A record that is appended and not visible yet counts. ColdRead."""
+        queue = self._queues.get(record.topic, record.queue_id)
+        if queue is not None and record.queue_offset >= queue.end:
+            self.show()
+        return queue is not None and self._reader.has_unit_of(queue, record)
 
     def fetch(self, cold: ColdRead) -> asyncio.Future[None]:
         """Done once what a lookup missed is in memory, so that it is worth asking again. Not to be cancelled."""

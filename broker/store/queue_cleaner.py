@@ -20,7 +20,8 @@ from broker.store.config import StoreConfig
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.helper import Helper
 from broker.store.queue_files import QueueFiles
-from broker.store.queue_table import LIGHT_QUEUE_PREFIX, QueueTable
+from broker.store.queue_paths import LIGHT_QUEUE_PREFIX
+from broker.store.queue_table import QueueTable
 from broker.store.store_reader import StoreReader
 
 log = logging.getLogger(__name__)

@@ -6,6 +6,11 @@ its bytes are in the page cache and the flusher opens it again by its path.
 
 Nothing here is synced at once, not even a new file's directory entry: a queue can be rebuilt from the log. The
 checkpoint, which says from where, is written only behind everything that `take_dirty` hands to the flusher.
+
+No path is created or deleted without a check by `QueuePaths`, wherever its caller got it; those of a start were checked
+when they were found, so to open one again costs nothing more. A segment is never created in the place of a file, which
+may be a live queue's; only what a failed deletion left is replaced. Deletion takes segments, and directories that hold
+nothing else.
 """
 
 import logging
@@ -20,6 +25,8 @@ import msgspec
 from broker.store.cold_reads import ColdReads
 from broker.store.disk import NO_DESCRIPTORS, Data, Disk
 from broker.store.helper import Helper
+from broker.store.queue_paths import QueuePaths
+from protocol.disk import parse_offset_file_name
 
 log = logging.getLogger(__name__)
 
@@ -73,25 +80,30 @@ class QueueFilesStatistics(msgspec.Struct, frozen=True):
 
 
 class QueueFiles:
-    """Creates, writes and reads queue segments of `file_size` bytes by path."""
+    """Creates, writes and reads queue segments of `file_size` bytes by path, below the directory `root`."""
 
-    def __init__(self, file_size: int, limit: int, disk: Disk) -> None:
+    def __init__(self, root: str, file_size: int, limit: int, disk: Disk) -> None:
+        self.paths = QueuePaths(root)
         self.file_size = file_size
         self._limit = limit
         self._disk = disk
         self._descriptors: dict[str, int] = {}  # in the order of last use
         self._dirty: dict[str, int] = {}  # path -> bytes written since its last sync
         self._dirty_directories: dict[str, None] = {}  # with new entries, outer ones first
+        self._left: set[str] = set()  # directories of removed queues whose files could not all be deleted
         self._expiry: Future[None] | None = None
 
     def create(self, path: str) -> None:
-        """A new segment, sparse: 100,000 queues must not reserve 600 GB."""
+        """A new segment, sparse: 100,000 queues must not reserve 600 GB. FileExistsError if there is such a file."""
+        self.paths.check(path)
         directory = os.path.dirname(path)
+        if directory in self._left:
+            self._remove_left(directory)
         for changed in self._disk.make_directory_unsynced(directory):
             self._dirty_directories[changed] = None
         self._dirty_directories[directory] = None
         self._forget(path)
-        self._keep(path, self._opened(partial(self._disk.create_sparse, path, self.file_size)))
+        self._keep(path, self._opened(partial(self._disk.create_new, path, self.file_size)))
 
     def write(self, path: str, data: Data, at: int) -> None:
         """Write at byte `at`. OSError as the disk gives it."""
@@ -132,6 +144,7 @@ class QueueFiles:
     def expire(self, paths: list[str], helper: Helper) -> "Future[None]":
         """Have segments of one queue unlinked by a helper thread, in order, each lasting before the next."""
         for path in paths:
+            self.paths.check(path)
             self._forget(path)
             self._dirty.pop(path, None)
         self._expiry = helper.submit(lambda: _unlink_all(paths, self._disk))
@@ -144,19 +157,31 @@ class QueueFiles:
 
     def remove(self, path: str) -> None:
         """Unlink a segment; lasting after the next flush."""
+        self.paths.check(path)
         self._forget(path)
         self._dirty.pop(path, None)
         self._disk.unlink(path)
         self._dirty_directories[os.path.dirname(path)] = None
 
     def remove_all(self, directory: str) -> None:
-        """Remove a queue's directory with its files, the first one last: what a cut leaves begins where it began."""
-        for name in sorted(os.listdir(directory), reverse=True):
-            self.remove(f"{directory}/{name}")
+        """Remove a queue's segments, the first one last: what a cut leaves begins where it began. Then its directory,
+        unless that holds anything else, which is logged and stays. OSError: what is left goes before a new segment is
+        created there."""
+        self.paths.check_directory(directory)
+        self._left.add(directory)
+        self._remove_left(directory)
         self.remove_directory(directory)
 
+    def _remove_left(self, directory: str) -> None:
+        for name in sorted(_segments_in(directory), reverse=True):
+            self.remove(f"{directory}/{name}")
+        self._left.discard(directory)
+
     def remove_directory(self, path: str) -> None:
-        """Remove a directory without files; its parent is synced with what is dirty."""
+        """Remove a directory, unless it holds anything; its parent is synced with what is dirty."""
+        if kept := os.listdir(path):
+            log.warning("directory stays, it holds other files path=%s files=%d first=%s", path, len(kept), kept[0])
+            return
         self._disk.remove_directory(path)
         self._dirty_directories[os.path.dirname(path)] = None
 
@@ -214,6 +239,13 @@ class QueueFiles:
 
     def __repr__(self) -> str:
         return f"<QueueFiles open={len(self._descriptors)} dirty={len(self._dirty)}>"
+
+
+def _segments_in(directory: str) -> list[str]:
+    """Names of the regular files that have the names of segments."""
+    with os.scandir(directory) as entries:
+        segments = (entry for entry in entries if parse_offset_file_name(entry.name) is not None)
+        return [entry.name for entry in segments if entry.is_file(follow_symlinks=False)]
 
 
 def _unlink_all(paths: list[str], disk: Disk) -> None:

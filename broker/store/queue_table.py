@@ -5,6 +5,9 @@ directories consumequeue/<topic>/<queue id>. Directories of light queues (%LMQ%)
 served as they are, if they can be, and never truncated, tidied up or removed. A topic of batchconsumequeue/ has
 another kind of queue: a recovery gives it none of ours, with which RocketMQ would refuse the store.
 
+A directory whose name no topic or queue may have is not ours: it is passed over with one warning, and nothing in it is
+ever read, written or deleted (broker.store.queue_paths).
+
 Source: docs/formats.md, "Store directory".
 """
 
@@ -17,14 +20,16 @@ from sys import intern
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.deleted_topics import DeletedTopics
 from broker.store.disk import Disk
+from broker.store.errors import StoreError
 from broker.store.mapped_file_queue import gaps
 from broker.store.queue_files import QueueFiles
+from broker.store.queue_paths import LIGHT_QUEUE_PREFIX, parse_queue_id
+from broker.store.record_rules import may_have_queue
 from broker.store.topic_traffic import TopicTraffic, note_units
 from protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY, parse_offset_file_name
+from protocol.message import MAX_STORED_TOPIC_LENGTH, is_storable_topic
 
 log = logging.getLogger(__name__)
-
-LIGHT_QUEUE_PREFIX = "%LMQ%"
 
 
 class QueueTable:
@@ -45,9 +50,15 @@ class QueueTable:
         return self.by_key.get((topic, queue_id))
 
     def make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made now if there is none. Its files come with its first unit."""
-        key = topic, queue_id
-        queue = self.by_key.get(key)
+        """The queue, made now if there is none. Its files come with its first unit. ValueError if there cannot be one:
+        no path is built from such a topic or queue id."""
+        queue = self.by_key.get((topic, queue_id))
+        if queue is None and not may_have_queue(topic, queue_id):
+            raise ValueError(f"no queue can be named {topic[:MAX_STORED_TOPIC_LENGTH]!r}/{queue_id}")
+        return queue or self._make(topic, queue_id)
+
+    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = self.by_key.get((topic, queue_id))
         if queue is None:
             topic = intern(topic)  # one object for all queues: what is the same need not be compared
             queue = ConsumeQueue(topic, queue_id, f"{self._root}/{topic}/{queue_id}", self._files)
@@ -80,22 +91,38 @@ class QueueTable:
         """
         removed = 0
         self.batch_topics = frozenset(_directories(self._batch_root))
+        foreign: list[str] = []
         for topic in _directories(self._root):
+            is_light = topic.startswith(LIGHT_QUEUE_PREFIX)
+            if not is_light and not is_storable_topic(topic):
+                foreign.append(topic)
+                continue
             for name in _directories(f"{self._root}/{topic}"):
-                if not name.isascii() or not name.isdigit():
-                    continue
                 check_stop()
-                if topic.startswith(LIGHT_QUEUE_PREFIX) and not self._is_whole(f"{self._root}/{topic}/{name}"):
+                directory, queue_id = f"{self._root}/{topic}/{name}", parse_queue_id(name)
+                if queue_id is None:
+                    foreign.append(f"{topic}/{name}")
+                elif is_light and not self._is_whole(directory):
                     log.info("light queue passed over, it cannot be read as it is topic=%s queue_id=%s", topic, name)
-                    continue
-                if deleted is not None and deleted.is_stale(topic, f"{self._root}/{topic}/{name}"):
-                    self._files.remove_all(f"{self._root}/{topic}/{name}")
-                    removed += 1
                 else:
-                    self.make(topic, int(name)).load(self._disk)
+                    removed += self._load_queue(topic, queue_id, directory, deleted)
+        if foreign:
+            log.warning("directories that are no queues passed over count=%d first=%r", len(foreign), foreign[0])
         if removed:
             log.warning("queues of deleted topics removed queues=%d", removed)
         return removed
+
+    def _load_queue(self, topic: str, queue_id: int, directory: str, deleted: DeletedTopics | None) -> bool:
+        """Open a queue, or remove it; whether it was removed. StoreError, also if a symbolic link leads elsewhere."""
+        try:
+            self._files.paths.check_directory(directory)
+        except PermissionError as problem:
+            raise StoreError(str(problem)) from problem
+        if deleted is not None and deleted.is_stale(topic, directory):
+            self._files.remove_all(directory)
+            return True
+        self._make(topic, queue_id).load(self._disk)
+        return False
 
     def _is_whole(self, directory: str) -> bool:
         """Whether a queue can be read without anything being tidied up first."""
@@ -135,10 +162,9 @@ class QueueTable:
         directory = f"{self._root}/{topic}"
         if queues and os.path.isdir(directory):
             for name in _directories(directory):  # of queues that a cut has left without files
-                if name.isascii() and name.isdigit():
+                if parse_queue_id(name) is not None:
                     self._files.remove_all(f"{directory}/{name}")
-            if not os.listdir(directory):
-                self._files.remove_directory(directory)
+            self._files.remove_directory(directory)
         return len(queues)
 
     def __repr__(self) -> str:

@@ -28,7 +28,7 @@ from broker.store.cold_reads import ColdReads
 from broker.store.commit_log import CommitLog
 from broker.store.consume_queue import ConsumeQueue
 from broker.store.log_reads import Copy, LogReads
-from broker.store.queue_table import LIGHT_QUEUE_PREFIX
+from broker.store.queue_paths import LIGHT_QUEUE_PREFIX
 from broker.store.verified import VerifiedRanges, VerifiedStatistics
 from protocol.record import SMALLEST_RECORD, Damaged, Record, parse
 from protocol.record_checksum import is_broken

@@ -20,11 +20,11 @@ Source: docs/formats.md, "Checks before the log", "Dispatch".
 from typing import Final, Protocol
 
 from protocol.codes import RETRY_PREFIX, SysFlag
+from protocol.decimals import INT32_MAX
 from protocol.message import PropertyName, is_storable_topic, property_value
 from protocol.record import MAX_V1_TOPIC_BYTES, Record
 
 MAX_RETRY_TOPIC_BYTES: Final = 255
-MAX_QUEUE_ID: Final = (1 << 31) - 1
 RECORD_FLAGS: Final = int(
     SysFlag.COMPRESSED | SysFlag.MULTI_TAGS | SysFlag.TRANSACTION_MASK | SysFlag.COMPRESSION_TYPE_MASK
 )
@@ -54,7 +54,7 @@ class Fields(Protocol):
 
 def may_have_queue(topic: str, queue_id: int) -> bool:
     """Return whether a record of this topic and queue may have a queue: a directory can be made of both."""
-    return 0 <= queue_id <= MAX_QUEUE_ID and is_storable_topic(topic)
+    return 0 <= queue_id <= INT32_MAX and is_storable_topic(topic)
 
 
 def may_be_put(topic: str, queue_id: int) -> bool:

@@ -23,6 +23,7 @@ from broker.store.consume_queue import ConsumeQueue
 from broker.store.index_feed import IndexFeed
 from broker.store.unit_writes import FULL_BYTES, UnitWrites
 from protocol import compiled
+from protocol.decimals import INT32_MAX, decimal
 from protocol.disk import UNIT, UNIT_SIZE
 from protocol.message import PropertyName, property_value, tags_code
 from protocol.record import Record
@@ -206,8 +207,8 @@ class Reput:
 
 def schedule_tags_code(properties: bytes, store_timestamp: int, tag_hash: int, delays_ms: Sequence[int]) -> int:
     """Deliver time of a record in the schedule topic; its tag's hash when it carries no delay level."""
-    level = property_value(properties.decode("utf-8", "replace"), PropertyName.DELAY)
-    if not level or not level.isdecimal() or int(level) <= 0:
+    level = decimal(property_value(properties.decode("utf-8", "replace"), PropertyName.DELAY), 1, INT32_MAX)
+    if level is None:
         return tag_hash
-    capped = min(int(level), len(delays_ms))
+    capped = min(level, len(delays_ms))
     return store_timestamp + (delays_ms[capped - 1] if capped else _UNKNOWN_LEVEL_DELAY_MS)

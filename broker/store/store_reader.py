@@ -12,6 +12,7 @@ Source: docs/formats.md, "getMessage", "Offset by time", "Queries".
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -26,8 +27,9 @@ from broker.store.reading import GetResult, Reader
 from broker.store.record_checks import RecordChecks, RecordChecksStatistics
 from broker.store.residency import ResidencyStatistics
 from broker.store.verified import VerifiedRanges
-from protocol.disk import UNIT
+from protocol.disk import UNIT, UNIT_SIZE
 from protocol.record import BLANK, BLANK_SIZE, Record, parse
+from protocol.unit_search import first_at_or_behind
 
 Get = Callable[[ConsumeQueue | None, int, int, Wanted | None, int], GetResult]
 
@@ -112,6 +114,23 @@ class StoreReader:
         found = None if source is None else parse(memoryview(bytes(source)))
         is_it = isinstance(found, Record) and (found.physical_offset, found.size) == (physical_offset, size)
         return found if isinstance(found, Record) and is_it else None
+
+    def has_unit_of(self, queue: ConsumeQueue, record: Record) -> bool:
+        """Return whether one of the queue's units points at the record, or it is appended and has none yet."""
+        if queue.end <= record.queue_offset < queue.next_offset:
+            return True
+        if self._points_at(queue, record.queue_offset, record):
+            return True
+        read = partial(queue.read_nowait, reads=self._reads)  # RocketMQ can leave units some places further on
+        found = first_at_or_behind(read, queue.min_offset, queue.end, record.physical_offset)
+        return self._points_at(queue, found, record)
+
+    def _points_at(self, queue: ConsumeQueue, offset: int, record: Record) -> bool:
+        if queue.written <= offset < queue.end:  # it is in memory still
+            begin: int = UNIT.unpack_from(queue.pending, (offset - queue.written) * UNIT_SIZE)[0]
+            return begin == record.physical_offset
+        unit = queue.unit_nowait(offset, self._reads) if queue.min_offset <= offset < queue.end else None
+        return unit is not None and unit[0] == record.physical_offset
 
     def offset_by_time(self, queue: ConsumeQueue, timestamp: int, boundary: Boundary) -> int:
         """The queue offset that belongs to a store timestamp (ms)."""

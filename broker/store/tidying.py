@@ -7,7 +7,8 @@ Source: docs/formats.md, "Retention".
 
 from broker.store.cleaner import Cleaner
 from broker.store.queue_cleaner import QueueCleaner
-from broker.store.queue_table import LIGHT_QUEUE_PREFIX, QueueTable
+from broker.store.queue_paths import LIGHT_QUEUE_PREFIX
+from broker.store.queue_table import QueueTable
 
 
 class Tidying:

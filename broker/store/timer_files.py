@@ -10,7 +10,9 @@ says so, and nobody should be told meanwhile that his message waits here.
 
 Opening: units behind the check are put on the wheel again, up to the last one that a slot points to, which is on disk
 for sure; what stands behind that is cut off, and its messages come from the timer topic once more. So no message is on
-the wheel twice. Slots that make no sense have the whole wheel made again from the log.
+the wheel twice. Slots that make no sense have the whole wheel made again from the log. A check whose time lies further
+ahead than any slot may (a damaged file, a clock that was wrong) does not stop the timers until then: its time is passed
+over, and messages may be delivered again.
 
 No file is made before the first message. Source: docs/formats.md, "Timer files".
 """
@@ -29,6 +31,7 @@ from broker.store.queue_files import DirtyDirectory
 from broker.store.timer_log import TimerLog
 from broker.store.timer_round import CheckWrite, RoundWrite, WriteRefused
 from broker.store.timer_wheel import EMPTY, Slot, TimerWheel, WheelWrite
+from protocol.decimals import INT32_MAX
 from protocol.disk import CONFIG_DIRECTORY
 from protocol.timers import (
     CHECK_FILE,
@@ -163,8 +166,10 @@ class TimerFiles:
         """
         check = self._load_check()
         precision = self._config.precision_ms
-        oldest_ms = (now_ms // precision - self._config.slots // 2 + KEPT_BACK_SLOTS) * precision
-        read_ms = max(check.read_ms // precision * precision, oldest_ms)
+        read_ms = max(check.read_ms // precision * precision, self.oldest_ms(now_ms))
+        if read_ms > now_ms + self._config.slots // 2 * precision:
+            log.warning("timer check is of a time to come, slots are looked at again read_ms=%d", check.read_ms)
+            read_ms = self.oldest_ms(now_ms)
         self.log.load()
         self.wheel.load(read_ms)
         units = list(self._sound_units(check.log_position))
@@ -181,6 +186,13 @@ class TimerFiles:
         if check != TimerCheck() or units:
             log.info("timers loaded waiting=%d log_end=%d replayed=%d", self.wheel.waiting, end, len(units))
         return msgspec.structs.replace(self._taken, queue_offset=queue_offset)
+
+    def oldest_ms(self, now_ms: int) -> int:
+        """Return the earliest slot that may take a message at `now_ms`: an older one would share its place on the wheel
+        with one that lies ahead, and a unit could not hold how long ago it was."""
+        precision = self._config.precision_ms
+        slots = min(self._config.slots // 2 - KEPT_BACK_SLOTS, INT32_MAX // precision)
+        return (now_ms // precision - slots) * precision
 
     def _load_check(self) -> TimerCheck:
         try:

@@ -7,6 +7,8 @@ and the checkpoint speaks of them, everything that was dispatched by the round's
 
 A crash takes what stands in memory, as a power cut takes what was written and not synced: recovery makes it again.
 
+Whatever a queue's write raises is that queue's failure alone: the others are written, and a stop ends.
+
 With `limit` 0 (recovery; queueUnitsInMemory=0) each turn writes, and units are seen once they are written. A queue that
 cannot be written keeps its units, and is tried again by `retry`.
 
@@ -63,7 +65,7 @@ class UnitWrites:
         count = len(queue.pending) // UNIT_SIZE
         try:
             queue.write_pending()
-        except OSError as problem:
+        except Exception as problem:  # noqa: BLE001 (whatever fails in one queue, the others are written)
             if queue not in self.failed:
                 log.error("queue units not written topic=%s queue_id=%d error=%s", queue.topic, queue.queue_id, problem)
             self.failed.add(queue)

@@ -10,8 +10,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from broker.cli import mqbroker
+from protocol.message import encode_properties, tags_code
 from tests.harness.daemon import MQBROKER, running
 from tests.harness.golden_stores import Golden, golden_store
+from tests.harness.stores import message, opened
 
 DAMAGED_BYTE = 90
 
@@ -36,6 +38,31 @@ def damage(store: Path) -> None:
     data = bytearray(path.read_bytes())
     data[DAMAGED_BYTE] ^= 1
     path.write_bytes(data)
+
+
+# what others wrote
+
+
+def test_no_control_character_reaches_the_terminal(tmp_path: Path) -> None:
+    """Of tags, keys and properties, in tables and as JSON, and of the topics that findings name."""
+    evil = "\x1b[2J\x9b31m\u202eabc\x7f\n\u2028"
+    with opened(tmp_path) as it:
+        properties = encode_properties({"TAGS": f"t{evil}", "KEYS": f"k{evil}", "UNIQ_KEY": "U", f"p{evil}": evil})
+        body = f"body{evil}".encode()
+        it.put(message(body, properties=properties.encode(), tags_code=tags_code(f"t{evil}")))
+    (tmp_path / "consumequeue" / f"T{evil}" / "0").mkdir(parents=True)
+    (tmp_path / "consumequeue" / f"T{evil}" / "0" / f"{0:020}").write_bytes(b"short")
+    table = run("dump", tmp_path, columns=300).stdout
+    assert all(line.isprintable() for line in table.splitlines())
+    assert len(table.splitlines()) == 2
+    assert "t\\x1b[2J" in table
+    lines = run("dump", tmp_path, "--json").stdout.splitlines()
+    assert [json.loads(line)["tags"] for line in lines] == [f"t{evil}"]
+    assert all(line.isprintable() for line in lines)
+    done = run("verify", tmp_path)
+    assert done.exit_code in {0, 1}
+    assert all(line.isprintable() for line in done.stdout.splitlines())
+    assert all(line.isprintable() for line in run("verify", tmp_path, "--json").stdout.splitlines())
 
 
 # verify

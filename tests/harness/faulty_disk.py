@@ -57,6 +57,11 @@ class FaultyDisk(SimulatedDisk):
         self._poisoned.discard(os.fstat(fd).st_ino)  # emptied, so nothing of it is missing
         return fd
 
+    def make_new(self, path: str) -> int:
+        fd = super().make_new(path)
+        self._poisoned.discard(os.fstat(fd).st_ino)
+        return fd
+
     def write_some(self, fd: int, data: Data, at: int) -> int:
         if self._problem == SHORT_WRITE and len(self.made) in self._failing:
             return super().write_some(fd, data[: len(data) // 2], at)

@@ -90,6 +90,10 @@ class TestDisk(Disk):
         self.refuse("create_sparse", path)
         return super().create_sparse(path, size)
 
+    def create_new(self, path: str, size: int) -> int:
+        self.refuse("create_new", path)
+        return super().create_new(path, size)
+
     def pwrite(self, fd: int, data: Data, at: int) -> None:
         path = os.readlink(f"/proc/self/fd/{fd}")
         self.refuse("pwrite", path)

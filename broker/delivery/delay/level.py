@@ -10,8 +10,8 @@ finds something cold raises ColdRead before anything has changed, and the step i
     gathering       what comes due just behind a delivery waits for up to PACE_MS, so that a stream of messages costs
                     a write every PACE_MS and not one each
     put refused     (disk full, store read-only): the same message again after RETRY_MS; those before it are delivered
-    never stored    too large for today's limits, without a destination, or of a topic that was deleted after it was
-                    sent: dropped, counted, and named in the log
+    never stored    too large for today's limits, of a topic that was deleted after it was sent, or without a valid
+                    destination: dropped, counted, and named in the log
 
 The offset moves behind what is in the log, in one step with it; `DelayOffsetTable` says what of that survives a crash.
 Source: docs/formats.md, "Delayed messages".
@@ -26,7 +26,8 @@ import msgspec
 
 from broker.buckets import Buckets
 from broker.delivery.delay.offsets import DelayOffsetTable
-from broker.delivery.delay.restoration import NEVER_DELIVERED, NoDestination, restored
+from broker.delivery.delay.restoration import NoDestination, restored
+from broker.delivery.dropped import Dropped
 from broker.delivery.internal_puts import STORED
 from broker.delivery.kinds import special_kind
 from broker.store.append import Append, PutStatus
@@ -75,7 +76,7 @@ class DelayLevel:
         self._capped_until = 0  # messages before this offset are due at `_cap_ms` at the latest
         self._cap_ms = 0
         self._delivered = 0
-        self._dropped = 0
+        self._dropped = Dropped(log, f"delayed message of level {number}")
         self._refused = 0
 
     def __repr__(self) -> str:
@@ -87,7 +88,7 @@ class DelayLevel:
             next_offset=self._offsets.next_of(self.number),
             max_offset=self._store.max_offset(_TOPIC, self._queue_id) or 0,
             delivered=self._delivered,
-            dropped=self._dropped,
+            dropped=self._dropped.count,
             refused=self._refused,
         )
 
@@ -171,7 +172,7 @@ class DelayLevel:
         end_s = monotonic() + SLICE_S
         done, is_refused = min(found.next_begin_offset - offset, len(places)), False
         put: list[tuple[Append, int]] = []
-        dropped: list[str] = []
+        dropped: list[tuple[int, str]] = []
         for at, record in records:
             if put and monotonic() > end_s:
                 done = at
@@ -180,14 +181,17 @@ class DelayLevel:
             if isinstance(outcome, Append):
                 put.append((outcome, at))
             elif outcome is not None:
-                dropped.append(f"{offset + at}: {outcome}")
+                dropped.append((offset + at, outcome))
             else:
                 done, is_refused = at, True
                 break
         self._store.commit()
         if put and put[0][0].status not in STORED:
-            return put[0][1], True
-        self._note(put, dues, dropped)
+            done, is_refused, put = put[0][1], True, []
+        self._note(put, dues)
+        for queue_offset, reason in dropped:
+            if queue_offset < offset + done:
+                self._dropped.note(f"offset={queue_offset}", reason)
         return done, is_refused
 
     def _put(self, record: Record) -> Append | str | None:
@@ -196,8 +200,6 @@ class DelayLevel:
             append = restored(record)
         except NoDestination as problem:
             return f"no destination, {problem}"
-        if append.topic in NEVER_DELIVERED:
-            return f"never delivered to {append.topic}"
         if self._store.is_deleted(append.topic, record.physical_offset):
             return f"{append.topic} was deleted"
         self._store.put(append)
@@ -205,7 +207,7 @@ class DelayLevel:
             return f"{append.status.name} in {append.topic}"
         return append if append.status is PutStatus.PENDING else None
 
-    def _note(self, put: Sequence[tuple[Append, int]], dues: Sequence[int], dropped: Sequence[str]) -> None:
+    def _note(self, put: Sequence[tuple[Append, int]], dues: Sequence[int]) -> None:
         """Count what became of messages, and keep nothing of the log's memory."""
         self._delivered += len(put)
         for append, at in put:
@@ -214,9 +216,6 @@ class DelayLevel:
             kind = special_kind(append.properties)
             if kind is not None:
                 self._store.note_special(append.topic, kind, append.size)
-        if dropped:
-            self._dropped += len(dropped)
-            log.warning("delayed messages dropped level=%d messages=%d first=%s", self.number, len(dropped), dropped[0])
 
 
 def _due_records(view: memoryview, places: dict[int, int]) -> Iterator[tuple[int, Record]]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from broker.store.append import Append
 from protocol.codes import SystemTopic
+from protocol.decimals import INT32_MAX, decimal
 from protocol.message import decode_properties, encode_properties
 from protocol.timers import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES
 
@@ -26,12 +27,8 @@ def roll(append: Append, enqueue_ms: int, now_ms: int) -> None:
     """Make of a message that was restored what waits on, once more through the timer topic."""
     append.topic, append.queue_id = SystemTopic.TIMER, 0
     properties = decode_properties(append.properties.decode("utf-8", "replace"))
-    times = properties.get(ROLL_TIMES, "0")
-    properties |= {
-        ENQUEUE_MS: str(enqueue_ms),
-        DEQUEUE_MS: str(now_ms),
-        ROLL_TIMES: str(int(times) + 1 if times.isdecimal() else 1),
-    }
+    times = decimal(properties.get(ROLL_TIMES), 0, INT32_MAX - 1) or 0
+    properties |= {ENQUEUE_MS: str(enqueue_ms), DEQUEUE_MS: str(now_ms), ROLL_TIMES: str(times + 1)}
     append.properties = encode_properties(properties).encode("utf-8", "replace")
 
 

@@ -1,11 +1,13 @@
 """From the timer topic onto the wheel: each message gets a unit in the timer log and a place in the chain of its slot.
 
 A message whose slot has been delivered already, since it came so late, waits in the first one that has not; so every
-message is on the wheel before it is delivered, and a deletion is there before what it deletes. One that is due beyond
+message is on the wheel before it is delivered, and a deletion is there before what it deletes. No slot is so old that
+its place on the wheel could be that of a later one (`TimerFiles.oldest_ms`). One that is due beyond
 the window gets a slot inside it, from which it is rolled: the window's end, or its half if what remains would be less
 than a third of a window.
 
-A batch is one write to the timer log; the wheel is told once that has succeeded.
+A batch is one write to the timer log; the wheel is told once that has succeeded. A record without a time, or without
+a destination that clients may write to, is dropped and counted: it never stops those behind it.
 Source: docs/formats.md, "Timer files".
 """
 
@@ -17,13 +19,16 @@ from typing import Final
 
 import msgspec
 
+from broker.delivery.delay.restoration import NoDestination, destination
+from broker.delivery.dropped import Dropped
 from broker.delivery.timer.timing_counts import TimingCounts
 from broker.store.message_store import MessageStore
 from broker.store.reading import GetResult, GetStatus
 from broker.store.timer_files import TimerFiles, behind
 from broker.store.timer_wheel import Slot
 from protocol.codes import SystemTopic
-from protocol.message import PropertyName, java_hash, property_value
+from protocol.decimals import decimal
+from protocol.message import java_hash, property_value
 from protocol.record import Record, iterate
 from protocol.timers import DELETE, DELETES, NORMAL, OUT_MS, ROLL, UNIT_SIZE, TimerUnit
 
@@ -37,7 +42,8 @@ _topic_hash: Final = lru_cache(1_024)(java_hash)
 
 
 class EnqueueStatistics(msgspec.Struct, frozen=True):
-    """`next_offset` in the timer topic; the others are totals since the start. `strange`: no timer messages at all."""
+    """`next_offset` in the timer topic; the others are totals since the start. `strange`: dropped, because time or
+    destination are missing or invalid."""
 
     next_offset: int
     max_offset: int
@@ -67,7 +73,7 @@ class Enqueue:
         self._window_ms = window_ms
         self.next_offset = 0
         self.enqueued = 0
-        self._strange = 0
+        self._strange = Dropped(log, "timer message")
 
     def __repr__(self) -> str:
         return f"<Enqueue next={self.next_offset} enqueued={self.enqueued}>"
@@ -75,7 +81,7 @@ class Enqueue:
     def statistics(self) -> EnqueueStatistics:
         """The figures now."""
         end = self._store.max_offset(_TOPIC, 0) or 0
-        return EnqueueStatistics(self.next_offset, end, self.enqueued, self._strange)
+        return EnqueueStatistics(self.next_offset, end, self.enqueued, self._strange.count)
 
     @property
     def is_behind(self) -> bool:
@@ -89,7 +95,6 @@ class Enqueue:
         write_ms = now_ms // self._precision_ms * self._precision_ms
         wanted = [self._place(record, write_ms, open_ms) for record in _records(found)]
         self._put([one for one in wanted if one is not None], write_ms)
-        self._strange += wanted.count(None)
         if found.status is not GetStatus.FOUND:
             next_offset = found.next_begin_offset
             log.warning("timer messages are gone because=%s from=%d to=%d", found.status, self.next_offset, next_offset)
@@ -98,18 +103,23 @@ class Enqueue:
     def _place(self, record: Record, write_ms: int, open_ms: int) -> _Wanted | None:
         """Where a message goes; None: it is no timer message."""
         text = record.properties.decode("utf-8", "replace")
-        due, topic = property_value(text, OUT_MS), property_value(text, PropertyName.REAL_TOPIC)
-        if due is None or topic is None or not due.isdecimal():
-            log.warning("no timer message, it is dropped offset=%d", record.physical_offset)
+        due_ms = decimal(property_value(text, OUT_MS))
+        try:
+            topic, _ = destination(text)
+        except NoDestination as problem:
+            self._strange.note(f"offset={record.queue_offset}", f"no destination, {problem}")
             return None
-        slot_ms, magic = int(due) // self._precision_ms * self._precision_ms, NORMAL
+        if due_ms is None:
+            self._strange.note(f"offset={record.queue_offset}", f"{OUT_MS} is missing or no time")
+            return None
+        slot_ms, magic = due_ms // self._precision_ms * self._precision_ms, NORMAL
         if slot_ms - write_ms >= self._window_ms:
             magic |= ROLL
             is_short = slot_ms - write_ms - self._window_ms < self._window_ms // 3
             slot_ms = write_ms + self._within_window(is_short=is_short)
         if property_value(text, DELETES) is not None:
             magic |= DELETE
-        return _Wanted(max(slot_ms, open_ms), magic, record, topic)
+        return _Wanted(max(slot_ms, open_ms, self._files.oldest_ms(write_ms)), magic, record, topic)
 
     def _within_window(self, *, is_short: bool) -> int:
         if not is_short:

@@ -21,7 +21,8 @@ from typing import Final
 import msgspec
 
 from broker.buckets import Buckets
-from broker.delivery.delay.restoration import NEVER_DELIVERED, NoDestination, restored
+from broker.delivery.delay.restoration import NoDestination, restored
+from broker.delivery.dropped import Dropped
 from broker.delivery.internal_puts import STORED
 from broker.delivery.kinds import special_kind
 from broker.delivery.timer.copies import deliver, roll
@@ -61,8 +62,14 @@ class Tally:
 
     def __init__(self, counts: TimingCounts) -> None:
         self.counts = counts
-        self.delivered = self.deleted = self.rolled = self.dropped = self.refused = 0
+        self.delivered = self.deleted = self.rolled = self.refused = 0
+        self.lost = Dropped(log, "timer message")
         self.lateness = Buckets(LATENESS_BOUNDS_S)
+
+    @property
+    def dropped(self) -> int:
+        """Messages that were not delivered, because of what is wrong with them."""
+        return self.lost.count
 
     def __repr__(self) -> str:
         return f"<Tally delivered={self.delivered} dropped={self.dropped}>"
@@ -209,8 +216,6 @@ class SlotDelivery:
         topic = append.topic
         if self._deleted and f"{topic}+{property_value(_text(record), PropertyName.UNIQ_KEY)}" in self._deleted:
             return _Ended(topic, magic)
-        if topic in NEVER_DELIVERED or topic == SystemTopic.TIMER:
-            return _Ended(topic, magic, None, "nothing is delivered there")
         if self._store.is_deleted(topic, record.physical_offset):
             return _Ended(topic, magic, None, "the topic was deleted")
         (roll if magic & ROLL else deliver)(append, enqueue_ms, now_ms)
@@ -224,8 +229,7 @@ class SlotDelivery:
         tally, append = self._tally, one.append
         if append is None:
             if one.problem:
-                tally.dropped += 1
-                log.warning("timer message dropped topic=%s slot=%d reason=%s", one.topic, self.slot_ms, one.problem)
+                tally.lost.note(f"topic={one.topic} slot={self.slot_ms}", one.problem)
             else:
                 tally.deleted += 1
             return

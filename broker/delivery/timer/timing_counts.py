@@ -17,6 +17,7 @@ from broker.store.disk import Disk
 from broker.store.errors import StoreError
 from broker.store.state_file import StateFile
 from protocol.bodies.topic import DataVersion
+from protocol.message import is_client_topic
 
 SAVE_INTERVAL_MS: Final = 10_000
 
@@ -80,7 +81,7 @@ class TimingCounts:
         return TimingCountsStatistics({topic: max(count.count, 0) for topic, count in self._counts.items()})
 
     def load(self) -> None:
-        """Take what was saved; a damaged file counts as none."""
+        """Take what was saved, except of topics that no message waits for; a damaged file counts as none."""
         try:
             data = self._file.load()
         except StoreError as problem:
@@ -88,7 +89,7 @@ class TimingCounts:
             return
         if data is not None:
             content = _decode(data)
-            self._counts = content.timing_count
+            self._counts = {topic: count for topic, count in content.timing_count.items() if is_client_topic(topic)}
             self.version = content.data_version or DataVersion()
 
     def add(self, topic: str, difference: int) -> None:

@@ -86,7 +86,9 @@ class Endings:
     def half_at(self, physical_offset: int) -> Half | None:
         """The half message, or copy of one, that begins at that byte of the log; None if none does. ColdRead."""
         record = self._store.written_record_at(physical_offset)
-        return half_in(record) if record is not None and record.topic == SystemTopic.TRANSACTION_HALF else None
+        if record is None or record.topic != SystemTopic.TRANSACTION_HALF or not self._store.is_queued(record):
+            return None
+        return half_in(record)
 
     def is_overdue(self, half: Half) -> bool:
         """Whether only the answer to a question may end it: it says itself for how long it is open without one."""

@@ -14,7 +14,7 @@ Source: docs/formats.md, "Half messages on disk".
 import logging
 from typing import Final
 
-from broker.delivery.transactions.messages import QUEUE_ID, Half, decided_by, half_of
+from broker.delivery.transactions.messages import NO_HALF, QUEUE_ID, Half, decided_by, half_of
 from broker.delivery.transactions.open_halves import HalfState, OpenHalves
 from broker.delivery.transactions.progress import Offsets
 from broker.delivery.transactions.transactions import Transactions
@@ -67,7 +67,11 @@ class Loading:
         self._op = found.next_begin_offset if found.next_begin_offset > self._op else self._end.op
 
     def _decide(self, op: Record) -> None:
-        for offset in decided_by(op.body):
+        offsets = decided_by(op)
+        if offsets is None:
+            self._transactions.dropped_ops.note(f"offset={op.queue_offset}", "it is none that a broker wrote")
+            return
+        for offset in offsets:
             if offset < self._begin:
                 self._decided_before.add(offset)
             elif offset < self._end.half:
@@ -79,7 +83,7 @@ class Loading:
         found = [(offset, half_of(self._store.record_at(physical_offset))) for offset, physical_offset in wanted]
         for offset, half in found:
             if half is None:
-                log.warning("no half message, passed over offset=%d", offset)
+                self._transactions.dropped_halves.note(f"offset={offset}", NO_HALF)
                 self._halves.end(offset, HalfState.DISCARDED)
             else:
                 self._place(offset, half)

@@ -8,6 +8,9 @@
               decimal; RocketMQ 5.3 names several, each with a comma behind it
     discard   in TRANS_CHECK_MAX_TIME_TOPIC: a half message that nobody is asked about any more
 
+All of it is validated when it is read, as if a client had just sent it: other versions of the broker let clients write
+to these topics by way of the timer topic.
+
 Source: docs/formats.md, "Half messages on disk".
 """
 
@@ -16,22 +19,28 @@ from typing import Final
 
 import msgspec
 
+from broker.delivery.delay.restoration import NoDestination, valid_destination
 from broker.delivery.diversion import redirect, send_on
 from broker.store.append import Append
 from protocol.codes import RequestCode, SysFlag, SystemTopic
 from protocol.command import RemotingCommand
+from protocol.decimals import INT32_MAX, INT64_MAX, decimal
 from protocol.headers.transactions import CheckTransactionHeader
 from protocol.message import PropertyName, decode_properties, encode_properties, tags_code
 from protocol.message_id import encode_offset_id
-from protocol.record import Buffer, Record, encode, parse
+from protocol.record import Record, encode, parse
 
 QUEUE_ID: Final = 0
 """Of half messages and op messages."""
+NO_HALF: Final = "no half message, or none with a valid destination"
+"""Why a record of the half topic is dropped."""
 OP_PROPERTIES: Final = b"WAIT\x01true\x02TAGS\x01d\x02"
 OP_TAGS_CODE: Final = tags_code("d")
 
-_NUMBERS: Final = re.compile(rb"[0-9]+")
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+_OFFSETS: Final = re.compile(r"[0-9]{1,19}(?:,[0-9]{1,19})*,?", re.ASCII)
+_OP_TAG: Final = "d"
+_SET_BY_BROKER: Final = (PropertyName.TRANSACTION_QUEUE_OFFSET, PropertyName.TRANSACTION_CHECK_TIMES)
+_MOST_SECONDS: Final = INT64_MAX // 1_000
 _TRANSACTION_ID: Final = PropertyName.TRANSACTION_ID.encode()
 _NO_TRANSACTION: Final = ~int(SysFlag.TRANSACTION_MASK)
 
@@ -48,7 +57,7 @@ class Half(msgspec.Struct, frozen=True):
     @property
     def checks(self) -> int:
         """How often its producers were asked."""
-        return number(self.properties, PropertyName.TRANSACTION_CHECK_TIMES) or 0
+        return decimal(self.properties.get(PropertyName.TRANSACTION_CHECK_TIMES), 0, INT32_MAX - 1) or 0
 
     @property
     def unique_key(self) -> str | None:
@@ -62,7 +71,7 @@ class Half(msgspec.Struct, frozen=True):
 
     def immunity_ms(self, default_ms: int) -> int:
         """For how long after its birth nobody is asked about it."""
-        own_s = number(self.properties, PropertyName.TRANSACTION_IMMUNITY_S)
+        own_s = decimal(self.properties.get(PropertyName.TRANSACTION_IMMUNITY_S), -_MOST_SECONDS, _MOST_SECONDS)
         return default_ms if own_s is None or own_s == -1 else own_s * 1000
 
     @property
@@ -78,26 +87,32 @@ def half_of(data: bytes | None) -> Half | None:
 
 
 def half_in(record: Record | None) -> Half | None:
-    """The half message that a record is; None if it is none."""
+    """The half message that a record is; None if it is none, or belongs to a topic that no client may write to.
+
+    A copy comes after its root: a TRAN_PREPARED_QUEUE_OFFSET that points elsewhere is ignored.
+    """
     if record is None:
         return None
     properties = decode_properties(record.properties.decode("utf-8", "replace"))
-    topic = properties.get(PropertyName.REAL_TOPIC)
-    queue_id = number(properties, PropertyName.REAL_QUEUE_ID)
-    if not topic or queue_id is None or queue_id < 0:
+    try:
+        topic, queue_id = valid_destination(
+            properties.get(PropertyName.REAL_TOPIC), properties.get(PropertyName.REAL_QUEUE_ID)
+        )
+    except NoDestination:
         return None
-    root = number(properties, PropertyName.TRANSACTION_QUEUE_OFFSET)
-    return Half(record, properties, topic, queue_id, record.queue_offset if root is None or root < 0 else root)
-
-
-def number(properties: dict[str, str], name: str) -> int | None:
-    """A property that is a whole number; None if it is missing or is none."""
-    text = properties.get(name, "")
-    return int(text) if _INTEGER.fullmatch(text) else None
+    own = record.queue_offset
+    root = decimal(properties.get(PropertyName.TRANSACTION_QUEUE_OFFSET), 0, own)
+    return Half(record, properties, topic, queue_id, own if root is None else root)
 
 
 def make_half(append: Append, properties: dict[str, str]) -> None:
-    """Turn a message on its way into the log into a half message."""
+    """Turn a message on its way into the log into a half message.
+
+    Whose copy it is, and how often it was asked about, is not for its sender to say: that could end a transaction of
+    another producer.
+    """
+    for name in _SET_BY_BROKER:
+        properties.pop(name, None)
     unique_key = properties.get(PropertyName.UNIQ_KEY)
     if unique_key is not None:
         properties[PropertyName.TRANSACTION_ID] = unique_key
@@ -179,9 +194,20 @@ def op_of(offset: int, now_ms: int, store_host: bytes) -> Append:
     )
 
 
-def decided_by(op_body: Buffer) -> list[int]:
-    """The queue offsets that an op message names; what is no number in it is passed over."""
-    return [int(text) for text in _NUMBERS.findall(bytes(op_body))]
+def decided_by(op: Record) -> list[int] | None:
+    """The queue offsets that an op message names; None if it is none.
+
+    Op messages that brokers write are tagged "d" and were never sent to another topic; their body is offsets in
+    decimal, with commas between them or behind each.
+    """
+    properties = decode_properties(op.properties.decode("utf-8", "replace"))
+    if properties.get(PropertyName.TAGS) != _OP_TAG or PropertyName.REAL_TOPIC in properties:
+        return None
+    body = bytes(op.body).decode("ascii", "replace")
+    if _OFFSETS.fullmatch(body) is None:
+        return None
+    offsets = [decimal(text) for text in body.split(",") if text]
+    return None if None in offsets else [offset for offset in offsets if offset is not None]
 
 
 def question_of(half: Half, copy: Append, store_host: bytes, broker_name: str) -> RemotingCommand:

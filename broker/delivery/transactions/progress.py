@@ -8,7 +8,8 @@ whoever decided something before that did so about what was there, so once nothi
 is open, the op messages before the op queue's end of then have done their service.
 
 A saved offset must never be ahead of the disk: it would hide what a power cut leaves undecided. So offsets are
-committed only when the log is on disk as far as it went when they were read, one pair at a time.
+committed only when the log is on disk as far as it went when they were read, one pair at a time. Clients cannot commit
+them: an offset too far on would hide open half messages.
 Source: docs/formats.md, "Half messages on disk".
 """
 
@@ -18,9 +19,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from protocol.codes import SystemTopic
+from protocol.codes import TRANSACTIONS_GROUP, SystemTopic
 
-GROUP: Final = "CID_RMQ_SYS_TRANS"
+GROUP: Final = TRANSACTIONS_GROUP
 QUEUE_ID: Final = 0
 
 
@@ -88,5 +89,5 @@ class Progress:
         self._committed = self._unsettled[1]
         self._unsettled = None
         half, op = self._committed
-        self._offsets.commit(GROUP, SystemTopic.TRANSACTION_HALF, QUEUE_ID, half)
-        self._offsets.commit(GROUP, SystemTopic.TRANSACTION_OP, QUEUE_ID, op)
+        self._offsets.commit_own(SystemTopic.TRANSACTION_HALF, QUEUE_ID, half)
+        self._offsets.commit_own(SystemTopic.TRANSACTION_OP, QUEUE_ID, op)

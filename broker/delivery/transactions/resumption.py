@@ -9,7 +9,7 @@ from typing import Final
 
 from broker.delivery.internal_puts import STORED, InternalPuts
 from broker.delivery.patience import when_read
-from broker.delivery.transactions.messages import copy_of, half_of
+from broker.delivery.transactions.messages import Half, copy_of, half_of
 from broker.delivery.transactions.open_halves import HalfState
 from broker.delivery.transactions.transactions import Transactions
 from broker.store.append import PutStatus
@@ -36,8 +36,8 @@ class Resumption:
         None: there is no half message, nor one that was discarded.
         """
         await self._transactions.loaded.wait()
-        half = await when_read(self._store, lambda: half_of(self._store.record_at(physical_offset)))
-        if half is None or half.record.topic not in RESUMABLE:
+        half = await when_read(self._store, lambda: self._half_at(physical_offset))
+        if half is None:
             return None
         before = self._transactions.halves.state(half.root)
         is_same = before in {HalfState.OPEN, HalfState.DISCARDED}
@@ -49,3 +49,10 @@ class Resumption:
             if before is not HalfState.OPEN:
                 self._transactions.opened(half.topic)
         return status
+
+    def _half_at(self, physical_offset: int) -> Half | None:
+        """The half message, or discarded one, that lies there; bytes inside a body are none. ColdRead."""
+        half = half_of(self._store.record_at(physical_offset))
+        if half is None or half.record.topic not in RESUMABLE or not self._store.is_queued(half.record):
+            return None
+        return half

@@ -25,7 +25,16 @@ import msgspec
 
 from broker.delivery.internal_puts import STORED
 from broker.delivery.kinds import TRANSACTION
-from broker.delivery.transactions.messages import QUEUE_ID, Half, copy_of, discard_of, half_in, op_of, question_of
+from broker.delivery.transactions.messages import (
+    NO_HALF,
+    QUEUE_ID,
+    Half,
+    copy_of,
+    discard_of,
+    half_in,
+    op_of,
+    question_of,
+)
 from broker.delivery.transactions.open_halves import HalfState
 from broker.delivery.transactions.transactions import Transactions
 from broker.remoting.connection import Connection
@@ -132,7 +141,7 @@ class Round:
         return goes_on
 
     def _pass_over(self, offset: int) -> None:
-        log.warning("no half message, passed over offset=%d", offset)
+        self._transactions.dropped_halves.note(f"offset={offset}", NO_HALF)
         self._totals.dropped += 1
         self._transactions.halves.end(offset, HalfState.DISCARDED)
 

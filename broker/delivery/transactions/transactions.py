@@ -9,18 +9,22 @@ wait for `loaded`. Source: docs/formats.md, "Transactions".
 """
 
 import asyncio
+import logging
 from typing import Final
 
 import msgspec
 
 from broker.buckets import Buckets
 from broker.delivery.diversion import Wish
+from broker.delivery.dropped import Dropped
 from broker.delivery.internal_puts import STORED
 from broker.delivery.transactions.messages import Half, make_half, mark_half
 from broker.delivery.transactions.open_halves import HalfState, OpenHalves
 from broker.store.append import Append, PutStatus
 from protocol.codes import ResponseCode
 from protocol.errors import RequestError
+
+log = logging.getLogger(__name__)
 
 FINISH_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
 
@@ -39,11 +43,14 @@ class TransactionsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransactionsStatistics(msgspec.Struct, frozen=True):
-    """By real topic: half messages that are open now; totals since the start of those committed and rolled back."""
+    """By real topic: half messages that are open now; totals since the start of those committed and rolled back. Then
+    totals of records in the half topic and the op topic that are no such messages."""
 
     open: dict[str, int]
     committed: dict[str, int]
     rolled_back: dict[str, int]
+    dropped_halves: int
+    dropped_ops: int
 
 
 class Transactions:
@@ -57,6 +64,8 @@ class Transactions:
         self.finished: dict[str, Buckets] = {}
         """By real topic, the seconds from the birth of half messages to their commit."""
         self.loaded = asyncio.Event()
+        self.dropped_halves = Dropped(log, "half message")
+        self.dropped_ops = Dropped(log, "op message")
         self._coming: list[tuple[Append, str]] = []
         self._open: dict[str, int] = {}
         self._committed: dict[str, int] = {}
@@ -68,7 +77,13 @@ class Transactions:
     def statistics(self) -> TransactionsStatistics:
         """The figures now."""
         self.settle()
-        return TransactionsStatistics(dict(self._open), dict(self._committed), dict(self._rolled_back))
+        return TransactionsStatistics(
+            dict(self._open),
+            dict(self._committed),
+            dict(self._rolled_back),
+            self.dropped_halves.count,
+            self.dropped_ops.count,
+        )
 
     def configure(self, config: TransactionsConfig) -> None:
         """Go by other settings from now on."""

@@ -26,6 +26,7 @@ from protocol.command import RemotingCommand
 from protocol.errors import RequestError
 from protocol.headers.consumer import DeleteGroupHeader, GroupHeader
 from protocol.headers.fields import is_true
+from protocol.message import check_group_name
 
 ATTRIBUTES: Final = frozenset(("priority.factor",))
 """Those that RocketMQ has; they are kept, and nothing here goes by them."""
@@ -80,9 +81,11 @@ class GroupProcessor:
         return self._answer_when_saved()
 
     def _wanted(self, group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
-        """The group as it is to be. RequestError if it has no name, or attributes that there are not."""
-        if not group.group_name.strip():
-            raise RequestError(ResponseCode.INVALID_PARAMETER, "The specified group is blank.")
+        """The group as it is to be. RequestError if its name is invalid, or an attribute unknown.
+
+        RocketMQ checks neither characters nor length here; the group's retry topic, and so a path, is named after it.
+        """
+        check_group_name(group.group_name)
         known = self._groups.find(group.group_name)
         attributes = changed_attributes({} if known is None else known.attributes, group.attributes)
         return msgspec.structs.replace(group, attributes=attributes)

@@ -24,6 +24,7 @@ from broker.metadata.topics import TopicTable
 from broker.processors.admin.client_relays import refuse_older
 from broker.processors.admin.topic import Settled
 from broker.processors.admin.walk import Walk
+from broker.processors.consumer_offset import refuse_own_group
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
 from broker.store.message_store import MessageStore
@@ -84,6 +85,7 @@ class ResetOffsetProcessor:
     def reset(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Request 222."""
         header = command.header(ResetOffsetHeader)
+        refuse_own_group(header.group, header.topic)
         return self._reset_here(header) if self._by_broker else self._reset_at_clients(header)
 
     # -------------------------------------------------------------------------------------------------- by the broker

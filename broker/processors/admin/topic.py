@@ -28,7 +28,7 @@ from protocol.command import NOT_ANSWERED, RemotingCommand
 from protocol.errors import RequestError
 from protocol.headers.fields import is_true
 from protocol.headers.topic import CreateTopicHeader, TopicHeader
-from protocol.message import check_topic_name
+from protocol.message import check_client_topic
 
 MESSAGE_TYPE: Final = "message.type"
 MESSAGE_TYPES: Final = frozenset(("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION"))
@@ -106,7 +106,7 @@ class TopicProcessor:
     def _wanted(self, header: CreateTopicHeader) -> TopicConfig:
         """The topic as it is to be. RequestError if it cannot be so."""
         filter_type = _filter_type(header.topic_filter_type)
-        check_topic_name(header.topic)
+        check_client_topic(header.topic)
         self._check_is_no_system_topic(header.topic)
         known = self._topics.find(header.topic)
         return TopicConfig(

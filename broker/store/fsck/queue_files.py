@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from broker.store.fsck.findings import Finding, Findings, Severity
 from broker.store.fsck.segments import SegmentFile, check_segments, check_strangers, segment_files, written
-from broker.store.queue_table import LIGHT_QUEUE_PREFIX
+from broker.store.queue_paths import LIGHT_QUEUE_PREFIX
 from protocol.disk import CONSUME_QUEUE_DIRECTORY, FILLER_RECORD_SIZE, UNIT_SIZE, offset_file_name
 from protocol.unit_search import UNIT_DTYPE
 

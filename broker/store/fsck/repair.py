@@ -37,8 +37,9 @@ from broker.store.index import Index
 from broker.store.queue_evidence import QueueEvidence
 from broker.store.queue_files import QueueFiles
 from broker.store.queue_order import Key, QueueOrder
-from broker.store.queue_table import LIGHT_QUEUE_PREFIX, QueueTable
-from broker.store.record_rules import has_unit
+from broker.store.queue_paths import LIGHT_QUEUE_PREFIX, parse_queue_id
+from broker.store.queue_table import QueueTable
+from broker.store.record_rules import has_unit, may_have_queue
 from broker.store.reput import Reput
 from broker.store.running_files import RunningFiles
 from broker.store.running_flags import RunningFlags
@@ -113,7 +114,7 @@ class _Build:
         self._disk = disk
         self._deleted = deleted_topics(root)
         self._batch_topics = frozenset(directories(root / BATCH_CONSUME_QUEUE_DIRECTORY))
-        self._files = QueueFiles(sizes.consume_queue, _OPEN_QUEUE_FILES, disk)
+        self._files = QueueFiles(str(staging / CONSUME_QUEUE_DIRECTORY), sizes.consume_queue, _OPEN_QUEUE_FILES, disk)
         self._table = QueueTable(staging, self._files, disk)
         self._reput = Reput(delay_levels)
         self._index = Index(staging, sizes.index, disk, lambda: now_ms, RunningFlags(lambda: None))
@@ -135,8 +136,9 @@ class _Build:
                 shutil.copytree(source, self._staging / CONSUME_QUEUE_DIRECTORY / topic)
                 continue
             for name in directories(source):
-                if name.isascii() and name.isdigit():
-                    self._take_over_expired(topic, int(name))
+                queue_id = parse_queue_id(name)
+                if queue_id is not None and may_have_queue(topic, queue_id):
+                    self._take_over_expired(topic, queue_id)
         self._table.load()
 
     def _take_over_expired(self, topic: str, queue_id: int) -> None:

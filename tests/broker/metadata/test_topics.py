@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.metadata.topics import NOT_SENDABLE, TopicsConfig, TopicTable
+from broker.metadata.topics import TopicsConfig, TopicTable
 from protocol.bodies.topic import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
-from protocol.codes import Permission, SystemTopic
+from protocol.codes import Permission, ResponseCode, SystemTopic
+from protocol.errors import RequestError
 from tests.harness.stores import Clock, golden_manifest, unpack_golden
 
 AT_START = {
@@ -152,8 +153,30 @@ def test_reserved_names_are_system_topics(table: Table) -> None:
     for name in ("TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC", "rmq_sys_wheel_timer"):
         assert table.topics.is_system(name)
     assert not table.topics.is_system("%RETRY%g")
-    assert {"SCHEDULE_TOPIC_XXXX", "OFFSET_MOVED_EVENT"} < NOT_SENDABLE
-    assert "TBW102" not in NOT_SENDABLE
+
+
+def test_invalid_names_of_the_file_are_left_out(table: Table, caplog: pytest.LogCaptureFixture) -> None:
+    """A version that did not check group names made retry topics of them: they are no topics, and one line says so."""
+    for name in ("%RETRY%g/../..", "a\nb", "%RETRY%" + "g" * 249, "Orders"):
+        table.topics._put(TopicConfig(name, 1, 1, 6))
+    data = table.topics.encode()
+    again = TopicTable(TopicsConfig(cluster_name="C", broker_name="b"), lambda: 1)
+    again.load(data)
+    names = {topic.topic_name for topic in again}
+    assert "Orders" in names
+    assert not any("/" in name or "\n" in name or len(name) > 255 for name in names)
+    assert [record.message for record in caplog.records if "invalid names" in record.message] == [
+        "topics with invalid names are left out topics=3 first=%RETRY%g/../.."
+    ]
+
+
+@pytest.mark.parametrize("name", ["%RETRY%g/../..", "%RETRY%" + "g" * 249])
+def test_no_topic_is_made_for_a_name_that_cannot_be_stored(table: Table, name: str) -> None:
+    """The refusal is the one of a send-back whose retry topic could not be made."""
+    with pytest.raises(RequestError) as refused:
+        table.topics.create_for_group(name)
+    assert (refused.value.code, refused.value.remark) == (ResponseCode.SYSTEM_ERROR, f"topic[{name}] not exist")
+    assert table.topics.find(name) is None
 
 
 def test_the_file_is_json_in_rocketmqs_order(table: Table) -> None:

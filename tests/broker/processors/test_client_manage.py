@@ -385,3 +385,31 @@ async def test_a_dialect_of_our_own(parts: BrokerParts) -> None:
     answer = parts.peer().ask(request)
     assert (answer.dialect, answer.code) == (MSGPACK, 0)
     assert answer.ext_fields()[ANNOUNCED_BY] == ANNOUNCED_AS
+
+
+async def test_invalid_names_make_nothing(parts: BrokerParts) -> None:
+    """Neither groups nor topics, nor rows of producers or subscriptions; what is valid beside them counts."""
+    peer = parts.peer()
+    valid = subscribe(TOPIC, "*", 1)
+    bad = [subscribe(name, "*", 1) for name in ("../x", "a\nb", "", "T" * 256)]
+    topics = {topic.topic_name for topic in parts.topics}
+    groups = ("../g", "g\n", "", "g" * 256)
+    asked = heartbeat(
+        consumer(valid, *bad), *(consumer(valid, group=name) for name in groups), producers=("PG", *groups)
+    )
+    assert peer.ask(asked).code == 0
+    assert {topic.topic_name for topic in parts.topics} - topics == {"%RETRY%G"}
+    assert all(parts.groups.find(name) is None for name in groups)
+    assert list(parts.sessions.producer_groups()) == ["PG"]
+    assert [group.name for group in parts.sessions.consumer_groups()] == [GROUP]
+    members = parts.sessions.consumer_group(GROUP)
+    assert members is not None
+    assert list(members.subscriptions) == [TOPIC]
+
+
+async def test_a_group_whose_retry_topic_could_not_be_stored(parts: BrokerParts) -> None:
+    """It is there, and has none."""
+    long = "g" * 250
+    assert parts.peer().ask(heartbeat(consumer(group=long))).code == 0
+    assert parts.groups.find(long) is not None
+    assert parts.topics.find("%RETRY%" + long) is None

@@ -111,3 +111,13 @@ async def test_a_oneway_commit_is_made_and_not_answered(parts: BrokerParts) -> N
     peer = parts.peer()
     peer.send(request)
     assert (peer.received, parts.offsets.committed(GROUP, TOPIC, 2)) == ([], 4)
+
+
+async def test_the_broker_s_own_offsets_are_not_for_clients(parts: BrokerParts) -> None:
+    """They say from where a start looks for open half messages: one too far on would hide them."""
+    group, half = "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC"
+    parts.offsets.commit_own(half, 0, 3)
+    answer = parts.peer().ask(update(group, half, queue_id=0, commit_offset=9))
+    assert (answer.code, answer.remark) == (16, f"the consumer group[{group}] is forbidden for topic[{half}]")
+    parts.offsets.commit(group, half, 0, 9)  # as a pull does that commits
+    assert parts.offsets.committed(group, half, 0) == 3

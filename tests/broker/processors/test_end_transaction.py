@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 
+from broker.delivery.transactions.messages import OP_PROPERTIES, OP_TAGS_CODE
 from broker.processors.end_transaction import NOT_FOUND
 from broker.store.running_flags import RunningFlag
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import NOT_ANSWERED, RemotingCommand
 from protocol.headers.transactions import ResumeCheckHeader
-from protocol.message import decode_properties, tags_code
+from protocol.message import decode_properties, encode_properties, tags_code
 from protocol.message_id import encode_offset_id
-from protocol.record import Record
+from protocol.record import Record, encode
 from tests.harness.stores import Opened, message, opened, records_of
 from tests.harness.transacted import DISCARDED, HALF, HOST, OP, ROLLBACK, Transacted, questions
+
+BODY_AT = 88  # in a record with IPv4 hosts
 
 
 @pytest.fixture
@@ -322,3 +325,67 @@ async def test_clients_name_the_half_message_as_they_like(parts: Transacted, fie
     assert parts.end(parts.send(b"there"), **fields).code == ResponseCode.SUCCESS
     half = parts.send(b"there")
     assert parts.end(half, msg_id=encode_offset_id(HOST, half.physical_offset)).code == ResponseCode.SUCCESS
+
+
+async def test_a_half_message_inside_a_body_is_none(parts: Transacted) -> None:
+    """Bytes of a body that look like one would end the transaction of another producer."""
+    victim = parts.send(b"victim")
+    place = parts.it.store.max_physical_offset + BODY_AT
+    properties = encode_properties({"REAL_TOPIC": "T", "REAL_QID": "0", "PGROUP": "PG", "UNIQ_KEY": "forged"}).encode()
+    forged = encode(
+        topic=HALF, body=b"", properties=properties, queue_id=0, queue_offset=victim.queue_offset,
+        physical_offset=place, born_timestamp=1, born_host=HOST, store_timestamp=2, store_host=HOST,
+    )  # fmt: skip
+    (carrier,) = parts.it.put(message(forged, "Other"))
+    assert parts.it.store.record_at(place) is not None
+    offset = victim.queue_offset
+    answer = parts.end(carrier, commit_log_offset=place, tran_state_table_offset=offset, msg_id="forged")
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, NOT_FOUND)
+    assert await parts.resumption.resume(place) is None
+    assert parts.end(victim).code == ResponseCode.SUCCESS
+    assert parts.it.bodies("T") == [b"victim"]
+
+
+async def test_a_copy_s_root_is_not_for_its_sender_to_say(parts: Transacted) -> None:
+    """Another producer's transaction stays open; the table of half messages does not grow to a forged offset."""
+    victim = parts.send(b"victim")
+    for root in ("0", "999999999999999999"):
+        mine = parts.send(b"mine", TRAN_PREPARED_QUEUE_OFFSET=root, TRANSACTION_CHECK_TIMES="15")
+        assert parts.end(mine, ROLLBACK).code == ResponseCode.SUCCESS
+    assert parts.open_offsets() == [0]
+    assert parts.end(victim).code == ResponseCode.SUCCESS
+    assert parts.it.bodies("T") == [b"victim"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"REAL_TOPIC": "../../x"},
+        {"REAL_TOPIC": OP},
+        {"REAL_QID": "9" * 5_000},
+        {"REAL_QID": "2147483648"},
+        {"TRAN_PREPARED_QUEUE_OFFSET": "999999999999999999"},
+        {"TRANSACTION_CHECK_TIMES": "9" * 5_000},
+        {"CHECK_IMMUNITY_TIME_IN_SECONDS": "9" * 5_000},
+    ],
+)
+async def test_bad_entries_of_an_older_store_hold_nothing_up(it: Opened, more: dict[str, str]) -> None:
+    """Half messages and op messages that another version let in: loading, rounds and commits go on around them."""
+    before = Transacted(it)
+    first = before.send(b"first")
+    known = {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": "bad", "REAL_TOPIC": "T", "REAL_QID": "0"}
+    it.put(message(b"bad", HALF, properties=encode_properties(known | more).encode()))
+    forged = OP_PROPERTIES + b"REAL_TOPIC\x01" + OP.encode() + b"\x02"
+    for body, properties in ((b"9" * 5_000, OP_PROPERTIES), (b"0", forged), (b"0", b""), (b"", OP_PROPERTIES)):
+        it.put(message(body, OP, properties=properties, tags_code=OP_TAGS_CODE if properties else 0))
+    last = before.send(b"last")
+    parts = Transacted(it)
+    assert {0, 2} <= set(parts.open_offsets())
+    assert parts.transactions.dropped_ops.count == 4
+    parts.producer()
+    it.clock.now_ms += 30_000
+    parts.round()
+    assert [parts.end(half).code for half in (first, last)] == [ResponseCode.SUCCESS] * 2
+    assert it.bodies("T")[:2] == [b"first", b"last"]
+    again = Transacted(it)
+    assert not {0, 2} & set(again.open_offsets())

@@ -13,6 +13,7 @@ from broker.processors.send_back import SendBackProcessor
 from broker.processors.send_checks import SendConfig
 from broker.store.append import Append, PutStatus
 from broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from protocol.bodies.subscription_group import SubscriptionGroupConfig
 from protocol.bodies.topic import TopicConfig
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -258,3 +259,45 @@ async def test_what_javas_client_sends_back_is_what_a_real_broker_made_of_it(par
     assert {name: retry.properties[name] for name in retry.properties.keys() - unlike} == {
         name: expected.properties[name] for name in expected.properties.keys() - unlike
     }
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue_id", "sys_flag"),
+    [
+        ("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0),
+        (SCHEDULE, 3, 0),
+        ("rmq_sys_wheel_timer", 0, 0),
+        ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0, 0),
+        ("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0),
+        (TOPIC, 1, 4),
+        (TOPIC, 1, 12),
+    ],
+)
+async def test_what_no_consumer_can_have_had_is_not_taken_back(
+    parts: SendBacks, topic: str, queue_id: int, sys_flag: int
+) -> None:
+    """A half message would be delivered uncommitted, and one that waits before its time: there is none, it says."""
+    properties = encode_properties({"REAL_TOPIC": TOPIC, "REAL_QID": "1", "TRAN_MSG": "true", "PGROUP": "PG"}).encode()
+    half = message(b"half", topic, queue_id, properties=properties, sys_flag=sys_flag)
+    parts.store.put(half)
+    parts.store.commit()
+    assert half.status is PutStatus.PUT_OK
+    for level in (0, -1):
+        answer = await parts.send_back(half, level)
+        remark = f"look message by offset failed, {half.physical_offset}"
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    ours = {SCHEDULE: [3]} if topic == SCHEDULE else {}
+    assert {name: parts.store.queue_ids(name) for name in (SCHEDULE, "%RETRY%G", "%DLQ%G")} == {
+        SCHEDULE: ours.get(SCHEDULE, []),
+        "%RETRY%G": [],
+        "%DLQ%G": [],
+    }
+
+
+@pytest.mark.parametrize("group", ["g/../..", "a\nb", "g" * 250])
+async def test_a_group_without_a_possible_retry_topic(parts: SendBacks, group: str) -> None:
+    """One that an older version, or RocketMQ, has made by request 200: its messages are not taken back."""
+    parts.groups.update(SubscriptionGroupConfig(group))
+    answer = await parts.send_back(parts.original(), group=group)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, f"topic[%RETRY%{group}] not exist")
+    assert parts.topics.find(f"%RETRY%{group}") is None

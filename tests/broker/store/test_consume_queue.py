@@ -4,9 +4,11 @@ import asyncio
 import errno
 from pathlib import Path
 
+import pytest
+
 from broker.store.append import PutStatus
 from protocol.disk import UNIT
-from tests.harness.stores import TestDisk, message, opened
+from tests.harness.stores import Opened, TestDisk, message, opened
 
 
 def test_unit_bytes(tmp_path: Path) -> None:
@@ -30,6 +32,19 @@ def test_schedule_topic_holds_deliver_times(tmp_path: Path) -> None:
         it.put(message(topic="SCHEDULE_TOPIC_XXXX", properties=b"TAGS\x01a\x02", tags_code=97))
         live = (tmp_path / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "0" / f"{0:020d}").read_bytes()
         assert UNIT.unpack_from(live, 80)[2] == 97
+
+
+@pytest.mark.parametrize("level", ["9" * 5_000, "٣", "2147483648", "-1", "0", "x"])
+def test_a_level_that_is_no_number_stops_no_dispatch(tmp_path: Path, level: str) -> None:
+    """A message of the schedule topic without a sound level keeps its tag's hash, live and after a crash."""
+    properties = f"DELAY\x01{level}\x02TAGS\x01a\x02".encode()
+    it = Opened(tmp_path)
+    it.put(message(topic="SCHEDULE_TOPIC_XXXX", properties=properties, tags_code=97), message(b"behind"))
+    assert it.store.units("SCHEDULE_TOPIC_XXXX", 0, 0, 1)[0][2] == 97
+    it.crash()
+    with opened(tmp_path) as it:
+        assert it.store.units("SCHEDULE_TOPIC_XXXX", 0, 0, 1)[0][2] == 97
+        assert it.bodies() == [b"behind"]
 
 
 def test_arrivals(tmp_path: Path) -> None:

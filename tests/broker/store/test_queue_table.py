@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from broker.store.append import PutStatus
+from broker.store.errors import StoreError
 from protocol.disk import FILLER_UNIT, UNIT
 from tests.harness.stores import QUEUE_SEGMENT_BYTES, Opened, message, opened
 
@@ -61,6 +63,53 @@ async def test_a_light_queue_in_order_is_there(tmp_path: Path) -> None:
     it = Opened(tmp_path)
     assert it.store.max_offset(LIGHT, 0) == 21
     it.store.close()
+
+
+def test_no_queue_is_made_of_an_invalid_name(tmp_path: Path) -> None:
+    """Its path would lead elsewhere; a message of it is refused before it is stored."""
+    with opened(tmp_path / "store") as it:
+        it.put(message())
+        topics = ("../consumequeue/T", "../../x", ".", "a\0b")
+        for topic, queue_id in (*((topic, 0) for topic in topics), ("T", 2**31), ("T", -1)):
+            with pytest.raises(ValueError, match="no queue can be named"):
+                it.store._queues.make(topic, queue_id)
+            if queue_id < 2**31:  # an append holds no larger one
+                assert it.put(message(topic=topic, queue_id=queue_id))[0].status is PutStatus.MESSAGE_ILLEGAL
+        assert it.bodies() == [b"hello"]
+        assert set(it.store._queues.by_key) == {("T", 0)}
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+async def test_directories_with_other_names_are_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They stay as they are, whatever is deleted or tidied up; one warning says how many there are."""
+    with opened(tmp_path) as it:
+        it.put(message())
+        it.must_be_sound = False
+    foreign = {f"{name}/{0:020d}": STARTED for name in ("T/007", "T/x", "T/2147483648", "a.b/0", "T T/0")}
+    put_files(tmp_path / "consumequeue", foreign)
+    with opened(tmp_path) as it:
+        it.must_be_sound = False
+        assert set(it.store._queues.by_key) == {("T", 0)}
+        assert list(it.store.tidying.topics()) == ["T"]
+        await it.store.delete_topic("T")
+    assert contents(tmp_path / "consumequeue") == foreign
+    lines = [record.message for record in caplog.records if "no queues" in record.message]
+    assert lines == ["directories that are no queues passed over count=5 first='T/007'"]
+
+
+@pytest.mark.parametrize("linked", ["T", "T/1"])
+def test_a_link_that_leads_out_of_the_store_stops_the_start(tmp_path: Path, linked: str) -> None:
+    """The operator who made it hears of it; nothing was opened there."""
+    store, outside = tmp_path / "store", tmp_path / "outside"
+    put_files(outside, {f"0/{0:020d}": STARTED, f"{0:020d}": STARTED})
+    with opened(store) as it:
+        it.put(message(topic="U"))
+    path = store / "consumequeue" / linked
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(outside)
+    with pytest.raises(StoreError, match="a symbolic link leads to"):
+        Opened(store)
+    assert contents(outside) == {f"0/{0:020d}": STARTED, f"{0:020d}": STARTED}
 
 
 async def test_queues_by_topic(tmp_path: Path) -> None:

@@ -131,6 +131,18 @@ def test_units_behind_the_check_are_counted_once(it: Opened) -> None:
     last.files.close()
 
 
+@pytest.mark.parametrize("read_ms", [2**62, W + 10 * 365 * 86_400_000])
+def test_a_check_of_a_time_to_come_stops_nothing(tmp_path: Path, read_ms: int) -> None:
+    """A damaged file, or a clock that was ten years ahead: what waits is still there."""
+    it = Opened(tmp_path)
+    it.put(W + 10_000, 0)
+    it.finish(read_ms=read_ms, queue_offset=1)
+    again = Opened(tmp_path)
+    assert again.check.read_ms < W
+    assert again.files.wheel.first_ms() == W + 10_000
+    again.files.close()
+
+
 def test_a_wheel_that_makes_no_sense_is_made_again(it: Opened) -> None:
     """From the whole log; slots that were delivered stay so."""
     for n in range(5):

@@ -1,10 +1,14 @@
 """Units that wait in memory: seen at once, written in company, and not missed after a crash."""
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker.store.append import PutStatus
+from broker.store.consume_queue import ConsumeQueue
 from broker.store.unit_writes import FULL_UNITS
 from protocol.disk import UNIT, UNIT_SIZE, Checkpoint
 from tests.harness.stores import Opened, TestDisk, message, opened
@@ -101,7 +105,7 @@ def test_a_queue_that_cannot_be_written_is_read_and_tried_again(tmp_path: Path) 
         is_full = True
 
         def refuse(call: str, path: str) -> None:
-            if is_full and call == "create_sparse":
+            if is_full and call == "create_new":
                 raise OSError(errno.ENOSPC, "told to")
 
         disk.refuse = refuse
@@ -137,3 +141,26 @@ def test_a_queue_without_files_knows_its_first_offset(tmp_path: Path) -> None:
         queue.correct_min_offset(size)
         assert (queue.min_offset, queue.first_start) == (third, -1)
         queue.min_offset = 0
+
+
+@pytest.mark.parametrize("problem", [ValueError("embedded null byte"), OSError(errno.ENAMETOOLONG, "too long")])
+def test_a_queue_that_cannot_be_written_costs_no_other_one_anything(tmp_path: Path, problem: Exception) -> None:
+    """Whatever its write raises: the others are written, the stop ends, and the next start has all messages."""
+
+    def broken() -> None:
+        raise problem
+
+    it = Opened(tmp_path, queue_units_in_memory=MANY)
+    it.put(*(message(b"%d" % queue_id, queue_id=queue_id) for queue_id in range(5)))
+    queue = it.store._queues.by_key["T", 2]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(type(queue), "write_pending", _only_for(queue, broken, type(queue).write_pending))
+        one_round(it)
+        assert [units_of(tmp_path, queue_id) for queue_id in range(5)] == [1, 1, 0, 1, 1]
+        it.store.close()
+    with opened(tmp_path) as it:
+        assert [it.bodies(queue_id=queue_id) for queue_id in range(5)] == [[b"%d" % n] for n in range(5)]
+
+
+def _only_for(queue: ConsumeQueue, broken: Callable[[], None], usual: Callable[[ConsumeQueue], None]) -> Any:
+    return lambda each: broken() if each is queue else usual(each)

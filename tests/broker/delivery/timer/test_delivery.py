@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.delivery.dropped import MOST_LOGGED
 from broker.delivery.timer.timers import Timers
 from broker.store.append import Append
 from broker.store.timer_files import RETRY_MS as RETRY_WRITE_MS
@@ -17,7 +18,7 @@ from protocol.message import decode_properties
 from protocol.timers import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES
 from tests.harness.cold_files import ColdFiles
 from tests.harness.stores import Opened, message, opened, records_of
-from tests.harness.timed import deletion, stop, timed, timers_of
+from tests.harness.timed import WHEEL_SLOTS, deletion, stop, timed, timers_of
 from tests.harness.timers import SteppedLoop
 from tests.harness.waiting import until
 
@@ -158,7 +159,57 @@ def test_strange_messages_are_dropped(it: Opened) -> None:
     run(it, timers, BEGIN + 5_000)
     assert it.bodies() == [b"good"]
     statistics = timers.statistics()
-    assert (statistics.enqueue.strange, statistics.slots.dropped, statistics.slots.delivered) == (1, 4, 1)
+    assert (statistics.enqueue.strange, statistics.slots.dropped, statistics.slots.delivered) == (4, 1, 1)
+    stop(it, timers)
+
+
+BAD: list[dict[str, Any]] = [
+    {"more": {"TIMER_OUT_MS": "9" * 5_000}},
+    {"more": {"TIMER_OUT_MS": str(2**63)}},
+    {"more": {"TIMER_OUT_MS": "-1"}},
+    {"more": {"TIMER_OUT_MS": "٣"}},
+    {"more": {"REAL_QID": str(2**31)}},
+    {"more": {"REAL_QID": "9" * 5_000}},
+    *({"topic": topic} for topic in ("../../x", "a/b", ".", "a\0b", "T" * 256, "RMQ_SYS_TRANS_OP_HALF_TOPIC")),
+]
+
+
+def test_bad_entries_stop_nothing_after_a_restart_either(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A store that another version filled with them: what lies between them is delivered once, on time."""
+    bad = [timed(b"bad", BEGIN + 1_000, **fields) for fields in BAD]
+    sizes: Any = {"mapped_file_size_commit_log": 1 << 20}
+    with opened(tmp_path, **sizes) as it:
+        it.put(timed(b"first", BEGIN + 1_000), *bad, timed(b"last", BEGIN + 1_000), timed(b"later", BEGIN + 9_000))
+    with opened(tmp_path, **sizes) as it:
+        timers = loaded(it)
+        run(it, timers, BEGIN + 2_000)
+        assert it.bodies() == [b"first", b"last"]
+        assert timers.statistics().enqueue.strange == len(bad)
+        assert timers.counts.statistics().counts == {"T": 1}
+        stop(it, timers)
+    with opened(tmp_path, **sizes) as it:
+        timers = loaded(it)
+        run(it, timers, BEGIN + 10_000)
+        assert it.bodies() == [b"first", b"last", b"later"]
+        assert timers.statistics().enqueue.strange == 0
+        stop(it, timers)
+    lines = [record for record in caplog.records if "timer message dropped" in record.message]
+    assert len(lines) == MOST_LOGGED
+    assert max(len(record.message) for record in lines) < 1_000
+
+
+def test_a_time_of_long_ago_takes_no_slot_of_a_later_one(it: Opened) -> None:
+    """Slots of times that are a turn of the wheel apart share a place: what comes so late is put into a younger slot,
+    and is delivered at once, and so is what lies so far back that a unit could not say it."""
+    timers = loaded(it)
+    run(it, timers, now_ms := BEGIN + 2_000_000)
+    it.put(timed(b"waits", now_ms + 100_000))
+    run(it, timers, now_ms)
+    it.put(timed(b"late", now_ms + 100_000 - WHEEL_SLOTS * 1_000), timed(b"zero", 0))
+    run(it, timers, now_ms + 2_000)
+    assert sorted(it.bodies()) == [b"late", b"zero"]
+    run(it, timers, now_ms + 101_000)
+    assert sorted(it.bodies()) == [b"late", b"waits", b"zero"]
     stop(it, timers)
 
 

@@ -2,10 +2,19 @@
 
 import pytest
 
-from broker.delivery.transactions.messages import copy_of, decided_by, final_of, half_of, op_of
+from broker.delivery.transactions.messages import (
+    OP_PROPERTIES,
+    copy_of,
+    decided_by,
+    final_of,
+    half_of,
+    make_half,
+    op_of,
+)
+from broker.processors.stored_properties import PropertyCompletion
 from protocol.message import decode_properties, encode_properties
-from protocol.record import encode
-from tests.harness.stores import BORN_HOST
+from protocol.record import Record, encode, parse
+from tests.harness.stores import BORN_HOST, message
 from tests.harness.transacted import HALF, HOST, OP
 
 PROPERTIES = {"REAL_TOPIC": "T", "REAL_QID": "3", "TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": "U"}
@@ -70,10 +79,75 @@ def test_what_becomes_of_it(born_host: bytes) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"REAL_TOPIC": "../x"},
+        {"REAL_TOPIC": "a\0b"},
+        {"REAL_TOPIC": OP},
+        {"REAL_TOPIC": "rmq_sys_wheel_timer"},
+        {"REAL_TOPIC": "T" * 256},
+        {"REAL_QID": "2147483648"},
+        {"REAL_QID": "9" * 5_000},
+        {"REAL_QID": "٣"},
+    ],
+)
+def test_what_no_client_could_have_sent_is_none(changes: dict[str, str]) -> None:
+    """A half message is validated as if it came from the network: other versions let clients forge them."""
+    assert half_of(record(PROPERTIES | changes)) is None
+
+
+@pytest.mark.parametrize("root", ["6", "999999999999999999", "-1", "9" * 5_000, "٣"])
+def test_a_root_lies_before_its_copy(root: str) -> None:
+    """Anything else is ignored: the record is a transaction of its own, and no table grows to a forged offset."""
+    half = half_of(record(PROPERTIES | {"TRAN_PREPARED_QUEUE_OFFSET": root, "TRANSACTION_CHECK_TIMES": "9" * 5_000}))
+    assert half is not None
+    assert (half.root, half.checks) == (5, 0)
+
+
+def test_a_sender_does_not_say_whose_copy_it_is() -> None:
+    """Nor how often it was asked about: both would end transactions of others, or its own too early."""
+    append = message(b"x", "T")
+    make_half(append, PROPERTIES | {"TRAN_PREPARED_QUEUE_OFFSET": "2", "TRANSACTION_CHECK_TIMES": "15"})
+    stored = decode_properties(append.properties.decode())
+    assert not {"TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"} & set(stored)
+    completion = PropertyCompletion("C", lambda: "K")
+    for forged in ("TRAN_PREPARED_QUEUE_OFFSET\x012\x02", "TRANSACTION_CHECK_TIMES\x0115\x02"):
+        plain = "UNIQ_KEY\x01K1\x02TRAN_MSG\x01true\x02"
+        assert completion.wishing(plain) is not None
+        assert completion.wishing(plain + forged) is None  # so all its properties are looked at
+
+
+def op_record(body: bytes, properties: bytes = OP_PROPERTIES) -> Record:
+    data = encode(
+        topic=OP, body=body, properties=properties, queue_id=0, queue_offset=5, physical_offset=77, born_timestamp=1,
+        born_host=BORN_HOST, store_timestamp=2, store_host=HOST,
+    )  # fmt: skip
+    found = parse(memoryview(data))
+    assert isinstance(found, Record)
+    return found
+
+
 def test_op_messages() -> None:
     """Ours name one half message, RocketMQ's as many as they like."""
     op = op_of(12, 1, HOST)
     assert (op.topic, op.queue_id, bytes(op.body), op.tags_code) == (OP, 0, b"12", 100)
-    assert decided_by(op.body) == [12]
-    assert decided_by(b"12,13,14,") == [12, 13, 14]
-    assert decided_by(b"") == decided_by(b",") == []
+    assert decided_by(op_record(bytes(op.body))) == [12]
+    assert decided_by(op_record(b"12,13,14,")) == decided_by(op_record(b"12,13,14")) == [12, 13, 14]
+    assert decided_by(op_record(b"12", b"TAGS\x01d\x02")) == [12]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b",", b"x", b"-1", b"12 13", b"9" * 5_000, b"9223372036854775808", "٣".encode(), b"\xff1", b"1,,2"]
+)
+def test_bodies_that_no_broker_wrote(body: bytes) -> None:
+    """Such an op message decides nothing, and raises nothing."""
+    assert decided_by(op_record(body)) is None
+
+
+@pytest.mark.parametrize(
+    "properties", [b"", b"TAGS\x01e\x02", OP_PROPERTIES + b"REAL_TOPIC\x01RMQ_SYS_TRANS_OP_HALF_TOPIC\x02"]
+)
+def test_op_messages_that_came_by_another_topic(properties: bytes) -> None:
+    """A broker tags its own, and never sends them by way of a delay level or a timer."""
+    assert decided_by(op_record(b"12", properties)) is None

@@ -21,8 +21,8 @@ def saved(table: ConsumerOffsetTable) -> tuple[int | None, int | None]:
 def test_offsets_begin_within_the_queues(table: ConsumerOffsetTable) -> None:
     """Without any, with the first message there is."""
     assert Progress(table).begin(Offsets(3, 4), Offsets(9, 9)) == (3, 4)
-    table.commit(GROUP, HALF, 0, 20)
-    table.commit(GROUP, OP, 0, 5)
+    table.commit_own(HALF, 0, 20)
+    table.commit_own(OP, 0, 5)
     assert Progress(table).begin(Offsets(3, 4), Offsets(9, 9)) == (9, 5)
     assert saved(table) == (20, 5)
 

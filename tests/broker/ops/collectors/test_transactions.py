@@ -30,6 +30,8 @@ async def test_transactions_are_told_by_topic(tmp_path: Path) -> None:
             ("skylark_transaction_checks_total", ("asked",)): 0,
             ("skylark_transaction_checks_total", ("nobody",)): 0,
             ("skylark_transaction_discarded_total", ()): 0,
+            ("skylark_transaction_dropped_total", ("half",)): 0,
+            ("skylark_transaction_dropped_total", ("op",)): 0,
         }
         parts.transactions.forget_topic("T")
         assert parts.transactions.statistics().open == {"U": 1}

@@ -165,3 +165,22 @@ async def test_what_mqadmin_sends_is_understood(admin: Admin) -> None:
     deleted.ext = asked[207].header["extFields"]
     assert (await admin.peer().ask_slowly(deleted)).code == 0
     assert admin.groups.find(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "remark"),
+    [
+        ("", "The specified group is blank."),
+        (" ", "The specified group is blank."),
+        ("g/../..", "The specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ("a\nb", "The specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ("a\0b", "The specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ("g" * 256, "The specified group is longer than group max length."),
+    ],
+)
+async def test_a_group_needs_a_valid_name(admin: Admin, name: str, remark: str) -> None:
+    """Its retry topic, and so a directory, is named after it; RocketMQ does not look."""
+    before = admin.groups.encode()
+    answer = await admin.set(group_name=name)
+    assert (answer.code, answer.remark) == (29, remark)
+    assert (admin.groups.encode(), admin.saves) == (before, 0)

@@ -252,3 +252,14 @@ async def test_a_reset_is_on_disk_before_it_is_answered(parts: Resetting) -> Non
     assert parts.saved == [3]
     assert (await parts.reset(group="none")).code == 26
     assert parts.saved == [3]
+
+
+@pytest.mark.parametrize("by_broker", [True, False])
+async def test_the_broker_s_own_offsets_are_not_reset(parts: Resetting, by_broker: bool) -> None:
+    """They say from where a start looks for open half messages."""
+    parts.resets.configure(by_broker=by_broker)
+    group, half = "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC"
+    parts.offsets.commit_own(half, 0, 3)
+    answer = await parts.reset(group=group, topic=half)
+    assert (answer.code, answer.remark) == (16, f"the consumer group[{group}] is forbidden for topic[{half}]")
+    assert parts.offsets.committed(group, half, 0) == 3

@@ -1,0 +1,46 @@
+"""Text of others, made fit to be shown: in lines of the log, and on a terminal.
+
+Names, keys, tags, client ids and remarks come from clients and from store directories. A newline in them would forge a
+line of the log, an escape sequence would reach the operator's terminal, and bidirectional overrides would reorder what
+is read. Every character that is not printable (C0, C1, DEL, formatting characters, line separators, lone surrogates) is
+written as its escape: `\\n`, `\\x1b`, `\\u202e`. Text without any is returned as it is.
+"""
+
+import json
+import logging
+from typing import Final
+
+_CONTINUED: Final = "    "
+
+
+def printable(text: str) -> str:
+    """Return the text with escapes, as in a Python literal, in place of characters that are not printable."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def printable_json(document: bytes) -> str:
+    """Return a JSON document with escapes of JSON in place of characters that are not printable, which JSON allows
+    inside strings above U+001F."""
+    text = document.decode()
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+
+
+class LineFormatter(logging.Formatter):
+    """Formats a record as one line. Lines of a traceback follow, indented, so that none of them looks like a record."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name is logging's)
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: "logging._SysExcInfoType") -> str:  # noqa: N802 (the name is logging's)
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802 (the name is logging's)
+        return _indented(super().formatStack(stack_info))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(_CONTINUED + printable(line) for line in text.split("\n"))

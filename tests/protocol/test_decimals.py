@@ -1,0 +1,41 @@
+"""Whole numbers that arrive as text."""
+
+import pytest
+
+from protocol.decimals import INT32_MAX, INT64_MAX, decimal
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", 0),
+        ("+7", 7),
+        ("007", 7),
+        (str(INT64_MAX), INT64_MAX),
+        (str(INT64_MAX + 1), None),
+        ("9" * 19, None),
+        ("9" * 5_000, None),
+        ("0" * 5_000, None),
+        ("-1", None),
+        ("", None),
+        (None, None),
+        (" 1", None),
+        ("1\n", None),
+        ("1_0", None),
+        ("1e3", None),
+        ("0x1", None),
+        ("٣", None),
+        ("²", None),
+    ],
+)
+def test_decimals(text: str | None, number: int | None) -> None:
+    """ASCII digits, 19 at most, within the range that is asked for; nothing is raised."""
+    assert decimal(text) == number
+
+
+def test_ranges() -> None:
+    """Both ends count."""
+    assert [decimal(text, -1, INT32_MAX) for text in ("-2", "-1", str(INT32_MAX), str(INT32_MAX + 1))] == [
+        *(None, -1),
+        *(INT32_MAX, None),
+    ]
