@@ -43,7 +43,7 @@ Kept = tuple[Table, str, Callable[[bytes], object]]
 
 
 class Background:
-    """These parts of one broker. `now_ms` gives Unix time."""
+    """These parts of one broker. `now_ms` gives Unix time, `steady_ms` a clock that is never set."""
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class Background:
         sessions: ClientSessions,
         offsets: ConsumerOffsetTable,
         now_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
     ) -> None:
         delays_ms = parse_delay_levels(config.store.message_delay_level)
         self._store = store
@@ -71,7 +72,7 @@ class Background:
         self.endings = Endings(store, self.puts, self.transactions, self.diversion.divert, now_ms)
         self.resumption = Resumption(store, self.puts, self.transactions)
         self.transaction_checks = TransactionChecks(
-            store, self.transactions, Progress(offsets), sessions.producers, now_ms
+            store, self.transactions, Progress(offsets), sessions.producers, now_ms, steady_ms
         )
         self.delay_offsets = DelayOffsetTable(config.broker.flush_delay_offset_interval, now_ms)
         self.delay = DelayDelivery(store, self.delay_offsets, delays_ms, now_ms)

@@ -128,7 +128,9 @@ class Parts:
         self.store = MessageStore(
             config.store, wall_ms, self.arrivals.arrived, topics=self.arrivals.topics, steady_ms=steady_ms
         )
-        self.background = Background(config, self.store, self.arrivals, self.sessions, self.offsets, wall_ms)
+        self.background = Background(
+            config, self.store, self.arrivals, self.sessions, self.offsets, wall_ms, steady_ms
+        )
         self.outbound = Outbound(config.remoting, client_context(config.outbound_tls, config.tls.mode))
         self.name_server = None
         if config.namesrv is not None:

@@ -66,7 +66,9 @@ class Transacted:
         self.peer = Peer(self.dispatcher)
         self.sessions = ClientSessions()
         self.progress = Progress(self.offsets)
-        self.checks = TransactionChecks(it.store, self.transactions, self.progress, self.sessions.producers, it.clock)
+        self.checks = TransactionChecks(
+            it.store, self.transactions, self.progress, self.sessions.producers, it.clock, it.clock
+        )
         self.totals = Asked()
         if is_loaded:
             self.load()

@@ -43,7 +43,7 @@ class TransactionChecksStatistics(msgspec.Struct, frozen=True):
 
 
 class TransactionChecks:
-    """Asks for one store. `now_ms` gives Unix time."""
+    """Asks for one store. `now_ms` gives Unix time, `steady_ms` a clock that is never set."""
 
     def __init__(
         self,
@@ -52,15 +52,16 @@ class TransactionChecks:
         progress: Progress,
         producers: Producers,
         now_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
     ) -> None:
         self._store = store
+        self._steady_ms = steady_ms
         self._transactions = transactions
         self._progress = progress
         self._producers = producers
         self._now_ms = now_ms
         self._loop: asyncio.AbstractEventLoop | None = None  # None: not running
         self._task: asyncio.Task[None] | None = None
-        self._steady_ms = 0  # by which rounds are due; of the step before
         self._began_ms = 0  # the round before
         self._not_before_ms = 0
         self._rounds = 0
@@ -95,7 +96,6 @@ class TransactionChecks:
 
     def step(self, now_ms: int) -> None:
         """Begin what is due by a steady clock. How old a half message is depends on Unix time."""
-        self._steady_ms = now_ms
         self._transactions.settle()
         self._note_progress()
         is_busy = self._task is not None and not self._task.done()
@@ -116,7 +116,7 @@ class TransactionChecks:
             await work
         except Exception:
             log.exception("transactions cannot be looked through retry_ms=%d", RETRY_MS)
-            self._not_before_ms = self._steady_ms + RETRY_MS
+            self._not_before_ms = self._steady_ms() + RETRY_MS
 
     async def _load(self) -> None:
         first = await when_read(self._store, lambda: self._ends(self._store.min_offset))
@@ -125,7 +125,7 @@ class TransactionChecks:
         await self._slices(Loading(self._store, self._transactions, begin, end).step)
         self._progress.mark(end)
         self._transactions.loaded.set()
-        self._began_ms = self._steady_ms
+        self._began_ms = self._steady_ms()
 
     async def _round(self, now_ms: int) -> None:
         first = await when_read(self._store, lambda: self._ends(self._store.min_offset))
