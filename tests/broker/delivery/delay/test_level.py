@@ -324,6 +324,7 @@ def test_what_was_put_before_a_refusal_is_delivered_once(it: Opened, monkeypatch
 
 def test_units_of_nobody_are_stepped_over(it: Opened) -> None:
     """A queue that begins with them, or a record that is damaged: the others come."""
+    it.put(message(bytes(300), "Before"))  # a record #3 has had three others before it
     queue = it.store._queues.make(SCHEDULE, 0)
     queue.next_offset = 3
     it.put(delayed(b"one"))
