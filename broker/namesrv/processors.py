@@ -159,7 +159,7 @@ class NamesrvProcessors:
     def query_data_version(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """322: has this broker news? Its stored DataVersion goes back, and it counts as a sign of life."""
         broker = _broker_told(command)
-        version = DataVersion.decode(command.body)
+        version = DataVersion.decode_request(command.body)
         known = self._routes.data_version(broker.cluster, broker.address)
         self._routes.heard_of(broker.cluster, broker.address, self._now_ms())
         ext = DataVersionResponseHeader(changed=known != version)
@@ -304,8 +304,8 @@ def _topics_told(command: RemotingCommand, *, compressed: bool) -> TopicConfigSe
     if not command.body:
         return TopicConfigSerializeWrapper()
     if command.version < FILTER_SERVERS_VERSION:
-        return TopicConfigSerializeWrapper.decode(command.body)
-    decode = RegisterBrokerBody.decode_compressed if compressed else RegisterBrokerBody.decode
+        return TopicConfigSerializeWrapper.decode_request(command.body)
+    decode = RegisterBrokerBody.decode_compressed if compressed else RegisterBrokerBody.decode_request
     return decode(command.body).topic_config_serialize_wrapper
 
 

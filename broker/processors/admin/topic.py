@@ -97,7 +97,7 @@ class TopicProcessor:
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         """Request 18: all of them, or none if one cannot be."""
         began_s = monotonic()
-        wanted = [self._wanted(_as_header(topic)) for topic in TopicConfigList.decode(command.body).topic_config_list]
+        wanted = [self._wanted(_as_header(topic)) for topic in TopicConfigList.decode_request(command.body).topic_config_list]
         changed = [topic for topic in wanted if self._set(connection, topic)]
         if changed:
             return self._answer_when_settled(began_s, is_system=False)
