@@ -310,6 +310,7 @@ NAMESRV_ALONE: Final = section(
     "namesrv",
     ("listenPort", "listen_port", PORT),
     ("bindAddress", "bind_address", HOST),
+    ("configBlackList", "config_black_list", several(KEY, ";")),
 )
 
 NO_ACCESS_CONTROL: Final = Only("false", "access control is not part of this version")
@@ -326,8 +327,6 @@ ONLY_VALUES: Final = {
     "storeType": Only("default", "RocksDB queues are not part of this version"),
 }
 
-BLACK_LIST: Final = ("brokerConfigPath", "rocketmqHome", "configBlackList", "configStorePath", "kvConfigPath")
-"""Keys that nobody changes from outside while a daemon runs."""
 SHOWN_TOO: Final = {"filterServerNums": "0"}
 """What RocketMQ's tools ask a broker's settings for, and this version has no setting for."""
 
