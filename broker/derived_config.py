@@ -24,7 +24,10 @@ from broker.remoting.config import RemotingConfig
 from broker.store.config import LIVE, StoreConfig
 from protocol.headers.namesrv import RegisterBrokerHeader
 
-LIVE_REMOTING: Final = ("max_connections", "max_idle_s", "transfer_by_copying")
+LIVE_REMOTING: Final = (
+    *("max_connections", "max_idle_s", "transfer_by_copying", "unfinished_frames_host_percent"),
+    *("unfinished_frame_min_rate", "unfinished_frame_slow_s"),
+)
 LIVE_TIMER: Final = ("max_delay_ms",)
 LIVE_NAMESRV: Final = (
     "scan_not_active_broker_interval",

@@ -136,6 +136,9 @@ REMOTING: Final = section(
     ("channelWriteBufferMaxBytes", "peer_backlog_bytes", BYTES),  # ours
     ("serverWriteBufferMaxBytes", "total_backlog_bytes", BYTES),  # ours
     ("serverUnfinishedFramesMaxBytes", "unfinished_frames_bytes", BYTES),  # ours
+    ("serverUnfinishedFramesHostPercent", "unfinished_frames_host_percent", whole(1, 100, "percent")),  # ours
+    ("serverUnfinishedFrameMinRate", "unfinished_frame_min_rate", BYTES),  # ours, a second
+    ("serverUnfinishedFrameSlowSeconds", "unfinished_frame_slow_s", S),  # ours
 )
 
 TRANSFER: Final = section(

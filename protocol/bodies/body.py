@@ -20,7 +20,6 @@ from protocol.bodies.message_queue import MessageQueue
 from protocol.codes import ResponseCode
 from protocol.errors import RequestError
 
-
 REQUEST_BYTES: Final = 1 << 20
 """The largest body of a request, unless its kind has another limit."""
 QUOTED_BYTES: Final = 256 << 10

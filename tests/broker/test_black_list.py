@@ -16,7 +16,7 @@ from protocol.errors import RequestError
 
 MACHINE = Machine(host_name="host", address="10.0.0.5", home=Path("/home/mq"), resolve=str)
 REFUSED_KINDS = (keys.PATH, keys.FILE, keys.HOST, keys.ADDRESSES, keys.PORT, keys.PORT_OR_OFF, keys.QUEUE_SEGMENT)
-REFUSED_NAMES = re.compile(r"path|addr|port$|portfor|host$|brokerip|mappedfilesize|hashslot|maxindexnum|peers$|home$", re.I)
+REFUSED_NAMES = re.compile(r"path|addr|port$|portfor|host$|brokerip|mappedfilesize|hashslot|maxindexnum|peers$|home$", re.IGNORECASE)
 HARMLESS = {
     "searchBcqByCacheEnable",
     "compatibleWithOldNameSrv",
