@@ -37,6 +37,7 @@ LIVE_NAMESRV: Final = (
     "delete_topic_with_broker_registration",
     "enable_all_topic_list",
     "enable_topic_list",
+    *("max_route_brokers", "max_route_addresses", "max_route_topics", "max_route_queues", "max_kv_config_bytes"),
 )
 
 C = TypeVar("C", bound=msgspec.Struct)

@@ -306,6 +306,11 @@ NAMESRV: Final = section(
     ("deleteTopicWithBrokerRegistration", "delete_topic_with_broker_registration", FLAG),
     ("enableAllTopicList", "enable_all_topic_list", FLAG),
     ("enableTopicList", "enable_topic_list", FLAG),
+    ("maxRouteBrokers", "max_route_brokers", COUNT),  # ours
+    ("maxRouteAddresses", "max_route_addresses", COUNT),  # ours
+    ("maxRouteTopics", "max_route_topics", COUNT),  # ours
+    ("maxRouteQueues", "max_route_queues", COUNT),  # ours
+    ("maxKVConfigBytes", "max_kv_config_bytes", BYTES),  # ours
 )
 
 NAMESRV_IN_BROKER: Final = section("namesrv", ("embeddedNamesrvPort", "listen_port", PORT))  # ours
