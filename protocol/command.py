@@ -13,7 +13,7 @@ A received `body` (and raw ext text) is a view into the receive buffer and lives
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -31,16 +31,19 @@ LANGUAGE: Final = LanguageCode.PYTHON.name
 NOT_ANSWERED: Final = "not set any response code"
 
 if TYPE_CHECKING:
-    Own = Any
+    Own: TypeAlias = Any
+    OwnOrNone: TypeAlias = Any
 else:
 
     class Own:
         """The type of a field that no JSON value can fill: the JSON decoder rejects a header that names it."""
 
+    OwnOrNone = Own | None
+
 
 OwnInt = Annotated[int, msgspec.Meta(gt=0, lt=0)]
 OwnText = Annotated[dict[str, str], msgspec.Meta(min_length=1, max_length=0)]
-"""The same for numbers and for maps of text: the decoder checks these bounds, which no value meets. Nothing else does."""
+"""The same for numbers and for maps of text: only the decoder checks these bounds, and no value meets them."""
 
 _NOTHING: Final = msgspec.Raw()
 _NO_EXT: Final = (b"", b"null", b'""')
@@ -64,7 +67,7 @@ class RemotingCommand(msgspec.Struct, gc=False):
     ext: OwnText | None = msgspec.field(name="(ext)", default=None)
     body: Own = msgspec.field(name="(body)", default=b"")
     dialect: OwnInt = msgspec.field(name="(dialect)", default=JSON)
-    sent: Own | None = msgspec.field(name="(sent)", default=None)  # protocol.send_command
+    sent: OwnOrNone = msgspec.field(name="(sent)", default=None)  # protocol.send_command
 
     @classmethod
     def request(cls, code: int, header: Header | None = None, body: bytes = b"", *, oneway: bool = False) -> Self:

@@ -63,7 +63,9 @@ def check_names(names: Iterable[str]) -> None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"register broker failed, a name has {len(name)} characters")
 
 
-def check_addresses(limits: RouteLimits, brokers: Collection[str], name: str, ids: Collection[int], new_id: int) -> None:
+def check_addresses(
+    limits: RouteLimits, brokers: Collection[str], name: str, ids: Collection[int], new_id: int
+) -> None:
     """Raise if one broker name or one address more would be too many."""
     if name not in brokers and len(brokers) >= limits.brokers:
         raise LimitError(f"there are {len(brokers)} brokers", "maxRouteBrokers", limits.brokers)

@@ -95,8 +95,8 @@ class KVConfig:
         return self._table.get(namespace)
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Set one value; returns when it is in the file. RequestError: SYSTEM_ERROR if it cannot be written, SYSTEM_BUSY
-        if there is too much already."""
+        """Set one value; returns when it is in the file. RequestError: SYSTEM_ERROR if it cannot be written,
+        SYSTEM_BUSY if there is too much already."""
         async with self._changing:
             self._check_growth(namespace, key, value)
             await self._replace({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})

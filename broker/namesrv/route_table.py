@@ -199,7 +199,8 @@ class RouteTable(Generic[Owner]):
     def _check_size(self, registration: Registration) -> None:
         told = registration.broker
         try:
-            check_names((told.cluster, told.broker_name, told.address, registration.ha_address, registration.zone or ""))
+            check_names((told.cluster, told.broker_name, told.address, registration.ha_address))
+            check_names((registration.zone or "",))
             broker = self._brokers.get(told.broker_name)
             ids = () if broker is None else broker.addresses.keys()
             check_addresses(self.limits, self._brokers.keys(), told.broker_name, ids, told.broker_id)

@@ -16,6 +16,7 @@ The selector also keeps the books: who is connected, who is held, who was silent
 
 import asyncio
 import logging
+import resource
 from collections.abc import Callable
 from time import monotonic, time_ns
 from typing import Final
@@ -31,6 +32,8 @@ from broker.remoting.unfinished import Unfinished, UnfinishedConfig
 from protocol.command import RemotingCommand
 
 RELIEF_S: Final = 0.1
+RESERVED_DESCRIPTORS: Final = 1_536
+"""For what is no client: 1,024 queue files (openQueueFiles), segments, index, health pages, name servers."""
 ENOUGH_BYTES: Final = 64 * 1024
 """With so much in it a turn ends, though more may be there to read."""
 
@@ -64,6 +67,7 @@ class Selector:
         self.unfinished = Unfinished(_unfinished_config(config), self._watch_unfinished)
         self.lookout = Lookout(affordable(config.busy_poll_us), self)
         self._is_watching = False
+        self._most_connections = allowed_connections(config)
         self.deferred_bytes = 0  # requests of peers that do not read their answers
         self.accepting = True
         self.received_bytes = 0
@@ -87,6 +91,7 @@ class Selector:
     def configure(self, config: RemotingConfig) -> None:
         """Other limits on peers from now on, and on how new connections send files."""
         self.config = self.transfer.config = config
+        self._most_connections = allowed_connections(config)
         self.unfinished.configure(_unfinished_config(config))
         self._half_unfinished = config.unfinished_frames_bytes // 2
 
@@ -116,9 +121,9 @@ class Selector:
 
     def opened(self, connection: Connection) -> bool:
         """A connection came; returns whether it may stay."""
-        if not self.accepting or len(self.connections) >= self.config.max_connections:
+        if not self.accepting or len(self.connections) >= self._most_connections:
             self.refused += 1
-            log.warning("connection refused peer=%s limit=%d", connection.peer, self.config.max_connections)
+            log.warning("connection refused peer=%s limit=%d", connection.peer, self._most_connections)
             return False
         self.accepted += 1
         self.connections.add(connection)
@@ -255,6 +260,15 @@ class Selector:
             self.closed_idle += 1
             log.info("closing idle connection peer=%s idle_s=%.0f", connection.peer, now_s - connection.active_s)
             connection.abort()  # a peer that does not read would never let its last bytes be written
+
+
+def allowed_connections(config: RemotingConfig) -> int:
+    """As many as the settings allow and the process has descriptors for: the store keeps RESERVED_DESCRIPTORS, or half
+    of all if that is less."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return config.max_connections
+    return min(config.max_connections, most - min(RESERVED_DESCRIPTORS, most // 2))
 
 
 def _unfinished_config(config: RemotingConfig) -> UnfinishedConfig:

@@ -279,7 +279,7 @@ class Unfinished:
         self._closed += 1
         if now_s >= self._next_log_s:
             log.warning(
-                "closing connection, its frame is unfinished peer=%s reason=%s unfinished_bytes=%d waiting=%d unlogged=%d",
+                "closing connection, frame unfinished peer=%s reason=%s unfinished_bytes=%d waiting=%d unlogged=%d",
                 *(talker.peer, reason, talker.unfinished_bytes, len(self._line), self._unlogged),
             )
             self._next_log_s, self._unlogged = now_s + LOG_EVERY_S, 0

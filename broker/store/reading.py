@@ -9,8 +9,8 @@ simply run again.
 Limits, per unit, judged by where its record lies: within 40 % of RAM behind the log's end it counts as memory (32
 messages, 256 KiB), else as disk (8 messages, 64 KiB). The first message always fits. At most 800 units are
 inspected, or as many as the larger of these counts if an operator has raised it: asking for more messages than a get
-may return does not make it longer. A get goes on to the next queue segment only while it has found nothing, and only with
-travelCqFileNumWhenGetMessage above 1: one get never brings messages of two queue segments.
+may return does not make it longer. A get goes on to the next queue segment only while it has found nothing, and only
+with travelCqFileNumWhenGetMessage above 1: one get never brings messages of two queue segments.
 
 Source: docs/formats.md, "getMessage".
 """

@@ -1,4 +1,4 @@
-"""The black list: every key that moves an address, a path or a name server, or sizes files, is refused by 25 and 318."""
+"""The black list: 25 and 318 refuse every key that moves an address, a path or a name server, or sizes files."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,9 @@ from protocol.errors import RequestError
 
 MACHINE = Machine(host_name="host", address="10.0.0.5", home=Path("/home/mq"), resolve=str)
 REFUSED_KINDS = (keys.PATH, keys.FILE, keys.HOST, keys.ADDRESSES, keys.PORT, keys.PORT_OR_OFF, keys.QUEUE_SEGMENT)
-REFUSED_NAMES = re.compile(r"path|addr|port$|portfor|host$|brokerip|mappedfilesize|hashslot|maxindexnum|peers$|home$", re.IGNORECASE)
+REFUSED_NAMES = re.compile(
+    r"path|addr|port$|portfor|host$|brokerip|mappedfilesize|hashslot|maxindexnum|peers$|home$", re.IGNORECASE
+)
 HARMLESS = {
     "searchBcqByCacheEnable",
     "compatibleWithOldNameSrv",

@@ -103,7 +103,10 @@ def test_a_command_lets_go_of_what_was_received(a_pass: stream.Pass) -> None:
     assert [command.opaque for command in commands] == list(range(7))
 
 
-@pytest.mark.parametrize("odd", [ValueError("x" * 1_000), TypeError("t"), KeyError("k"), OverflowError(), RecursionError()])
+ODD = (ValueError("x" * 1_000), TypeError("t"), KeyError("k"), OverflowError(), RecursionError())
+
+
+@pytest.mark.parametrize("odd", ODD)
 def test_whatever_a_reader_raises_ends_the_stream_only(monkeypatch: pytest.MonkeyPatch, odd: Exception) -> None:
     """An exception that no reader should raise is a protocol error of that connection, with a short reason."""
 
