@@ -8,9 +8,9 @@ a probe that comes always gets through.
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 MOST: Final = 64
 REQUEST_S: Final = 5.0
@@ -51,7 +51,8 @@ class BoundedHTTP(H11Protocol):
     def _check(self) -> None:
         """The time for a request is over; a response that is under way has more."""
         left_s = RESPONSE_S - (self.loop.time() - self._began_s)
-        if self.cycle is not None and not self.cycle.response_complete and left_s > 0:
+        cycle = cast(RequestResponseCycle | None, self.cycle)  # None before the first request
+        if cycle is not None and not cycle.response_complete and left_s > 0:
             self._deadline = self.loop.call_later(left_s, self._check)
         else:
             self._give_up("its request or response took too long")
