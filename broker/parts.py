@@ -381,6 +381,7 @@ class Parts:
             topic_times=self.topic_requests.times,
             pools=self._pool_statistics,
             checks=self.checks(),
+            refused_registrations=lambda: {} if self.name_server is None else self.name_server.refused,
             runtime=self.runtime.table,
             heartbeats=lambda: self.clients.statistics().heartbeats,
             calls=self.calls,

@@ -90,6 +90,12 @@ class NameServer:
             remoting=self.remoting.selector.statistics(),
         )
 
+    @property
+    def refused(self) -> dict[str, int]:
+        """Registrations refused since the start, by reason."""
+        now = self.routes.statistics()
+        return {"host": now.refused_hosts, "size": now.refused_sizes, "first": now.refused}
+
     async def start(self, host: str, port: int) -> int:
         """Load the configuration and listen; returns the port. StartError or OSError say why it cannot."""
         self.kv.load()
