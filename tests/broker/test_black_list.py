@@ -26,6 +26,7 @@ HARMLESS = {
     "updateNameServerAddrPeriod",  # a period
     "serverSocketBacklog",
     "preferLocalHost",
+    "maxRouteAddresses",  # a count
 }
 
 
