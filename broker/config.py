@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from broker.black_list import DEFAULT
 from broker.errors import StartError
 from broker.keys import BROKER_KEYS, NAMESRV_KEYS
 from broker.namesrv.config import NamesrvConfig
@@ -78,7 +79,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     transaction_check_interval: int = 30_000  # between two rounds of questions
     trace_topic_enable: bool = False  # the topic for traces of messages is made at the start
     msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
-    config_black_list: tuple[str, ...] = ()  # more keys that request 25 may not change
+    config_black_list: tuple[str, ...] = DEFAULT  # keys that 25 may not change, besides those of black_list.ALWAYS
 
 
 class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,11 +15,12 @@ from typing import Final
 
 from broker.awake_cpus import AwakeCpus
 from broker.background import Kept
+from broker.black_list import ALWAYS
 from broker.config import DaemonConfig, Loaded, NamesrvDaemonConfig
 from broker.derived_config import live_namesrv
 from broker.errors import StartError, StartStopped
 from broker.following import follow_settings
-from broker.keys import BLACK_LIST, NAMESRV_KEYS
+from broker.keys import NAMESRV_KEYS
 from broker.live_settings import LiveSettings, SettingsDoor
 from broker.metadata.saver import Saver
 from broker.namesrv.config_requests import ConfigRequests
@@ -57,7 +58,8 @@ async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event
     config, settings = loaded.config, LiveSettings(loaded, wall_ms)
     name_server = NameServer(config.namesrv, config.remoting, tls=ServerTls(config.tls))
     settings.follow(live_namesrv(config.namesrv), name_server.configure)
-    name_server.serve(ConfigRequests(SettingsDoor(settings, NAMESRV_KEYS, {}, lambda: BLACK_LIST)).handlers())
+    black_list = (*ALWAYS, *config.namesrv.config_black_list)
+    name_server.serve(ConfigRequests(SettingsDoor(settings, NAMESRV_KEYS, {}, lambda: black_list)).handlers())
     async with AsyncExitStack() as running:
         if config.ops.port:
             await start_health(HealthServer(config.ops.host, config.ops.port, {}), running)

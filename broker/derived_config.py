@@ -24,7 +24,10 @@ from broker.remoting.config import RemotingConfig
 from broker.store.config import LIVE, StoreConfig
 from protocol.headers.namesrv import RegisterBrokerHeader
 
-LIVE_REMOTING: Final = ("max_connections", "max_idle_s", "transfer_by_copying")
+LIVE_REMOTING: Final = (
+    *("max_connections", "max_idle_s", "transfer_by_copying", "unfinished_frames_host_percent"),
+    *("unfinished_frame_min_rate", "unfinished_frame_slow_s"),
+)
 LIVE_TIMER: Final = ("max_delay_ms",)
 LIVE_NAMESRV: Final = (
     "scan_not_active_broker_interval",
@@ -34,6 +37,7 @@ LIVE_NAMESRV: Final = (
     "delete_topic_with_broker_registration",
     "enable_all_topic_list",
     "enable_topic_list",
+    *("max_route_brokers", "max_route_addresses", "max_route_topics", "max_route_queues", "max_kv_config_bytes"),
 )
 
 C = TypeVar("C", bound=msgspec.Struct)

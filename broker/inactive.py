@@ -79,7 +79,7 @@ totalReplicas
 
 # What `mqnamesrv` knows besides its settings.
 NAMESRV: Final = """
-clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest configBlackList configStorePath
+clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest configStorePath
 defaultThreadPoolNums defaultThreadPoolQueueCapacity enableControllerInNamesrv notifyMinBrokerIdChanged
 productEnvName rocketmqHome serverAsyncSemaphoreValue serverCallbackExecutorThreads serverOnewaySemaphoreValue
 serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize

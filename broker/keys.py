@@ -136,6 +136,9 @@ REMOTING: Final = section(
     ("channelWriteBufferMaxBytes", "peer_backlog_bytes", BYTES),  # ours
     ("serverWriteBufferMaxBytes", "total_backlog_bytes", BYTES),  # ours
     ("serverUnfinishedFramesMaxBytes", "unfinished_frames_bytes", BYTES),  # ours
+    ("serverUnfinishedFramesHostPercent", "unfinished_frames_host_percent", whole(1, 100, "percent")),  # ours
+    ("serverUnfinishedFrameMinRate", "unfinished_frame_min_rate", BYTES),  # ours, a second
+    ("serverUnfinishedFrameSlowSeconds", "unfinished_frame_slow_s", S),  # ours
 )
 
 TRANSFER: Final = section(
@@ -303,6 +306,11 @@ NAMESRV: Final = section(
     ("deleteTopicWithBrokerRegistration", "delete_topic_with_broker_registration", FLAG),
     ("enableAllTopicList", "enable_all_topic_list", FLAG),
     ("enableTopicList", "enable_topic_list", FLAG),
+    ("maxRouteBrokers", "max_route_brokers", COUNT),  # ours
+    ("maxRouteAddresses", "max_route_addresses", COUNT),  # ours
+    ("maxRouteTopics", "max_route_topics", COUNT),  # ours
+    ("maxRouteQueues", "max_route_queues", COUNT),  # ours
+    ("maxKVConfigBytes", "max_kv_config_bytes", BYTES),  # ours
 )
 
 NAMESRV_IN_BROKER: Final = section("namesrv", ("embeddedNamesrvPort", "listen_port", PORT))  # ours
@@ -310,6 +318,7 @@ NAMESRV_ALONE: Final = section(
     "namesrv",
     ("listenPort", "listen_port", PORT),
     ("bindAddress", "bind_address", HOST),
+    ("configBlackList", "config_black_list", several(KEY, ";")),
 )
 
 NO_ACCESS_CONTROL: Final = Only("false", "access control is not part of this version")
@@ -326,8 +335,6 @@ ONLY_VALUES: Final = {
     "storeType": Only("default", "RocksDB queues are not part of this version"),
 }
 
-BLACK_LIST: Final = ("brokerConfigPath", "rocketmqHome", "configBlackList", "configStorePath", "kvConfigPath")
-"""Keys that nobody changes from outside while a daemon runs."""
 SHOWN_TOO: Final = {"filterServerNums": "0"}
 """What RocketMQ's tools ask a broker's settings for, and this version has no setting for."""
 

@@ -12,6 +12,7 @@ import time
 from typing import Final
 
 from broker.background import Background
+from broker.black_list import ALWAYS
 from broker.config import DaemonConfig, Loaded
 from broker.delivery.arrivals import Arrivals
 from broker.delivery.client_calls import ClientCalls
@@ -35,7 +36,7 @@ from broker.derived_config import (
     send_config,
     topics_config,
 )
-from broker.keys import BLACK_LIST, BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
+from broker.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
 from broker.live_settings import LiveSettings, SettingsDoor
 from broker.metadata.client_sessions import ClientSessions
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
@@ -308,7 +309,7 @@ class Parts:
         return ConfigProcessor(door, self.registrar.register_now)
 
     def _black_list(self) -> tuple[str, ...]:
-        return *BLACK_LIST, *self.settings.config.broker.config_black_list
+        return *ALWAYS, *self.settings.config.broker.config_black_list
 
     def _recall_processor(self) -> RecallProcessor:
         background = self.background
@@ -384,6 +385,7 @@ class Parts:
             topic_times=self.topic_requests.times,
             pools=self._pool_statistics,
             checks=self.checks(),
+            refused_registrations=lambda: {} if self.name_server is None else self.name_server.refused,
             runtime=self.runtime.table,
             heartbeats=lambda: self.clients.statistics().heartbeats,
             calls=self.calls,

@@ -13,7 +13,7 @@ A received `body` (and raw ext text) is a view into the receive buffer and lives
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -30,6 +30,21 @@ MSGPACK: Final = 0x4D
 LANGUAGE: Final = LanguageCode.PYTHON.name
 NOT_ANSWERED: Final = "not set any response code"
 
+if TYPE_CHECKING:
+    Own: TypeAlias = Any
+    OwnOrNone: TypeAlias = Any
+else:
+
+    class Own:
+        """The type of a field that no JSON value can fill: the JSON decoder rejects a header that names it."""
+
+    OwnOrNone = Own | None
+
+
+OwnInt = Annotated[int, msgspec.Meta(gt=0, lt=0)]
+OwnText = Annotated[dict[str, str], msgspec.Meta(min_length=1, max_length=0)]
+"""The same for numbers and for maps of text: only the decoder checks these bounds, and no value meets them."""
+
 _NOTHING: Final = msgspec.Raw()
 _NO_EXT: Final = (b"", b"null", b'""')
 
@@ -37,8 +52,9 @@ _NO_EXT: Final = (b"", b"null", b'""')
 class RemotingCommand(msgspec.Struct, gc=False):
     """One frame's meaning.
 
-    The struct is also the JSON decoder's target. The names of the last four fields cannot be spelled by accident in
-    a header, and whoever decodes a frame sets them afterwards.
+    The struct is also the JSON decoder's target. The last four fields are no members of a header. Their types keep the
+    decoder from filling them: a header that names one of them, such as `{"(sent)":5}`, goes to the tolerant reader,
+    which ignores the member as it does any unknown one.
     """
 
     code: Int32
@@ -48,10 +64,10 @@ class RemotingCommand(msgspec.Struct, gc=False):
     remark: str | None = None
     version: Int32 = 0
     raw_ext: msgspec.Raw = msgspec.field(name="extFields", default=msgspec.Raw())
-    ext: dict[str, str] | None = msgspec.field(name="(ext)", default=None)
-    body: Any = msgspec.field(name="(body)", default=b"")
-    dialect: int = msgspec.field(name="(dialect)", default=JSON)
-    sent: Any = msgspec.field(name="(sent)", default=None)  # protocol.send_command
+    ext: OwnText | None = msgspec.field(name="(ext)", default=None)
+    body: Own = msgspec.field(name="(body)", default=b"")
+    dialect: OwnInt = msgspec.field(name="(dialect)", default=JSON)
+    sent: OwnOrNone = msgspec.field(name="(sent)", default=None)  # protocol.send_command
 
     @classmethod
     def request(cls, code: int, header: Header | None = None, body: bytes = b"", *, oneway: bool = False) -> Self:

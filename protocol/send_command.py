@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from protocol.codes import Flag, RequestCode
-from protocol.command import JSON, RemotingCommand
+from protocol.command import JSON, Own, RemotingCommand
 from protocol.errors import RequestError
 from protocol.frame import Frame
 from protocol.headers.fields import Header
@@ -34,8 +34,8 @@ _RESPONSE: Final = Flag.RESPONSE
 class SendCommand(RemotingCommand, gc=False):
     """A plain send; `sent` is its header. See RemotingCommand."""
 
-    raw_ext: msgspec.Raw = msgspec.field(name="(raw)", default=msgspec.Raw())
-    raw_header: Any = msgspec.field(name="(header)", default=b"")
+    raw_ext: Own = msgspec.field(name="(raw)", default=msgspec.Raw())
+    raw_header: Own = msgspec.field(name="(header)", default=b"")
     sent: Any = msgspec.field(name="extFields", default=None)
 
     def header(self, header_type: type[H]) -> H:

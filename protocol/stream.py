@@ -10,6 +10,7 @@ views into what was fed.
 
 from collections.abc import Callable
 from struct import Struct
+from struct import error as StructError
 from typing import Final
 
 from protocol import compiled
@@ -27,6 +28,8 @@ _BEGINNING: Final = Struct(">iI12s")
 _PREFIX: Final = Struct(">iI")
 _LARGEST_JSON_WORD: Final = 0xFF_FFFF  # the dialect, which is 0, stands above the header's length
 _RESPONSE: Final = Flag.RESPONSE
+_UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, StructError)
+_LONGEST_REASON: Final = 200
 _decoder_for: Final = (SEND_DECODERS | PULL_DECODERS).get
 
 Pass = Callable[[memoryview, int, int, list[RemotingCommand]], int]
@@ -51,6 +54,9 @@ class CommandDecoder(FrameDecoder):
             start = decode_whole_frames(data, start, self._max_frame_bytes, commands)
         except ProtocolError as error:
             self.failure = error
+            return commands
+        except _UNREADABLE as error:  # a reader met input that it did not foresee: the same for the peer
+            self.failure = ProtocolError(f"header not readable: {type(error).__name__}: {error}"[:_LONGEST_REASON])
             return commands
         if start < len(data):
             self._pending += data[start:]

@@ -23,12 +23,13 @@ DAEMON = (*PROCESSORS, "broker.processors", "broker.namesrv", "broker.ops")
 
 # Reading the configuration: below everything but the structs that the parts declare for themselves.
 KEYS = ("broker.errors", "broker.inactive", "broker.settings", "broker.store.config", "broker.remoting.config")
-CONFIG = (*KEYS, "broker.keys", "broker.namesrv.config", "protocol")
+CONFIG = (*KEYS, "broker.black_list", "broker.keys", "broker.namesrv.config", "protocol")
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "protocol": (),
     "broker": (),
     "broker.errors": (),
+    "broker.black_list": (),
     "broker.buckets": ("protocol",),
     "broker.huge_pages": (),
     "broker.awake_cpus": ("broker.remoting",),
@@ -39,7 +40,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.keys": KEYS,
     "broker.config": CONFIG,
     "broker.remoting": ("protocol", "broker.errors", "broker.buckets"),
-    "broker.namesrv": ("protocol", "broker.errors", "broker.remoting"),
+    "broker.namesrv": ("protocol", "broker.black_list", "broker.errors", "broker.remoting"),
     "broker.store": STORE,
     "broker.metadata": METADATA,
     "broker.delivery": DELIVERY,
@@ -69,11 +70,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.background": (*DELIVERY, "broker.delivery", "broker.derived_config"),
     "broker.parts": (
         *(*DAEMON, "broker.background", "broker.derived_config", "broker.keys"),
-        "broker.live_settings",
+        *("broker.black_list", "broker.live_settings"),
     ),
     "broker.daemon": (
         *(*DAEMON, "broker.background", "broker.derived_config", "broker.keys", "broker.parts", "broker.starting"),
-        *("broker.awake_cpus", "broker.following", "broker.live_settings"),
+        *("broker.awake_cpus", "broker.black_list", "broker.following", "broker.live_settings"),
     ),
     "broker.cli": (*CONFIG, "broker.config", "broker.daemon", "broker.printable"),
     "broker.in_process": (*CONFIG, "broker.config", "broker.daemon"),

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import msgspec
 
+from broker.black_list import DEFAULT
+
 
 class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One name server, in a process of its own or inside a broker's."""
@@ -19,3 +21,9 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True):
     delete_topic_with_broker_registration: bool = False  # a registration withdraws the topics it no longer lists
     enable_all_topic_list: bool = True  # 206 may be asked
     enable_topic_list: bool = True  # 224 may be asked
+    max_route_brokers: int = 1_024  # broker names
+    max_route_addresses: int = 64  # of one broker name
+    max_route_topics: int = 100_000
+    max_route_queues: int = 4_096  # of a topic on one broker
+    max_kv_config_bytes: int = 1 << 20  # keys and values together; each change writes all of them
+    config_black_list: tuple[str, ...] = DEFAULT  # keys that 318 may not change, besides those of black_list.ALWAYS

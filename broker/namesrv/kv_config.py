@@ -47,7 +47,9 @@ class KVConfigStatistics(msgspec.Struct, frozen=True):
 class KVConfig:
     """The table and its file. Before `load` it is empty."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most_bytes: int = 1 << 20) -> None:
+        self.most_bytes = most_bytes
+        """Characters of all keys and values, beyond which none is added."""
         self._path = path
         self._table: Table = {}
         self._saved = 0
@@ -93,9 +95,19 @@ class KVConfig:
         return self._table.get(namespace)
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Set one value; returns when it is in the file. RequestError(SYSTEM_ERROR) if it cannot be written."""
+        """Set one value; returns when it is in the file. RequestError: SYSTEM_ERROR if it cannot be written,
+        SYSTEM_BUSY if there is too much already."""
         async with self._changing:
+            self._check_growth(namespace, key, value)
             await self._replace({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
+
+    def _check_growth(self, namespace: str, key: str, value: str) -> None:
+        before = self.get(namespace, key)
+        added = len(namespace) + len(key) + len(value) if before is None else len(value) - len(before)
+        sizes = (len(name) + len(k) + len(v) for name, values in self._table.items() for k, v in values.items())
+        if added > 0 and (size := sum(sizes) + added) > self.most_bytes:
+            remark = f"the configuration would have {size} characters, maxKVConfigBytes={self.most_bytes}"
+            raise RequestError(ResponseCode.SYSTEM_BUSY, remark)
 
     async def delete(self, namespace: str, key: str) -> None:
         """Remove one value, which need not be there; an emptied namespace stays."""

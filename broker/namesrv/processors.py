@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from broker.namesrv.claims import ClaimError
 from broker.namesrv.config import NamesrvConfig
 from broker.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
 from broker.namesrv.route_table import HEARTBEAT_TIMEOUT_MS, BrokerAddress, Registration, RouteTable
@@ -56,6 +57,7 @@ UNIT_SUB: Final = 2
 CRC_MASK: Final = 0x7FFF_FFFF
 MISSES_FORGOTTEN_AFTER_MS: Final = 60_000
 MISSES_LOGGED: Final = 100
+REFUSAL_LOGGED_EVERY_MS: Final = 1_000
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +77,8 @@ class NamesrvProcessors:
         """Where everything but routes is asked for."""
         self._misses: set[str] = set()
         self._misses_since_ms = now_ms()
+        self._next_refusal_ms = now_ms()
+        self._unlogged = 0
 
     def __repr__(self) -> str:
         return f"<NamesrvProcessors {self._routes!r} {self._kv!r}>"
@@ -119,22 +123,22 @@ class NamesrvProcessors:
         topics = _topics_told(command, compressed=is_true(header.compressed))
         broker = BrokerAddress(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
         known = self._routes.data_version(broker.cluster, broker.address) is not None
+        registration = Registration(
+            broker=broker,
+            data_version=topics.data_version,
+            topics=topics.topic_config_table,
+            ha_address=header.ha_server_addr,
+            heartbeat_timeout_ms=header.heartbeat_timeout_millis or HEARTBEAT_TIMEOUT_MS,
+            enable_acting_master=is_true(header.enable_acting_master),
+            zone=header.zone_name,
+            host=connection.host,
+        )
+        if self._routes.is_ignored(registration):
+            self._log_refusal("ignored", broker, connection, "another address has a newer stateVersion")
         try:
-            master = self._routes.register(
-                Registration(
-                    broker=broker,
-                    data_version=topics.data_version,
-                    topics=topics.topic_config_table,
-                    ha_address=header.ha_server_addr,
-                    heartbeat_timeout_ms=header.heartbeat_timeout_millis or HEARTBEAT_TIMEOUT_MS,
-                    enable_acting_master=is_true(header.enable_acting_master),
-                    zone=header.zone_name,
-                ),
-                connection,
-                self._now_ms(),
-            )
-        except RequestError:
-            log.warning("broker refused %s reason=its first registration has one topic only", told(broker))
+            master = self._routes.register(registration, connection, self._now_ms())
+        except RequestError as error:
+            self._log_refusal("refused", broker, connection, _why(error))
             raise
         if not known:
             log.info("broker registered %s topics=%d", told(broker), len(topics.topic_config_table))
@@ -149,17 +153,33 @@ class NamesrvProcessors:
             return b""
         return KVTable(dict(values)).encode()
 
-    def unregister_broker(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    def _log_refusal(self, outcome: str, broker: BrokerAddress, connection: Connection, reason: str) -> None:
+        """Log a registration that changed nothing, with both addresses; at most one line a second."""
+        now_ms = self._now_ms()
+        if now_ms < self._next_refusal_ms:
+            self._unlogged += 1
+            return
+        log.warning(
+            "broker %s %s peer=%s reason=%s unlogged=%d",
+            *(outcome, told(broker), connection.peer, reason, self._unlogged),
+        )
+        self._next_refusal_ms, self._unlogged = now_ms + REFUSAL_LOGGED_EVERY_MS, 0
+
+    def unregister_broker(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """104: a broker stops."""
         broker = _broker_told(command)
-        self._routes.unregister(broker)
+        try:
+            self._routes.unregister_from(connection.host, broker)
+        except ClaimError as error:
+            self._log_refusal("not unregistered", broker, connection, _why(error))
+            raise
         log.info("broker unregistered %s", told(broker))
         return RemotingCommand.response()
 
     def query_data_version(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """322: has this broker news? Its stored DataVersion goes back, and it counts as a sign of life."""
         broker = _broker_told(command)
-        version = DataVersion.decode(command.body)
+        version = DataVersion.decode_request(command.body)
         known = self._routes.data_version(broker.cluster, broker.address)
         self._routes.heard_of(broker.cluster, broker.address, self._now_ms())
         ext = DataVersionResponseHeader(changed=known != version)
@@ -294,6 +314,11 @@ def told(broker: BrokerAddress) -> str:
     return f"broker={broker.broker_name} id={broker.broker_id} cluster={broker.cluster} address={broker.address}"
 
 
+def _why(error: RequestError) -> str:
+    """The reason of a refusal for the log: that of a claim names the holder, which its remark does not."""
+    return f"held by {error.held_by}" if isinstance(error, ClaimError) else error.remark
+
+
 def _broker_told(command: RemotingCommand) -> BrokerAddress:
     header = command.header(BrokerHeader)
     return BrokerAddress(header.cluster_name, header.broker_name, header.broker_id or 0, header.broker_addr)
@@ -304,8 +329,8 @@ def _topics_told(command: RemotingCommand, *, compressed: bool) -> TopicConfigSe
     if not command.body:
         return TopicConfigSerializeWrapper()
     if command.version < FILTER_SERVERS_VERSION:
-        return TopicConfigSerializeWrapper.decode(command.body)
-    decode = RegisterBrokerBody.decode_compressed if compressed else RegisterBrokerBody.decode
+        return TopicConfigSerializeWrapper.decode_request(command.body)
+    decode = RegisterBrokerBody.decode_compressed if compressed else RegisterBrokerBody.decode_request
     return decode(command.body).topic_config_serialize_wrapper
 
 

@@ -16,6 +16,7 @@ Rules that are easily missed (docs/formats.md, "Name server"):
 - An address that comes back under another id has changed its role; another address under the same id has taken its
   place, unless the old one is alive with a newer state version: then the newcomer is ignored, politely.
 - The topics of a broker name go with its last address.
+- Only its own host changes a live broker, and the table grows up to its limits (`claims.py`).
 
 `owner` is whoever speaks for a broker, for the server its connection: when the owner goes, the broker does, unless it
 has registered through another one meanwhile.
@@ -26,6 +27,14 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from broker.namesrv.claims import (
+    STATE_VERSION_STEP,
+    ClaimError,
+    RouteLimits,
+    check_addresses,
+    check_names,
+    check_topics,
+)
 from protocol.bodies.cluster import ClusterInfo
 from protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from protocol.bodies.topic import DataVersion, TopicConfig
@@ -57,6 +66,7 @@ class Registration(msgspec.Struct, frozen=True):
     heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS
     enable_acting_master: bool = False
     zone: str | None = None
+    host: str = ""  # the remote address of the connection that it came by
 
 
 class MasterAddress(msgspec.Struct, frozen=True):
@@ -67,7 +77,8 @@ class MasterAddress(msgspec.Struct, frozen=True):
 
 
 class RouteTableStatistics(msgspec.Struct, frozen=True):
-    """The table at one moment; `registrations`, `refused` and `expired` are totals since the start."""
+    """The table at one moment; `registrations`, `refused`, `refused_hosts` (other hosts' attempts to change a
+    live broker), `refused_sizes` (beyond a limit) and `expired` are totals since the start."""
 
     clusters: int
     brokers: int
@@ -75,6 +86,8 @@ class RouteTableStatistics(msgspec.Struct, frozen=True):
     topics: int
     registrations: int
     refused: int
+    refused_hosts: int
+    refused_sizes: int
     expired: int
 
 
@@ -88,6 +101,7 @@ class _Broker(msgspec.Struct):
 class _Live(msgspec.Struct, Generic[Owner]):
     broker: BrokerAddress
     owner: Owner
+    host: str
     ha_address: str
     data_version: DataVersion
     timeout_ms: int
@@ -97,14 +111,15 @@ class _Live(msgspec.Struct, Generic[Owner]):
 class RouteTable(Generic[Owner]):
     """See the module's story."""
 
-    def __init__(self, *, forget_unlisted_topics: bool = False) -> None:
+    def __init__(self, *, forget_unlisted_topics: bool = False, limits: RouteLimits = RouteLimits()) -> None:
+        self.limits = limits
         self.forget_unlisted_topics = forget_unlisted_topics
         """Whether a registration withdraws the topics that it no longer lists."""
         self._brokers: dict[str, _Broker] = {}
         self._live: dict[tuple[str, str], _Live[Owner]] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._registrations = 0
-        self._refused = 0
+        self._refused = self._refused_hosts = self._refused_sizes = 0
         self._expired = 0
 
     def __repr__(self) -> str:
@@ -119,6 +134,8 @@ class RouteTable(Generic[Owner]):
             topics=len(self._topics),
             registrations=self._registrations,
             refused=self._refused,
+            refused_hosts=self._refused_hosts,
+            refused_sizes=self._refused_sizes,
             expired=self._expired,
         )
 
@@ -127,9 +144,12 @@ class RouteTable(Generic[Owner]):
     def register(self, registration: Registration, owner: Owner, now_ms: int) -> MasterAddress | None:
         """Take a registration; a slave is told its master, if that is alive.
 
-        RequestError(SYSTEM_ERROR) for a first registration with exactly one topic.
+        RequestError for a first registration with exactly one topic (SYSTEM_ERROR), for a change of a broker that
+        another host holds (ClaimError) and for one that is too large. A refused registration changes nothing.
         """
         told = registration.broker
+        self._check_claim(told, registration.data_version, registration.host)
+        self._check_size(registration)
         broker = self._brokers.get(told.broker_name)
         addresses = {} if broker is None else broker.addresses
         if self._outranked(told, addresses, registration.data_version):
@@ -150,6 +170,7 @@ class RouteTable(Generic[Owner]):
         self._live[told.cluster, told.address] = _Live(
             broker=told,
             owner=owner,
+            host=registration.host,
             ha_address=registration.ha_address,
             data_version=registration.data_version,
             timeout_ms=registration.heartbeat_timeout_ms,
@@ -157,6 +178,43 @@ class RouteTable(Generic[Owner]):
         )
         self._registrations += 1
         return self._master_of(told)
+
+    def _check_claim(self, told: BrokerAddress, version: DataVersion, host: str) -> None:
+        """Raise ClaimError if another host holds what the registration would change."""
+        broker = self._brokers.get(told.broker_name)
+        if broker is not None:
+            holder = self._live.get((broker.cluster, broker.addresses.get(told.broker_id, "")))
+            if holder is not None and holder.host != host and holder.broker != told:
+                self._refuse(holder)
+        same = self._live.get((told.cluster, told.address))
+        if same is not None and same.host != host:
+            step = version.state_version - same.data_version.state_version
+            if same.broker != told or step > STATE_VERSION_STEP:
+                self._refuse(same)
+
+    def _refuse(self, holder: _Live[Owner]) -> None:
+        self._refused_hosts += 1
+        raise ClaimError(f"address={holder.broker.address} id={holder.broker.broker_id} host={holder.host}")
+
+    def _check_size(self, registration: Registration) -> None:
+        told = registration.broker
+        try:
+            check_names((told.cluster, told.broker_name, told.address, registration.ha_address))
+            check_names((registration.zone or "",))
+            broker = self._brokers.get(told.broker_name)
+            ids = () if broker is None else broker.addresses.keys()
+            check_addresses(self.limits, self._brokers.keys(), told.broker_name, ids, told.broker_id)
+            if told.broker_id == MASTER_ID:
+                check_topics(self.limits, self._topics, told.broker_name, registration.topics)
+        except RequestError:
+            self._refused_sizes += 1
+            raise
+
+    def is_ignored(self, registration: Registration) -> bool:
+        """Whether another address holds this name and id with a newer state, so that a registration changes nothing."""
+        broker = self._brokers.get(registration.broker.broker_name)
+        addresses = {} if broker is None else broker.addresses
+        return self._outranked(registration.broker, addresses, registration.data_version)
 
     def _outranked(self, told: BrokerAddress, addresses: Mapping[int, str], version: DataVersion) -> bool:
         """Whether another address holds this id with a newer state."""
@@ -204,6 +262,15 @@ class RouteTable(Generic[Owner]):
             live.heard_ms = now_ms
 
     # -------------------------------------------------------------------------------------------------- ... and go
+
+    def unregister_from(self, host: str, gone: BrokerAddress) -> None:
+        """Do what a broker asks for that stops. ClaimError if another host holds that address, and nothing changes."""
+        broker = self._brokers.get(gone.broker_name)
+        for cluster in {gone.cluster, gone.cluster if broker is None else broker.cluster}:
+            holder = self._live.get((cluster, gone.address))
+            if holder is not None and holder.host != host:
+                self._refuse(holder)
+        self.unregister(gone)
 
     def unregister(self, gone: BrokerAddress) -> None:
         """Forget a broker's address, and its topics if that was the last one."""

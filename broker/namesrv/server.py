@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from broker.namesrv.claims import RouteLimits
 from broker.namesrv.config import NamesrvConfig
 from broker.namesrv.kv_config import KVConfig, KVConfigStatistics
 from broker.namesrv.processors import NamesrvProcessors, told
@@ -56,8 +57,10 @@ class NameServer:
         self._config = config
         self._now_ms = now_ms
         self._scan_timer: asyncio.TimerHandle | None = None
-        self.routes = RouteTable[Connection](forget_unlisted_topics=config.delete_topic_with_broker_registration)
-        self.kv = KVConfig(config.kv_config_path)
+        self.routes = RouteTable[Connection](
+            forget_unlisted_topics=config.delete_topic_with_broker_registration, limits=_limits(config)
+        )
+        self.kv = KVConfig(config.kv_config_path, config.max_kv_config_bytes)
         self.remoting = RemotingServer(remoting, tls)
         self.remoting.selector.on_close(self._connection_lost)
         self._processors = NamesrvProcessors(config, self.routes, self.kv, now_ms)
@@ -72,6 +75,8 @@ class NameServer:
         """Go by other settings from now on; the addresses and the file have to be what they were."""
         self._config = config
         self.routes.forget_unlisted_topics = config.delete_topic_with_broker_registration
+        self.routes.limits = _limits(config)
+        self.kv.most_bytes = config.max_kv_config_bytes
         self._processors.configure(config)
 
     def __repr__(self) -> str:
@@ -84,6 +89,12 @@ class NameServer:
             kv=self.kv.statistics(),
             remoting=self.remoting.selector.statistics(),
         )
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Registrations refused since the start, by reason."""
+        now = self.routes.statistics()
+        return {"host": now.refused_hosts, "size": now.refused_sizes, "first": now.refused}
 
     async def start(self, host: str, port: int) -> int:
         """Load the configuration and listen; returns the port. StartError or OSError say why it cannot."""
@@ -118,3 +129,9 @@ class NameServer:
                 told(broker),
                 connection.peer,
             )
+
+
+def _limits(config: NamesrvConfig) -> RouteLimits:
+    return RouteLimits(
+        config.max_route_brokers, config.max_route_addresses, config.max_route_topics, config.max_route_queues
+    )

@@ -238,6 +238,12 @@ OURS: Final = rows(
     Switch.ALWAYS,
     Scope.NODE,
     ("skylark_check", GAUGE, "check", "1 while a check of /readyz is fine."),
+    (
+        "skylark_registrations_refused_total",
+        COUNTER,
+        "reason",
+        "Registrations that its own name server refused: `host` held by another one, `size` of the routes, `first`.",
+    ),
     ("skylark_connections", GAUGE, "", "Open connections."),
     ("skylark_connections_paused", GAUGE, "", "Connections not read from, because their peers do not read."),
     ("skylark_connections_accepted_total", COUNTER, "", "Connections accepted."),

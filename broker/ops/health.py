@@ -29,6 +29,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from broker.errors import StartError
+from broker.ops.http_connections import REQUEST_S, bounded_protocol
 
 FINE: Final = "ok"
 BACKLOG: Final = 128
@@ -49,7 +50,15 @@ class HealthStatistics(msgspec.Struct, frozen=True):
 class HealthServer:
     """The pages on one address."""
 
-    def __init__(self, host: str, port: int, checks: Mapping[str, Check], metrics: ASGIApp | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        checks: Mapping[str, Check],
+        metrics: ASGIApp | None = None,
+        request_s: float = REQUEST_S,
+    ) -> None:
+        self._request_s = request_s
         self._host = host
         self._port = port
         self._checks = checks
@@ -71,7 +80,7 @@ class HealthServer:
         self._server = _Server(
             uvicorn.Config(
                 application(self._checks, self._metrics),
-                http="h11",
+                http=bounded_protocol(request_s=self._request_s),
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -35,6 +35,7 @@ from broker.ops.collectors.topics import TopicCollector
 from broker.ops.collectors.transactions import TransactionCollector
 from broker.ops.collectors.whole import (
     CheckCollector,
+    RouteCollector,
     RuntimeCollector,
     TableCollector,
     TrafficCollector,
@@ -77,6 +78,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     topic_times: Mapping[tuple[bool, bool], Buckets]  # of TopicProcessor
     pools: Callable[[], Iterable[PoolStatistics]]
     checks: Mapping[str, Check]
+    refused_registrations: Callable[[], Mapping[str, int]]  # of the broker's own name server, by reason
     runtime: Callable[[], Mapping[str, str]]
     heartbeats: Callable[[], int]
     delay: DelayDelivery
@@ -112,6 +114,7 @@ def collectors_of(parts: Observed) -> list[Collector]:
     """Every collector."""
     return [
         CheckCollector(parts.checks),
+        RouteCollector(parts.refused_registrations),
         TableCollector(parts.topics, parts.groups, parts.offsets, parts.permission, parts.topic_times),
         TrafficCollector(parts.traffic, parts.arrivals, parts.loop_lag, parts.heartbeats),
         ProcessCollector(),

@@ -105,7 +105,7 @@ class ClientManageProcessor:
 
     def heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """Request 34, of both kinds."""
-        heartbeat = HeartbeatData.decode(command.body)
+        heartbeat = HeartbeatData.decode_request(command.body)
         self._heartbeats += 1
         changes = [self._hear_consumers(connection, command, heartbeat, data) for data in heartbeat.consumer_data_set]
         for producers in heartbeat.producer_data_set:
@@ -196,7 +196,7 @@ class ClientManageProcessor:
     def check_config(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """Request 46: whether this broker understands an expression."""
         if command.body:
-            subscription = CheckClientRequestBody.decode(command.body).subscription_data
+            subscription = CheckClientRequestBody.decode_request(command.body).subscription_data
             if subscription is not None and not is_tag_type(subscription.expression_type):
                 self._check_expression(subscription.expression_type, subscription.sub_string)
         return RemotingCommand.response()

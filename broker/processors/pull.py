@@ -61,9 +61,6 @@ _SUCCESS: Final = ResponseCode.SUCCESS
 _NOT_FOUND: Final = ResponseCode.PULL_NOT_FOUND
 _COMMIT_OFFSET: Final = PullSysFlag.COMMIT_OFFSET
 
-MOST_WANTED: Final = 16_384
-"""As many queue units are inspected as messages are wanted: a pull that wants everything would hold up everybody."""
-
 
 class PullStatistics(msgspec.Struct, frozen=True):
     """Totals since the start: pulls answered with messages and without, what they were answered with, and how long the
@@ -178,11 +175,8 @@ class PullProcessor:
     def _get(self, header: PullMessageHeader, offset: int, admitted: AdmittedPull, *, is_first: bool) -> GetResult:
         """What the queue has; ColdRead before anything is changed."""
         topic, queue_id = header.topic, header.queue_id
-        wanted = header.max_msg_nums
-        if not 0 < wanted <= MOST_WANTED:
-            wanted = 1 if wanted < 1 else MOST_WANTED
         began_s = monotonic()
-        result = self._store.get(topic, queue_id, offset, wanted, admitted.matches)
+        result = self._store.get(topic, queue_id, offset, max(header.max_msg_nums, 1), admitted.matches)
         took_s = monotonic() - began_s
         if took_s > self._longest_get_s:
             self._longest_get_s = took_s

@@ -30,12 +30,12 @@ class QueueLockProcessor:
 
     def lock(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """Request 41."""
-        asked = LockRequest.decode(command.body)
+        asked = LockRequest.decode_request(command.body)
         held = self._locks.lock(asked.consumer_group, asked.client_id, asked.mq_set, self._now_ms())
         return RemotingCommand.response(body=LockedQueues(held).encode())
 
     def unlock(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """Request 42."""
-        asked = LockRequest.decode(command.body)
+        asked = LockRequest.decode_request(command.body)
         self._locks.unlock(asked.consumer_group, asked.client_id, asked.mq_set)
         return RemotingCommand.response()

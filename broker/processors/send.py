@@ -39,6 +39,10 @@ UNAVAILABLE: Final = (
     "[CL: {log:5.2f} CQ: {queues:5.2f} INDEX: {index:5.2f}], messages are put to the slave, message store has been "
     "shut down, etc."
 )
+NO_DESCRIPTORS_LEFT: Final = (
+    "service not available now, the broker has no file descriptor left for its store; it goes on by itself when "
+    "connections are closed"
+)
 RESULTS: Final[dict[PutStatus, tuple[ResponseCode, str | None]]] = {
     PutStatus.PUT_OK: (ResponseCode.SUCCESS, None),
     PutStatus.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),
@@ -226,6 +230,8 @@ class SendProcessor:
         code, remark = RESULTS[status]
         if code is ResponseCode.MESSAGE_ILLEGAL:
             remark = self._messages.illegal
+        elif remark is UNAVAILABLE and self._store.lacks_descriptors:
+            remark = NO_DESCRIPTORS_LEFT
         elif remark is UNAVAILABLE:
             usage = self._store.disk_usage()
             remark = UNAVAILABLE.format(log=usage.log / 100, queues=usage.queues / 100, index=usage.index / 100)

@@ -19,6 +19,10 @@ never answered. Nothing here knows what a request means.
 import asyncio
 import logging
 import socket
+from contextlib import suppress
+from fcntl import ioctl
+from struct import Struct
+from termios import FIONREAD
 from time import monotonic
 from typing import Final, Protocol, cast
 
@@ -42,6 +46,7 @@ BARE_COMMAND_BYTES: Final = 800
 """What a deferred command keeps in memory without its body."""
 
 _RESPONSE: Final = Flag.RESPONSE
+_READY: Final = Struct("i")
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +103,9 @@ class Shared(Protocol):
     def is_held(self, connection: "Connection") -> bool:
         """Whether a connection is not to be read from."""
 
+    def holds(self, connection: "Connection") -> bool:
+        """Whether a connection is held until all are released."""
+
     def relieve(self, now_s: float) -> None:
         """Somebody is behind: see that not too much waits for all together."""
 
@@ -122,6 +130,7 @@ class Connection(asyncio.BufferedProtocol):
         self.active_s = self._loop.time()
         self.arrived_s = monotonic()  # when what is being handled now came; whoever resumes a request puts it back
         self.peer = "?"
+        self.host = ""
         self.peer_host = bytes(8)
 
     def __repr__(self) -> str:
@@ -150,6 +159,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._output.opened(self._transport)
         host, port = transport.get_extra_info("peername", ("0.0.0.0", 0))[:2]
+        self.host = host
         self.peer_host = encode_host(host, port)
         self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         _no_delay(transport.get_extra_info("socket"))
@@ -206,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
         self._output.lost()
         self._take_deferred()
         self._selector.rounds.forget(self)
-        self._selector.unfinished.forget(self, self._loop.time())
+        self._selector.unfinished.forget(self)
         pending, self._pending = self._pending, {}
         for future in pending.values():
             if not future.done():
@@ -338,8 +348,19 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_held_up(self) -> bool:
-        """Whether it is us who do not read from the peer, or do not for now."""
-        return self.paused or self._selector.is_held(self)
+        """Whether the broker does not read from the peer for a reason of its own."""
+        return self._selector.holds(self)
+
+    @property
+    def ready_bytes(self) -> int:
+        """Bytes that wait in the socket; none on a connection that is closing."""
+        sock = None if self.closed else cast(asyncio.Transport, self._transport).get_extra_info("socket")
+        if sock is None:
+            return 0
+        with suppress(OSError):  # it is being closed at this moment
+            (size,) = _READY.unpack(ioctl(sock.fileno(), FIONREAD, bytes(_READY.size)))
+            return int(size)
+        return 0
 
     def read_on(self) -> None:
         """Read from the peer, unless it is paused or held."""

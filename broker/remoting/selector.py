@@ -16,6 +16,7 @@ The selector also keeps the books: who is connected, who is held, who was silent
 
 import asyncio
 import logging
+import resource
 from collections.abc import Callable
 from time import monotonic, time_ns
 from typing import Final
@@ -27,10 +28,12 @@ from broker.remoting.connection import STALL_S, Connection, Turns
 from broker.remoting.lookout import Lookout, affordable
 from broker.remoting.rounds import Rounds
 from broker.remoting.transfer import Transfer
-from broker.remoting.unfinished import Unfinished
+from broker.remoting.unfinished import Unfinished, UnfinishedConfig
 from protocol.command import RemotingCommand
 
 RELIEF_S: Final = 0.1
+RESERVED_DESCRIPTORS: Final = 1_536
+"""For what is no client: 1,024 queue files (openQueueFiles), segments, index, health pages, name servers."""
 ENOUGH_BYTES: Final = 64 * 1024
 """With so much in it a turn ends, though more may be there to read."""
 
@@ -61,8 +64,10 @@ class Selector:
         self.transfer = Transfer(config)
         self.connections: set[Connection] = set()
         self.rounds = Rounds(self._is_memory_short, monotonic)
-        self.unfinished = Unfinished(config.unfinished_frames_bytes)
+        self.unfinished = Unfinished(_unfinished_config(config), self._watch_unfinished)
         self.lookout = Lookout(affordable(config.busy_poll_us), self)
+        self._is_watching = False
+        self._most_connections = allowed_connections(config)
         self.deferred_bytes = 0  # requests of peers that do not read their answers
         self.accepting = True
         self.received_bytes = 0
@@ -86,6 +91,9 @@ class Selector:
     def configure(self, config: RemotingConfig) -> None:
         """Other limits on peers from now on, and on how new connections send files."""
         self.config = self.transfer.config = config
+        self._most_connections = allowed_connections(config)
+        self.unfinished.configure(_unfinished_config(config))
+        self._half_unfinished = config.unfinished_frames_bytes // 2
 
     def statistics(self) -> RemotingStatistics:
         """The selector's figures now."""
@@ -113,9 +121,9 @@ class Selector:
 
     def opened(self, connection: Connection) -> bool:
         """A connection came; returns whether it may stay."""
-        if not self.accepting or len(self.connections) >= self.config.max_connections:
+        if not self.accepting or len(self.connections) >= self._most_connections:
             self.refused += 1
-            log.warning("connection refused peer=%s limit=%d", connection.peer, self.config.max_connections)
+            log.warning("connection refused peer=%s limit=%d", connection.peer, self._most_connections)
             return False
         self.accepted += 1
         self.connections.add(connection)
@@ -137,6 +145,22 @@ class Selector:
     def is_held(self, connection: Connection) -> bool:
         """Whether a connection is not to be read from."""
         return connection in self._held or self.unfinished.is_waiting(connection)
+
+    def holds(self, connection: Connection) -> bool:
+        """Whether a connection is held until `release_held`."""
+        return connection in self._held
+
+    def _watch_unfinished(self) -> None:
+        """Connections wait to finish their frames: look at them often until none does."""
+        if not self._is_watching:
+            self._is_watching = True
+            asyncio.get_running_loop().call_later(self.unfinished.step_s, self._step_unfinished)
+
+    def _step_unfinished(self) -> None:
+        self._is_watching = False
+        self.unfinished.step(asyncio.get_running_loop().time())
+        if self.unfinished.step_s:
+            self._watch_unfinished()
 
     def _is_memory_short(self) -> bool:
         """Whether half of what peers may cost by not reading, or by not finishing what they say, is gone."""
@@ -231,9 +255,27 @@ class Selector:
         """Close every connection that was silent for too long; `now_s` is the loop's time."""
         for connection in self.connections:
             connection.note_progress()
-        self.unfinished.step(now_s)
         limit = now_s - self.config.max_idle_s
         for connection in [c for c in self.connections - self._held if c.active_s < limit]:
             self.closed_idle += 1
             log.info("closing idle connection peer=%s idle_s=%.0f", connection.peer, now_s - connection.active_s)
             connection.abort()  # a peer that does not read would never let its last bytes be written
+
+
+def allowed_connections(config: RemotingConfig) -> int:
+    """As many as the settings allow and the process has descriptors for: the store keeps RESERVED_DESCRIPTORS, or half
+    of all if that is less."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return config.max_connections
+    return min(config.max_connections, most - min(RESERVED_DESCRIPTORS, most // 2))
+
+
+def _unfinished_config(config: RemotingConfig) -> UnfinishedConfig:
+    return UnfinishedConfig(
+        config.unfinished_frames_bytes,
+        config.max_frame_bytes,
+        config.unfinished_frames_host_percent,
+        config.unfinished_frame_min_rate,
+        config.unfinished_frame_slow_s,
+    )

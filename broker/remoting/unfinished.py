@@ -1,25 +1,41 @@
-"""Unfinished frames: the memory of what peers began to say and have not finished.
+"""Unfinished frames: the memory of frames of which a part is still to come.
 
 A connection keeps the piece of a frame that has come until the rest has. One frame may be large, but a thousand peers
-that send half of a large one must not fill the machine. So from `limit_bytes` on nobody may add to a piece of
-SMALL_PIECE or more: its connection waits in line and is not read from. The first of the line is favoured: it goes on
-all the same, so that frames are finished one by one even if every byte belongs to peers that have gone silent. Who is
-favoured and has not finished after FAVOUR_S, while others wait, is closed.
+that send half of a large one must not fill the machine. So while all pieces exceed `limit_bytes`, or those of one host
+exceed its share of it, a connection may not add to a piece of SMALL_PIECE or more: it waits in line and is not read
+from. One connection at a time is favoured: it is read from all the same, so that frames are finished one by one.
 
-        piece grows ─▶ below the limit? go on ─▶ above: into the line ─▶ room again, or favoured: go on
+        piece grows ─▶ within the limits? go on ─▶ above: into the line ─▶ room again, or favoured: go on
 
-Bounded so: the limit, one largest frame, and for each connection a small piece and the one read in which it met the
-limit (`Rounds` make those small).
+The favour follows progress. It goes to the connection with SMALL_PIECE or more ready in its socket and the smallest
+piece so far, hosts within their share first. It moves on, after a read or at the next step (STEP_S), when its holder
+has nothing more to be read while another connection has. A peer that sends nothing never holds it.
+
+A connection is closed while others with bytes ready wait for it if it is slow: less than `min_rate` bytes a second over
+`slow_s`, counting what is ready. A connection that waits in line with SMALL_PIECE ready, or that the broker holds for
+another reason, is not slow. Nothing is closed while no other connection is delayed.
+
+Bounded so: the limit, one largest frame as headroom for favours that moved on, one for the favour, and for each
+connection a small piece and the one read in which it met the limit (`Rounds` make those small). Above the headroom the
+connection whose last progress is the oldest is closed.
 """
 
 import logging
+from collections.abc import Callable
+from itertools import islice
 from typing import Final, Protocol
 
 import msgspec
 
 SMALL_PIECE: Final = 4096
 """Pieces below are not counted: every read of a busy peer ends in one."""
-FAVOUR_S: Final = 20.0
+STEP_S: Final = 0.05
+PASS_ON_S: Final = 0.002
+"""The favour moves on no more often after reads, which takes a look at each connection of the line."""
+STEP_S_A_PIECE: Final = 0.00005
+"""Steps are rarer while there are many pieces: a step looks at each, about 2 µs."""
+LOG_EVERY_S: Final = 1.0
+_LET_IN_AT_ONCE: Final = 64
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +45,16 @@ class Talker(Protocol):
 
     unfinished_bytes: int
     peer: str
+    host: str
+    paused: bool  # because its peer does not read
 
     @property
     def is_held_up(self) -> bool:
-        """Whether it is us who do not read from the peer."""
+        """Whether the broker does not read from the peer for a reason of its own, such as a disk."""
+
+    @property
+    def ready_bytes(self) -> int:
+        """Bytes that have come and were not read yet."""
 
     def wait_for_memory(self) -> None:
         """Read no more from the peer."""
@@ -44,6 +66,16 @@ class Talker(Protocol):
         """Close at once."""
 
 
+class UnfinishedConfig(msgspec.Struct, frozen=True):
+    """Bounds; see the module's story."""
+
+    limit_bytes: int
+    headroom_bytes: int  # above it, before connections are closed for it
+    host_percent: int = 75  # of it for the connections of one host; many clients may share one address
+    min_rate: int = 16 * 1024  # bytes a second; a connection below it is slow
+    slow_s: float = 5.0  # over so many seconds
+
+
 class UnfinishedStatistics(msgspec.Struct, frozen=True):
     """`waiting` connections at this moment; closed ones since the start."""
 
@@ -53,23 +85,53 @@ class UnfinishedStatistics(msgspec.Struct, frozen=True):
     closed: int
 
 
-class Unfinished:
-    """The unfinished frames of all connections."""
+class _Piece(msgspec.Struct):
+    """Progress of a frame: `arrived` bytes when it was measured last, at `since_s`; more came last at `moved_s`."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
+    arrived: int
+    since_s: float
+    newest: int
+    moved_s: float
+
+
+class Unfinished:
+    """The unfinished frames of all connections. `watch` is called when the line forms: call `step` every `step_s` until
+    nothing waits."""
+
+    def __init__(self, config: UnfinishedConfig, watch: Callable[[], None]) -> None:
         self.bytes = 0
+        self._watch = watch
+        self._hosts: dict[str, int] = {}
+        self._pieces: dict[Talker, _Piece] = {}
         self._line: dict[Talker, None] = {}
         self._favoured: Talker | None = None
-        self._favoured_s = 0.0
+        self._waiting_since_s = 0.0
+        self._demander: Talker | None = None  # had bytes ready and could not add them at will, last at `_demanded_s`
+        self._demanded_s = 0.0
+        self._next_pass_s = 0.0
         self._closed = 0
+        self._next_log_s = 0.0
+        self._unlogged = 0
+        self.configure(config)
 
     def __repr__(self) -> str:
         return f"<Unfinished {self.bytes}/{self.limit_bytes} waiting={len(self._line)}>"
 
+    def configure(self, config: UnfinishedConfig) -> None:
+        """Go by other bounds from now on."""
+        self._config = config
+        self.limit_bytes = config.limit_bytes
+        self._host_limit = config.limit_bytes * config.host_percent // 100
+        self._most = config.limit_bytes + config.headroom_bytes
+
     def statistics(self) -> UnfinishedStatistics:
         """The figures now."""
         return UnfinishedStatistics(self.bytes, self.limit_bytes, len(self._line), self._closed)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds until the next step; 0 while nothing waits."""
+        return STEP_S + STEP_S_A_PIECE * len(self._pieces) if self._line else 0.0
 
     def is_waiting(self, talker: Talker) -> bool:
         """Whether a connection is not to be read from because of its unfinished frame."""
@@ -77,48 +139,156 @@ class Unfinished:
 
     def note(self, talker: Talker, size: int, now_s: float, *, is_new: bool) -> None:
         """After a read, `size` bytes of an unfinished frame are here; `is_new`: another one than before."""
-        self.bytes += size - talker.unfinished_bytes
-        talker.unfinished_bytes = size
+        self._count(talker, size)
+        if is_new or size < SMALL_PIECE:
+            self._pieces.pop(talker, None)
         if is_new:
-            self._let_go(talker, now_s)
-        if self.bytes > self.limit_bytes and size >= SMALL_PIECE and talker is not self._favoured:
-            self._line[talker] = None
-            talker.wait_for_memory()
-            self._favour(now_s)
+            self._let_go(talker)
+        if size < SMALL_PIECE:
+            return
+        piece = self._pieces.get(talker)
+        if piece is None:
+            self._pieces[talker] = _Piece(size, now_s, size, now_s)
+        else:
+            piece.newest, piece.moved_s = size, now_s
+        if talker is self._favoured:
+            if self._line and now_s >= self._next_pass_s:
+                self._pass_on(now_s)
+        elif self._is_over(talker):
+            self._join(talker, now_s)
 
-    def forget(self, talker: Talker, now_s: float) -> None:
+    def forget(self, talker: Talker) -> None:
         """A connection is gone, and what it had begun with it."""
         self._line.pop(talker, None)
-        self.bytes -= talker.unfinished_bytes
-        talker.unfinished_bytes = 0
-        self._let_go(talker, now_s)
+        self._pieces.pop(talker, None)
+        if talker is self._demander:
+            self._demander = None
+        self._count(talker, 0)
+        self._let_go(talker)
 
     def step(self, now_s: float) -> None:
-        """Close who was favoured, did not finish, and keeps others waiting."""
-        talker = self._favoured
-        if talker is None or not self._line:
+        """Close slow connections, and move the favour on, while connections wait."""
+        if not self._line:
             return
-        if talker.is_held_up:
-            self._favoured_s = now_s  # not its fault
-        elif now_s - self._favoured_s >= FAVOUR_S:
-            self._closed += 1
-            log.warning("closing connection peer=%s unfinished_bytes=%d", talker.peer, talker.unfinished_bytes)
-            talker.abort()
+        ready = {talker: _ready(talker) for talker in self._pieces}
+        self._note_ready(ready, now_s)
+        self._close_slow(ready, now_s)
+        self._make_room(now_s)
+        self._pass_on(now_s)
+        self._let_in(len(self._line))
+        self._favour()
 
-    def _let_go(self, talker: Talker, now_s: float) -> None:
-        """A frame is finished, or given up. There may be room: let in whoever waits for it."""
+    # ------------------------------------------------------------------------------------------------------ the books
+
+    def _count(self, talker: Talker, size: int) -> None:
+        added = size - talker.unfinished_bytes
+        talker.unfinished_bytes = size
+        self.bytes += added
+        of_host = self._hosts.get(talker.host, 0) + added
+        if of_host:
+            self._hosts[talker.host] = of_host
+        else:
+            self._hosts.pop(talker.host, None)
+
+    def _is_over(self, talker: Talker) -> bool:
+        return self.bytes > self.limit_bytes or self._is_host_over(talker)
+
+    def _is_host_over(self, talker: Talker) -> bool:
+        return self._hosts.get(talker.host, 0) > self._host_limit
+
+    # ------------------------------------------------------------------------------------------- the line, the favour
+
+    def _join(self, talker: Talker, now_s: float) -> None:
+        is_first = not self._line
+        self._line[talker] = None
+        talker.wait_for_memory()
+        if _ready(talker):
+            self._demander, self._demanded_s = talker, now_s
+        self._favour()
+        if is_first and self._line:
+            self._waiting_since_s = now_s
+            self._watch()
+
+    def _let_go(self, talker: Talker) -> None:
+        """A frame is finished, or given up. There may be room: let in connections that wait for it."""
         if talker is self._favoured:
             self._favoured = None
-        while self._line and self.bytes <= self.limit_bytes:
-            self._let_in()
-        self._favour(now_s)
+        self._let_in(_LET_IN_AT_ONCE)
+        self._favour()
 
-    def _favour(self, now_s: float) -> None:
+    def _let_in(self, most: int) -> None:
+        """Of the first `most` in line, read again from those that are within the limits."""
+        if self.bytes <= self.limit_bytes:
+            for talker in list(islice(self._line, most)):
+                if not self._is_host_over(talker):
+                    del self._line[talker]
+                    talker.read_on()
+
+    def _pass_on(self, now_s: float) -> None:
+        """Take the favour from a connection that has nothing to be read, if another one has."""
+        self._next_pass_s = now_s + PASS_ON_S
+        favoured = self._favoured
+        if favoured is not None and not _ready(favoured) and any(map(_ready, self._line)):
+            favoured.wait_for_memory()
+            self._favoured = None
+            self._favour()
+            self._line[favoured] = None
+
+    def _favour(self) -> None:
+        """Favour, of the connections that have much to be read, the one with the smallest piece."""
         if self._line and self._favoured is None:
-            self._favoured, self._favoured_s = self._let_in(), now_s
+            talker = max(self._line, key=self._claim)
+            del self._line[talker]
+            self._favoured = talker
+            talker.read_on()
 
-    def _let_in(self) -> Talker:
-        talker = next(iter(self._line))
-        del self._line[talker]
-        talker.read_on()
-        return talker
+    def _claim(self, talker: Talker) -> tuple[bool, int, int]:
+        return not self._is_host_over(talker), min(_ready(talker), SMALL_PIECE), -talker.unfinished_bytes
+
+    # ------------------------------------------------------------------------------------------------------- closing
+
+    def _note_ready(self, ready: dict[Talker, int], now_s: float) -> None:
+        for talker, piece in self._pieces.items():
+            arrived = talker.unfinished_bytes + ready[talker]
+            if arrived > piece.newest:
+                piece.newest, piece.moved_s = arrived, now_s
+            if ready[talker] and (talker is self._favoured or talker in self._line):
+                self._demander, self._demanded_s = talker, now_s
+
+    def _close_slow(self, ready: dict[Talker, int], now_s: float) -> None:
+        if now_s - self._demanded_s > self._config.slow_s:
+            return
+        for talker, piece in list(self._pieces.items()):
+            elapsed_s = now_s - max(piece.since_s, self._waiting_since_s)
+            if elapsed_s < self._config.slow_s:
+                continue
+            is_excused = talker.is_held_up or (talker in self._line and ready[talker] >= SMALL_PIECE)
+            is_slow = piece.newest - piece.arrived < self._config.min_rate * elapsed_s
+            if is_slow and not is_excused and talker is not self._demander:
+                self._close(talker, now_s, "slow")
+            else:
+                piece.arrived, piece.since_s = piece.newest, now_s
+
+    def _make_room(self, now_s: float) -> None:
+        while self.bytes > self._most and len(self._pieces) > 1:
+            pieces = self._pieces
+            stalest = min((each for each in pieces if each is not self._favoured), key=lambda e: pieces[e].moved_s)
+            self._close(stalest, now_s, "memory")
+
+    def _close(self, talker: Talker, now_s: float, reason: str) -> None:
+        self._closed += 1
+        if now_s >= self._next_log_s:
+            log.warning(
+                "closing connection, frame unfinished peer=%s reason=%s unfinished_bytes=%d waiting=%d unlogged=%d",
+                *(talker.peer, reason, talker.unfinished_bytes, len(self._line), self._unlogged),
+            )
+            self._next_log_s, self._unlogged = now_s + LOG_EVERY_S, 0
+        else:
+            self._unlogged += 1
+        talker.abort()
+        self.forget(talker)
+
+
+def _ready(talker: Talker) -> int:
+    """What a favour would have read of a connection."""
+    return 0 if talker.paused or talker.is_held_up else talker.ready_bytes

@@ -141,7 +141,7 @@ class Durability:
         """Let appends be seen. While a queue cannot be written, new messages are refused."""
         self._reput.dispatch(appends)
         if self._reput.failed:
-            self._log.flags.set(RunningFlag.QUEUE_ERROR)
+            self._log.flags.set(RunningFlag.QUEUE_ERROR, self._reput.writes.failure)
 
     @property
     def settled(self) -> int:
@@ -156,7 +156,7 @@ class Durability:
         if self._reput.failed:
             self._reput.retry()
             if self._reput.failed:
-                self._log.flags.set(RunningFlag.QUEUE_ERROR)
+                self._log.flags.set(RunningFlag.QUEUE_ERROR, self._reput.writes.failure)
             else:
                 self._log.flags.clear(RunningFlag.QUEUE_ERROR)
         if self._reput.index is not None:

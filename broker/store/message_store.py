@@ -442,6 +442,11 @@ class MessageStore:
         """Whether a put would be accepted."""
         return not self._log.flags.reasons()
 
+    @property
+    def lacks_descriptors(self) -> bool:
+        """Whether the store refuses messages because the process has no file descriptor left."""
+        return self._log.flags.lacks_descriptors
+
     def refusal_reasons(self) -> str:
         """Why puts are refused, for operators; "" when they are accepted."""
         return self._log.flags.reasons()

@@ -8,8 +8,9 @@ simply run again.
 
 Limits, per unit, judged by where its record lies: within 40 % of RAM behind the log's end it counts as memory (32
 messages, 256 KiB), else as disk (8 messages, 64 KiB). The first message always fits. At most 800 units are
-inspected. A get goes on to the next queue segment only while it has found nothing, and only with
-travelCqFileNumWhenGetMessage above 1: one get never brings messages of two queue segments.
+inspected, or as many as the larger of these counts if an operator has raised it: asking for more messages than a get
+may return does not make it longer. A get goes on to the next queue segment only while it has found nothing, and only
+with travelCqFileNumWhenGetMessage above 1: one get never brings messages of two queue segments.
 
 Source: docs/formats.md, "getMessage".
 """
@@ -123,6 +124,7 @@ class Reader:
             (config.max_transfer_count_on_message_in_memory, config.max_transfer_bytes_on_message_in_memory),
             (config.max_transfer_count_on_message_in_disk, config.max_transfer_bytes_on_message_in_disk),
         )
+        self._most = max(count for count, _ in self._limits)
 
     def get(
         self, queue: ConsumeQueue | None, offset: int, max_count: int, matches: Wanted | None, max_total_bytes: int
@@ -203,6 +205,7 @@ class Reader:
         if matches is not None and not callable(matches):
             scan.tests = PropertyTests(self._places, matches)
             matches = None
+        max_count = min(max_count, self._most)
         limits = [(min(count, max_count), min(size, max_total_bytes, MAX_PULL_BYTES)) for count, size in self._limits]
         units_left = max(self._inspected_bytes, max_count * UNIT_SIZE) // UNIT_SIZE
         segments_left = self._most_segments

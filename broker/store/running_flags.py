@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from broker.store.append import PutStatus
+from broker.store.disk import NO_DESCRIPTORS
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class RunningFlags:
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
         self._set: dict[RunningFlag, str] = {RunningFlag.CLOSED: ""}
+        self._without_descriptors: set[RunningFlag] = set()
 
     def __contains__(self, flag: RunningFlag) -> bool:
         return flag in self._set
@@ -48,6 +50,10 @@ class RunningFlags:
         """Refuse from now on. `detail` is for operators: the error, the measured value."""
         is_new = flag not in self._set
         self._set[flag] = str(detail)
+        if isinstance(detail, OSError) and detail.errno in NO_DESCRIPTORS:
+            self._without_descriptors.add(flag)
+        else:
+            self._without_descriptors.discard(flag)
         if is_new:
             if flag is not RunningFlag.CLOSED:
                 log.warning("new messages are refused reason=%s detail=%s", flag.value, detail)
@@ -57,6 +63,7 @@ class RunningFlags:
         """This reason holds no longer."""
         if flag in self._set and flag not in _LASTING:
             del self._set[flag]
+            self._without_descriptors.discard(flag)
             if flag is not RunningFlag.CLOSED:
                 log.info("reason to refuse messages is gone reason=%s left=%d", flag.value, len(self._set))
             self._changed()
@@ -68,6 +75,11 @@ class RunningFlags:
         if refusing and refusing <= _PASSING:
             return PutStatus.SYSTEM_BUSY
         return PutStatus.SERVICE_NOT_AVAILABLE if refusing else None
+
+    @property
+    def lacks_descriptors(self) -> bool:
+        """Whether every reason is that the process has no file descriptor left."""
+        return bool(self._set) and self._without_descriptors >= self._set.keys()
 
     def reasons(self) -> str:
         """Every reason with its detail, for /readyz; "" when there is none."""

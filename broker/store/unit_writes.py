@@ -39,6 +39,7 @@ class UnitWrites:
         self.units = 0
         self.waiting: dict[ConsumeQueue, None] = {}
         self.failed: set[ConsumeQueue] = set()
+        self.failure: OSError | None = None  # of the last write that failed
         self._round: list[ConsumeQueue] = []
 
     def add(self, queue: ConsumeQueue, count: int) -> bool:
@@ -69,6 +70,7 @@ class UnitWrites:
             if queue not in self.failed:
                 log.error("queue units not written topic=%s queue_id=%d error=%s", queue.topic, queue.queue_id, problem)
             self.failed.add(queue)
+            self.failure = problem
             return False
         self.units -= count
         self.waiting.pop(queue, None)

@@ -5,7 +5,7 @@ tags and empty lists; Go counts subVersion in ns where the others count ms. All 
 Source: docs/formats.md, "JSON bodies".
 """
 
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -47,6 +47,8 @@ class ProducerData(Body):
 
 class HeartbeatData(Body):
     """`without_sub`: the subscriptions are those of the heartbeat with the same fingerprint (0: no fingerprint)."""
+
+    most_request_bytes: ClassVar[int] = 2 << 20  # 10,000 subscriptions
 
     client_id: str = msgspec.field(default="", name="clientID")
     producer_data_set: list[ProducerData] = []

@@ -16,7 +16,7 @@ written as none. Source: docs/formats.md, "JSON bodies", "Registration".
 import struct
 import zlib
 from collections.abc import Iterable
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import msgspec
 
@@ -25,12 +25,19 @@ from protocol.bodies.enums import TopicFilterType
 from protocol.codes import Permission
 
 STATIC_TOPIC_VERSION: Final = 413
-MAX_REGISTRATION_BYTES: Final = 64 * 1024 * 1024
+MAX_REGISTRATION_BYTES: Final = 16 * 1024 * 1024
+"""The largest registration, inflated: as much as one frame may carry uncompressed."""
+QUOTED_TABLE_BYTES: Final = 2 * 1024 * 1024
+"""The largest table of a registration in which bare numeric keys, those of static topics, are quoted: about 200 ms."""
+MAX_TOPICS: Final = 65_536
+"""Topics of one registration; to decode so many takes 0.2 s."""
 _I32: Final = struct.Struct(">i")
 
 
 class DataVersion(Body):
     """Version of a table: `timestamp` in ms, `counter` of changes."""
+
+    most_request_bytes: ClassVar[int] = 4096
 
     state_version: int = 0
     timestamp: int = 0
@@ -73,6 +80,9 @@ def permission_text(perm: int) -> str:
 class TopicConfigSerializeWrapper(Body):
     """A broker's topics by name; the content of topics.json and of the answer to 21."""
 
+    most_request_bytes: ClassVar[int] = MAX_REGISTRATION_BYTES
+    most_quoted_bytes: ClassVar[int] = QUOTED_TABLE_BYTES
+
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
     topic_config_table: dict[str, TopicConfig] = {}
     mapping_data_version: DataVersion | None = None
@@ -82,6 +92,9 @@ class TopicConfigSerializeWrapper(Body):
 
 class RegisterBrokerBody(Body):
     """What a broker registers beside its addresses."""
+
+    most_request_bytes: ClassVar[int] = MAX_REGISTRATION_BYTES
+    most_quoted_bytes: ClassVar[int] = QUOTED_TABLE_BYTES
 
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper = msgspec.field(
         default_factory=TopicConfigSerializeWrapper
@@ -100,8 +113,8 @@ class RegisterBrokerBody(Body):
         return zlib.compress(b"".join(plain))
 
     @classmethod
-    def decode_compressed(cls, data: bytes | memoryview) -> Self:
-        """Raises BodyError for anything but the compressed form."""
+    def decode_compressed(cls, data: bytes | memoryview, most_topics: int = MAX_TOPICS) -> Self:
+        """Return a registration in the compressed form. BodyError for anything else, and above the limits."""
         try:
             inflater = zlib.decompressobj()
             plain = memoryview(inflater.decompress(data, MAX_REGISTRATION_BYTES))
@@ -109,6 +122,8 @@ class RegisterBrokerBody(Body):
                 raise ValueError(f"the stream is cut off, or inflates to over {MAX_REGISTRATION_BYTES} bytes")
             version, at = _take(plain, 0)
             (count,) = _I32.unpack_from(plain, at)
+            if count > most_topics:
+                raise ValueError(f"{count} topics, the limit is {most_topics}")
             at += _I32.size
             topics = {}
             for _ in range(count):
@@ -116,9 +131,9 @@ class RegisterBrokerBody(Body):
                 topic = _topic(str(text, "utf-8"))
                 topics[topic.topic_name] = topic
             filter_servers, _ = _take(plain, at)
-            wrapper = TopicConfigSerializeWrapper(DataVersion.decode(version), topics)
+            wrapper = TopicConfigSerializeWrapper(DataVersion.decode_request(version), topics)
             return cls(wrapper, msgspec.json.decode(filter_servers, type=list[str]))
-        except (struct.error, zlib.error, ValueError) as error:
+        except (struct.error, zlib.error, ValueError, RecursionError) as error:
             raise BodyError(f"the body is no compressed registration: {error}") from error
 
 

@@ -45,6 +45,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 }
 # Fields that follow from others and have no key of their own.
 DERIVED = {("listen", "advertised_ip"), ("listen", "why"), ("store", "store_host"), ("namesrv", "bind_address")}
+DERIVED |= {("namesrv", "config_black_list")}  # inside a broker that of the broker holds
 # Keys that are checked and set no field.
 CHECKED = {("store", "commit_log_path")}
 

@@ -230,7 +230,10 @@ async def test_no_descriptor_for_a_queue(start: Open, disk: TestDisk) -> None:
         broker.broker.store._queue_files.close()  # as if others had pushed it out of the cache
         refuse(disk, errno.EMFILE, "open", path="/consumequeue/")
         assert (await broker.send(b"stored")).code == ResponseCode.SUCCESS
-        assert (await broker.send(b"refused")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        refused = await broker.send(b"refused")
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "no file descriptor left" in (refused.remark or "")
+        assert "disk is full" not in (refused.remark or "")
         assert (await broker.ready())[1]["store"].startswith("queue units cannot be written")
         heal(disk)
         await broker.back()

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from broker.black_list import ALWAYS
 from broker.config import DaemonConfig, Loaded, Machine, load_broker
-from broker.keys import BLACK_LIST, BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
+from broker.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
 from broker.live_settings import LiveSettings, SettingsDoor
 from broker.properties import parse_properties
 from broker.settings import from_environment, from_file, from_flags
@@ -27,7 +28,7 @@ class Asked:
             self.settings,
             BROKER_KEYS,
             SHOWN_TOO,
-            lambda: (*BLACK_LIST, *self.settings.config.broker.config_black_list),
+            lambda: (*ALWAYS, *self.settings.config.broker.config_black_list),
         )
         self.told: list[Any] = []
 
@@ -55,11 +56,11 @@ async def test_the_log_says_when_a_change_takes_effect(caplog: pytest.LogCapture
     it = Asked()
     it.settings.follow(lambda config: config.broker.trace_on, it.told.append)
     with caplog.at_level(logging.INFO):
-        await it.door.change(b"traceOn=false\nlistenPort=10999")
+        await it.door.change(b"traceOn=false\nbrokerName=b")
     told = [record.getMessage() for record in caplog.records if "effect" in record.getMessage()]
     assert told == [
         "setting changed key=traceOn value='false' effect=now",
-        "setting changed key=listenPort value='10999' effect=at the next start",
+        "setting changed key=brokerName value='b' effect=at the next start",
     ]
 
 
@@ -72,8 +73,6 @@ async def test_what_nobody_can_act_on_is_passed_over(caplog: pytest.LogCaptureFi
     warnings = [record.getMessage() for record in caplog.records]
     assert any("'noSuchKey'" in text for text in warnings)
     assert any("fileReservedTime" in text and "'soon'" in text for text in warnings)
-    await it.door.change(b"mappedFileSizeConsumeQueue=30")
-    assert it.shown()["mappedFileSizeConsumeQueue"] == "40"
 
 
 async def test_every_change_has_a_version() -> None:
@@ -122,10 +121,10 @@ async def test_the_file_has_what_was_changed_and_a_start_reads_it(tmp_path: Path
     path = tmp_path / "broker.conf"
     path.write_text("# mine\ntraceOn=true\n")
     it = Asked(path.read_text(), path)
-    await it.door.change(b"traceOn=false\nlistenPort=10999\nnoSuchKey=1\nfileReservedTime=soon")
-    assert path.read_text() == "# mine\ntraceOn=false\nlistenPort=10999\n"
+    await it.door.change(b"traceOn=false\nbrokerName=b\nnoSuchKey=1\nfileReservedTime=soon")
+    assert path.read_text() == "# mine\ntraceOn=false\nbrokerName=b\n"
     again = load_broker(from_file(path.read_text(), "b.conf"), MACHINE).config
-    assert (again.broker.trace_on, again.listen.port) == (False, 10999)
+    assert (again.broker.trace_on, again.broker.broker_name) == (False, "b")
 
 
 async def test_a_file_that_cannot_be_written_is_told_and_the_change_holds(
@@ -153,7 +152,7 @@ async def test_what_a_variable_or_a_flag_says_wins_again_at_a_start(caplog: pyte
 async def test_the_door_of_a_name_server_inside_shows_and_changes_its_own_keys_only() -> None:
     """318 does not reach the broker's settings."""
     it = Asked()
-    door = SettingsDoor(it.settings, EMBEDDED_NAMESRV_KEYS, {}, lambda: BLACK_LIST)
+    door = SettingsDoor(it.settings, EMBEDDED_NAMESRV_KEYS, {}, lambda: ALWAYS)
     await door.change(b"orderMessageEnable=true\ntraceOn=false")
     assert it.settings.config.namesrv is not None
     assert it.settings.config.namesrv.order_message_enable

@@ -101,3 +101,22 @@ def test_a_command_lets_go_of_what_was_received(a_pass: stream.Pass) -> None:
         command.let_go()
     buffer.clear()  # BufferError while somebody looks at it
     assert [command.opaque for command in commands] == list(range(7))
+
+
+ODD = (ValueError("x" * 1_000), TypeError("t"), KeyError("k"), OverflowError(), RecursionError())
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_whatever_a_reader_raises_ends_the_stream_only(monkeypatch: pytest.MonkeyPatch, odd: Exception) -> None:
+    """An exception that no reader should raise is a protocol error of that connection, with a short reason."""
+
+    def reader(data: memoryview, start: int, limit: int, commands: list[RemotingCommand]) -> int:
+        raise odd
+
+    monkeypatch.setattr(stream, "decode_whole_frames", reader)
+    decoder = CommandDecoder()
+    assert decoder.feed_commands(memoryview(frames()[0])) == []
+    assert decoder.failure is not None
+    assert type(odd).__name__ in str(decoder.failure)
+    assert len(str(decoder.failure)) <= 200
+    assert decoder.feed_commands(memoryview(frames()[0])) == []

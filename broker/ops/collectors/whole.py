@@ -92,6 +92,21 @@ class CheckCollector:
             yield Value("skylark_check", (name,), int(check() is None))
 
 
+class RouteCollector:
+    """What the broker's own name server refused, by reason; nothing if the broker has none."""
+
+    def __init__(self, refused: Callable[[], Mapping[str, int]]) -> None:
+        self._refused = refused
+
+    def __repr__(self) -> str:
+        return f"<RouteCollector {dict(self._refused())}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        for reason, count in self._refused().items():
+            yield Value("skylark_registrations_refused_total", (reason,), count)
+
+
 class RuntimeCollector:
     """Runtime information as numbers. `table` is what request 28 answers with, `now_ms` gives Unix time."""
 

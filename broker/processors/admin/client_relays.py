@@ -184,7 +184,7 @@ async def _read(member: ClientMember, body: bytes) -> dict[MessageQueue, int]:
     turn of its own."""
     await asyncio.sleep(0)
     try:
-        return ConsumerStatus.decode(body).message_queue_table
+        return ConsumerStatus.decode_request(body).message_queue_table
     except BodyError as error:
         log.warning("client tells its status in other words client=%s error=%s", member.client_id, error)
         return {}

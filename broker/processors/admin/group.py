@@ -62,13 +62,13 @@ class GroupProcessor:
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         """Request 200."""
-        return self._update(connection, [SubscriptionGroupConfig.decode(command.body)])
+        return self._update(connection, [SubscriptionGroupConfig.decode_request(command.body)])
 
     def update_all(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         """Request 225: all of them, or none if one cannot be."""
-        return self._update(connection, SubscriptionGroupList.decode(command.body).group_config_list)
+        return self._update(connection, SubscriptionGroupList.decode_request(command.body).group_config_list)
 
     def _update(
         self, connection: Connection, groups: list[SubscriptionGroupConfig]

@@ -97,7 +97,8 @@ class TopicProcessor:
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         """Request 18: all of them, or none if one cannot be."""
         began_s = monotonic()
-        wanted = [self._wanted(_as_header(topic)) for topic in TopicConfigList.decode(command.body).topic_config_list]
+        told = TopicConfigList.decode_request(command.body).topic_config_list
+        wanted = [self._wanted(_as_header(topic)) for topic in told]
         changed = [topic for topic in wanted if self._set(connection, topic)]
         if changed:
             return self._answer_when_settled(began_s, is_system=False)

@@ -1,13 +1,14 @@
 """The selector: who is connected, idle or held; figures."""
 
 import asyncio
+import resource
 
 import msgspec
 import pytest
 
 from broker.remoting.config import RemotingConfig
 from broker.remoting.rounds import RECEIVE_BUFFER_BYTES, SMALLEST_READ
-from broker.remoting.selector import ENOUGH_BYTES, RELIEF_S, Selector
+from broker.remoting.selector import ENOUGH_BYTES, RELIEF_S, Selector, allowed_connections
 from protocol.command import RemotingCommand
 from tests.harness.echo_server import DEFER, ECHO, GATHER, EchoServer
 from tests.harness.peer import Peer
@@ -347,3 +348,10 @@ async def test_who_waited_for_himself_is_served() -> None:
     peer.connection.resume_writing()
     await asyncio.sleep(0)
     assert [answer.code for answer in peer.take()] == [0]
+
+
+def test_connections_leave_descriptors_to_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as the settings allow, less if the process has fewer descriptors: 1,536 or half are not for clients."""
+    for descriptors, allowed in ((1_000_000, 16_384), (10_000, 8_464), (3_072, 1_536), (90, 45), (-1, 16_384)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _which, most=descriptors: (most, most))
+        assert allowed_connections(RemotingConfig()) == allowed

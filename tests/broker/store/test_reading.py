@@ -205,6 +205,17 @@ def test_inspection_limit(tmp_path: Path, inspected: int, next_offset: int) -> N
         assert it.store.get("T", 0, 0, 4, lambda code: False).next_begin_offset == next_offset
 
 
+@pytest.mark.parametrize("asked", [2**31 - 1, 16_384, 32, 1, 0, -5])
+def test_inspection_limit_of_odd_counts(tmp_path: Path, asked: int) -> None:
+    """However many messages are asked for, no more units are inspected than for the most that a get may return."""
+    limits: dict[str, Any] = {"max_transfer_count_on_message_in_memory": 10, "max_transfer_count_on_message_in_disk": 8}
+    with opened(tmp_path, max_filter_message_size=200, **limits) as it:
+        it.put(*(message() for _ in range(18)))
+        assert it.store.get("T", 0, 0, asked, lambda code: False).next_begin_offset == 10
+        given = 10 if asked >= 10 else 1
+        assert it.store.get("T", 0, 0, asked, everything).message_count == given
+
+
 @pytest.mark.parametrize(
     ("limits", "given"),
     [

@@ -5,9 +5,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from protocol import javajson
 from protocol.bodies.body import Body, BodyError
 from protocol.bodies.cluster import ClusterInfo, KVTable, TopicList
 from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, HeartbeatData
+from protocol.bodies.locks import LockRequest
 from protocol.bodies.message_queue import MessageQueue
 from protocol.bodies.offsets import ConsumerOffsets
 from protocol.bodies.route import TopicRouteData
@@ -141,3 +143,57 @@ def test_hostile_bytes(body: type[Body], data: bytes) -> None:
     except BodyError:
         return
     decoded.encode()
+
+
+@pytest.mark.parametrize("size", [128 * 1024 + 1, 256 * 1024 + 1, 1024 * 1024, 2 * 1024 * 1024 + 1, 16 * 1024 * 1024])
+def test_a_large_malformed_request_never_meets_the_slow_readers(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Above its bounds a body of a request is refused by the fast decoder, or by its size alone."""
+    quoted: list[int] = []
+
+    def forbidden(*_arguments: object, **_options: object) -> None:
+        raise AssertionError("the tolerant reader met a large body")
+
+    def quoting(data: memoryview) -> bytes:
+        quoted.append(len(data))
+        return quote(data)
+
+    quote = javajson.quote_numeric_keys
+    monkeypatch.setattr(javajson, "loads", forbidden)
+    monkeypatch.setattr(javajson, "quote_numeric_keys", quoting)
+    data = (b'{"a":[' + b"{1:2}," * (size // 6 + 1))[:size]
+    for kind in (HeartbeatData, DataVersion, RegisterBrokerBody, LockRequest):
+        with pytest.raises(BodyError, match=f"no {kind.__name__}"):
+            kind.decode_request(memoryview(data))
+    assert max(quoted, default=0) <= RegisterBrokerBody.most_quoted_bytes
+    assert len(quoted) <= 3
+
+
+def test_a_request_of_a_small_odd_body_is_read_tolerantly() -> None:
+    """What clients write carelessly is understood in requests as in files."""
+    assert HeartbeatData.decode_request(b"{clientID:'c'}").client_id == "c"
+    large = b'{"clientID":"c","x":"' + b"y" * 200_000 + b'",1:2}'
+    assert HeartbeatData.decode_request(large).client_id == "c"
+
+
+BOMBS = (
+    b"[" * 500_000,
+    b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    b'{"clientID":' + b"9" * 5_000 + b"}",
+    b'{"heartbeatFingerprint":' + b"9" * 5_000 + b"}",
+    b'{"heartbeatFingerprint":"' + b"9" * 5_000 + b'"}',
+    b'{"clientID":"\\ud800"}',
+    b'{"clientID":NaN}',
+    b'{"heartbeatFingerprint":1e400}',
+    b'{"clientID":"a","clientID":"b"}',
+    b'{"stateVersion":NaN,"counter":1e999}',
+)
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_bombs_are_read_or_refused(kind: type[Body]) -> None:
+    """Nesting, numbers beyond reason, lone surrogates, NaN and members given twice raise nothing but BodyError."""
+    for bomb in BOMBS:
+        try:
+            assert isinstance(kind.decode_request(bomb), kind)
+        except BodyError:
+            continue

@@ -83,3 +83,25 @@ def test_a_cut_registration_is_refused() -> None:
     """A stream that ends early is no registration."""
     with pytest.raises(BodyError, match="cut off"):
         RegisterBrokerBody.decode_compressed(registration(TOPIC).encode_compressed(479)[:-1])
+
+
+def compressed(version: bytes, count: int, topics: bytes) -> bytes:
+    plain = struct.pack(">i", len(version)) + version + struct.pack(">i", count) + topics
+    return zlib.compress(plain + struct.pack(">i", 2) + b"[]")
+
+
+def test_an_inflating_registration_is_refused() -> None:
+    """A body that inflates beyond a frame is refused before its topics are read, and so is one with too many topics."""
+    entry = b"T 4 4 6 SINGLE_TAG"
+    topic = struct.pack(">i", len(entry)) + entry
+    for data, reason in (
+        (compressed(b"{}", 2_000_000, topic * 2_000_000), "inflates to over"),
+        (compressed(b"{}", 65_537, topic * 65_537), "65537 topics, the limit is 65536"),
+        (compressed(b"{}" + b" " * 2_000_000, 1, topic), "no DataVersion"),
+        (compressed(b"{}", 1, struct.pack(">i", 5_014) + b"T " + b"9" * 5_000 + b" 4 6 SINGLE"), "no compressed"),
+    ):
+        with pytest.raises(BodyError, match=reason):
+            RegisterBrokerBody.decode_compressed(data)
+    assert RegisterBrokerBody.decode_compressed(compressed(b"{}", 2, topic * 2)).filter_server_list == []
+    with pytest.raises(BodyError, match="the limit is 1"):
+        RegisterBrokerBody.decode_compressed(compressed(b"{}", 2, topic * 2), most_topics=1)

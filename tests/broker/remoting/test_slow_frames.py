@@ -1,0 +1,83 @@
+"""Peers that send frames slowly, over real sockets: others do not notice, and the slow ones are closed."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from struct import pack
+
+import pytest
+
+from tests.harness.echo_server import ECHO, EchoServer
+from tests.harness.raw_peer import RawPeer
+from tests.harness.waiting import until
+
+ANNOUNCED = 16_000_000  # bytes of a frame that never ends
+TOGETHER = 40 << 20
+POLITE_BODY = bytes(1_000_000)
+
+
+async def slow_peers(server: EchoServer, count: int, stack: AsyncExitStack) -> list[RawPeer]:
+    """So many connections that together have begun more frames than may be unfinished."""
+    peers = []
+    for _ in range(count):
+        peer = await stack.enter_async_context(await RawPeer.connect(server.port))
+        peer.send(pack(">II", ANNOUNCED, 20) + bytes(TOGETHER // count))
+        peers.append(peer)
+    unfinished = server.selector.unfinished
+    await until(lambda: unfinished.bytes > unfinished.limit_bytes and unfinished.statistics().waiting > 0)
+    return peers
+
+
+async def drip(peers: list[RawPeer], stop: asyncio.Event) -> None:
+    """A byte of each peer, again and again."""
+    while not stop.is_set():
+        for peer in peers:
+            peer.send(b"x")
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("count", [18, 200])
+@pytest.mark.parametrize("config", [{"unfinished_frame_slow_s": 600.0}], indirect=True)
+async def test_a_polite_send_is_quick_among_slow_ones(server: EchoServer, count: int) -> None:
+    """1 MB among peers that have filled the memory and drip: answered within a second, five times."""
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        peers = await slow_peers(server, count, stack)
+        polite = await stack.enter_async_context(await RawPeer.connect(server.port))
+        stop = asyncio.Event()
+        dripping = asyncio.create_task(drip(peers, stop))
+        took = []
+        for _ in range(5):
+            began_s = loop.time()
+            answer = await polite.call(ECHO, {}, POLITE_BODY)
+            took.append(loop.time() - began_s)
+            assert len(answer.body) == len(POLITE_BODY)
+        stop.set()
+        await dripping
+    assert max(took) < 1.0, took
+
+
+@pytest.mark.parametrize("config", [{"unfinished_frame_slow_s": 0.5}], indirect=True)
+async def test_slow_ones_are_closed_while_a_polite_one_sends(server: EchoServer) -> None:
+    """After the time of the setting, by the server, as long as somebody else needs the memory."""
+    async with AsyncExitStack() as stack:
+        await slow_peers(server, 18, stack)
+        polite = await stack.enter_async_context(await RawPeer.connect(server.port))
+        async with asyncio.timeout(20):
+            while server.selector.unfinished.bytes > server.selector.unfinished.limit_bytes:
+                assert len((await polite.call(ECHO, {}, POLITE_BODY)).body) == len(POLITE_BODY)
+        assert server.selector.unfinished.statistics().closed >= 4
+        assert len((await polite.call(ECHO, {}, b"still here")).body) == 10
+
+
+SMALL = {"unfinished_frames_bytes": 65_536, "unfinished_frame_slow_s": 0.05}
+
+
+@pytest.mark.parametrize("config", [SMALL], indirect=True)
+async def test_a_lone_slow_peer_finishes_its_frame(server: EchoServer, peer: RawPeer) -> None:
+    """Above the limit, and slower than the setting: nobody waits for it, so it is not closed."""
+    other = await RawPeer.connect(server.port)
+    peer.send(pack(">II", 300_000, 20) + bytes(200_000))
+    for _ in range(50):
+        assert (await other.call(ECHO, {}, b"small")).body == b"small"
+    assert server.selector.unfinished.statistics().closed == 0
+    await other.close()

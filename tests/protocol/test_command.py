@@ -1,0 +1,71 @@
+"""RemotingCommand: no member of a header on the wire reaches a field that the decoder keeps for itself."""
+
+import pytest
+
+from protocol import stream
+from protocol.command import JSON, RemotingCommand
+from protocol.errors import ProtocolError
+from protocol.frame import encode_frame
+from protocol.headers.send import SendMessageV2Header
+from protocol.send_columns import apart
+from protocol.serialize import encode_command
+
+OWN = ("(sent)", "(ext)", "(body)", "(dialect)", "(raw)", "(header)")
+VALUES = ("5", "0", "77", '"5"', "{}", '{"a":"b"}', "[1]", "true", "null", '"x"')
+STARTS = ('{"code":310,', '{"code":10,', '{"code":11,', '{"code":34,')
+EXT = (
+    '"a":"g","b":"T","c":"TBW102","d":"4","e":"0","f":"0","g":"1","h":"0","i":"","j":"0","k":"false","l":"0","m":"false"'
+)
+PASSES = {"interpreted": stream.interpreted_pass, "as-installed": stream.decode_whole_frames}
+
+
+def decoded(a_pass: stream.Pass, header: str) -> RemotingCommand:
+    commands: list[RemotingCommand] = []
+    a_pass(memoryview(encode_frame(JSON, header.encode(), b"body")), 0, 1 << 20, commands)
+    (command,) = apart(commands)
+    return command
+
+
+@pytest.mark.parametrize("a_pass", PASSES.values(), ids=PASSES)
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("name", OWN)
+def test_a_header_cannot_name_our_own_fields(a_pass: stream.Pass, start: str, name: str) -> None:
+    """A member with the name of a private field is ignored like every unknown one, whatever its value."""
+    for value in VALUES:
+        command = decoded(a_pass, f'{start}"{name}":{value},"extFields":{{{EXT}}},"flag":0,"opaque":7}}')
+        assert (command.opaque, command.dialect, bytes(command.body)) == (7, JSON, b"body")
+        assert command.ext_fields()["b"] == "T"
+        assert command.sent is None or command.code in (10, 310)
+        if command.code == 310:
+            assert command.header(SendMessageV2Header).topic == "T"
+        answer = RemotingCommand.response(0, "fine", command.ext_fields()).answer_to(command)
+        assert encode_command(answer)[4] == JSON
+
+
+ODD = (
+    "9" * 5_000,
+    '"' + "9" * 5_000 + '"',
+    "[" * 100_000,
+    '{"a":' * 3_000 + "1" + "}" * 3_000,
+    "1e400",
+    "NaN",
+    '"\\ud800"',
+    "{{}:1}",
+    '{"$ref":"$"}',
+    '"\\x"',
+    "{1:2,1:3}",
+)
+
+
+@pytest.mark.parametrize("a_pass", PASSES.values(), ids=PASSES)
+@pytest.mark.parametrize("name", ["code", "flag", "opaque", "language", "remark", "version", "extFields", "other"])
+def test_odd_values_are_read_or_end_the_stream(a_pass: stream.Pass, name: str) -> None:
+    """Bombs and numbers beyond reason in any member give a command that can be answered, or a ProtocolError."""
+    for start in STARTS:
+        for value in ODD:
+            try:
+                command = decoded(a_pass, f'{start}"{name}":{value},"opaque":7}}')
+                response = RemotingCommand.response(0, command.remark, command.ext_fields())
+            except ProtocolError:
+                continue
+            assert len(encode_command(response.answer_to(command))) > 8
