@@ -31,7 +31,7 @@ import uvloop
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from broker import daemon
+from broker import daemon, page_faults
 from broker.config import LOOPBACK, EffectiveSetting, Loaded, Machine, load_broker, load_namesrv
 from broker.errors import StartError
 from broker.keys import BROKER_KEYS, NAMESRV_KEYS
@@ -233,6 +233,7 @@ def json_of(effective: Sequence[EffectiveSetting]) -> str:
 
 def configure_logging() -> None:
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format=LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S")
+    page_faults.install()
 
 
 def raise_descriptor_limit() -> None:

@@ -10,7 +10,7 @@ number of its execution. Exit code 0: nothing found, 1: a finding. `--plain` fuz
 
 Each run of a module appends one line to the file of `--record`:
 
-    date, build, module, seed, first, executions, seconds, finding        finding: none, or the failed execution's number
+    date, build, module, seed, first, executions, seconds, finding      finding: none, or the number of the execution
 """
 
 import argparse
@@ -54,7 +54,7 @@ def _run_here(arguments: argparse.Namespace) -> int:
     with open(arguments.progress, "r+b") as file, mmap(file.fileno(), _NUMBER_BYTES) as at:
         try:
             run(arguments.module, arguments.seed, arguments.first, arguments.count, arguments.seconds, at)
-        except Exception:
+        except Exception:  # noqa: BLE001 (any of them is a finding, and printed)
             traceback.print_exc()
             return 1
     return 0

@@ -33,4 +33,5 @@ FUZZERS: Final[dict[str, Fuzzer]] = {
     "columns": reads.columns,
     "flights": tool.flights,
     "syncs": tool.syncs,
+    "faults": tool.faults,
 }

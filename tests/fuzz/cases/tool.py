@@ -1,13 +1,15 @@
-"""The load tool's frames under way, and the flusher's syncs."""
+"""The frames of the load tool, syncs of the flusher, faults in mapped files."""
 
 import os
 import tempfile
 import threading
+from mmap import PAGESIZE, mmap
 from random import Random
 from typing import Any, Final
 
 import numpy as np
 
+from broker import page_faults
 from clients.mqbench.answers import SHORT, opaques_by_numpy
 from clients.mqbench.flights import PlainField, PlainFlights
 from protocol import compiled
@@ -98,3 +100,28 @@ def syncs(chance: Random) -> None:
         assert os.eventfd_read(event) == it.done()[2]
     os.close(wake)
     os.close(event)
+
+
+def faults(chance: Random) -> None:
+    """A mapped file is cut, grown, read and written anywhere: only pages behind the cut that were used are lost."""
+    page_faults.install()
+    pages = chance.randint(1, 40)
+    size = pages * PAGESIZE - chance.choice((0, 1, PAGESIZE - 1))
+    with tempfile.TemporaryFile() as file:
+        file.truncate(size)
+        with mmap(file.fileno(), size) as mapping:
+            watched, first, behind = page_faults.Range(mapping), pages, 0
+            for _ in range(chance.randint(1, 9)):
+                kept = chance.randrange(pages + 1)
+                os.truncate(file.fileno(), min(kept * PAGESIZE, size))
+                at = chance.randrange(size)
+                if chance.random() < 0.3:
+                    mapping[at] = 1
+                else:
+                    watched.touch(at)
+                if at >= kept * PAGESIZE:
+                    first, behind = min(first, at // PAGESIZE), max(behind, at // PAGESIZE + 1)
+                os.truncate(file.fileno(), size)
+                assert watched.lost == ((first * PAGESIZE, behind * PAGESIZE) if behind else (0, 0))
+            assert told(lambda: watched.touch(number(chance) | 1 << 40)) is not None
+            watched.forget()
