@@ -55,6 +55,7 @@ def test_a_truncated_file_reads_as_zeros_and_is_counted(path: Path) -> None:
     assert path.read_bytes() == b"x" * KEPT
 
 
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="AddressSanitizer reports it by itself")
 def test_a_fault_elsewhere_ends_the_process_and_is_reported(path: Path) -> None:
     """By SIGBUS, as without a handler; stderr has the stack of the thread that read."""
     ended = subprocess.run((sys.executable, "-c", UNWATCHED, str(path)), capture_output=True, text=True, check=False)

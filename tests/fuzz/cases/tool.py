@@ -69,6 +69,9 @@ def opaques(chance: Random) -> None:
         return
     stream = whole[: chance.randint(SHORT, len(whole))]
     found, expected = _flights.plain_opaques(stream, behind), opaques_by_numpy(stream, behind)
+    if found is not None and expected is None:  # a refused one whose end is not there yet: it is found later
+        assert stream.count(b'"code":0,', 0, found[1]) == len(found[0])
+        return
     if found is None or expected is None:
         assert found is expected
         return
