@@ -3,7 +3,8 @@
 The compiled leaves are built where Cython and a compiler are, and left out where not. Every module of protocol/compiled
 is one, in Cython's pure-Python mode. See docs/decisions/0007-compiled-leaves.md.
 
-    SKYLARK_BOUNDSCHECK=1    indexing checked, for tests
+    SKYLARK_BOUNDSCHECK=1                  indexing checked, for tests
+    SKYLARK_SANITIZE=address,undefined     the same, with these sanitizers of the C compiler (tests/fuzz/sanitized.py)
 
 Spark finds data sources by the files of top-level modules on sys.path that are named pyspark_*. Ours lie in
 clients/spark/top_level and are installed beside the packages. An editable installation serves modules from here through
@@ -53,7 +54,8 @@ def compiled_leaves():
         return []
     sources = sorted(path for path in Path("protocol/compiled").glob("*.py") if path.name != "__init__.py")
     extensions = [Extension(f"protocol.compiled.{path.stem}", [str(path)]) for path in sources]
-    is_checked = bool(os.environ.get("SKYLARK_BOUNDSCHECK"))
+    sanitizers = os.environ.get("SKYLARK_SANITIZE")
+    is_checked = bool(sanitizers or os.environ.get("SKYLARK_BOUNDSCHECK"))
     directives = {
         "language_level": 3,
         "boundscheck": is_checked,
@@ -61,11 +63,20 @@ def compiled_leaves():
         "cdivision": True,
         "binding": False,
     }
-    leaves = cythonize(extensions, build_dir="build/leaves", compiler_directives=directives)
+    build_dir = "build/sanitized/leaves" if sanitizers else "build/leaves"  # Cython does not notice other directives
+    leaves = cythonize(extensions, build_dir=build_dir, compiler_directives=directives)
     for leaf in leaves:
-        leaf.optional = True  # cythonize does not keep it
+        leaf.optional = not sanitizers  # cythonize does not keep it
         leaf.extra_compile_args = ["-g0"]  # a quarter of the size
+        if sanitizers:
+            leaf.extra_compile_args = ["-O1", "-g1", "-fno-omit-frame-pointer", *sanitizer_flags(sanitizers)]
+            leaf.extra_link_args = sanitizer_flags(sanitizers)
     return leaves
+
+
+def sanitizer_flags(names):
+    """A finding of any of these sanitizers ends the process."""
+    return [f"-fsanitize={names}", f"-fno-sanitize-recover={names}"]
 
 
 setup(

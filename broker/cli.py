@@ -31,7 +31,7 @@ import uvloop
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from broker import daemon
+from broker import daemon, page_faults
 from broker.config import LOOPBACK, EffectiveSetting, Loaded, Machine, load_broker, load_namesrv
 from broker.errors import StartError
 from broker.keys import BROKER_KEYS, NAMESRV_KEYS
@@ -238,6 +238,7 @@ def configure_logging() -> None:
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(LineFormatter(LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
     logging.basicConfig(handlers=[handler], level=logging.INFO)
+    page_faults.install()
 
 
 def raise_descriptor_limit() -> None:

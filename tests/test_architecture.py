@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("protocol", "broker", "clients")
 
-STORE = ("protocol", "broker.errors", "broker.buckets")
+STORE = ("protocol", "broker.errors", "broker.buckets", "broker.page_faults")
 METADATA = (*STORE, "broker.config", "broker.store", "broker.remoting")
 DELIVERY = (*METADATA, "broker.metadata")
 PROCESSORS = (*DELIVERY, "broker.delivery", "broker.live_settings")
@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.black_list": (),
     "broker.buckets": ("protocol",),
     "broker.huge_pages": (),
+    "broker.page_faults": ("protocol",),
     "broker.awake_cpus": ("broker.remoting",),
     "broker.inactive": (),
     "broker.printable": (),
@@ -39,7 +40,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.settings": ("broker.errors", "broker.properties"),
     "broker.keys": KEYS,
     "broker.config": CONFIG,
-    "broker.remoting": ("protocol", "broker.errors", "broker.buckets"),
+    "broker.remoting": ("protocol", "broker.errors", "broker.buckets", "broker.page_faults"),
     "broker.namesrv": ("protocol", "broker.black_list", "broker.errors", "broker.remoting"),
     "broker.store": STORE,
     "broker.metadata": METADATA,
@@ -76,7 +77,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(*DAEMON, "broker.background", "broker.derived_config", "broker.keys", "broker.parts", "broker.starting"),
         *("broker.awake_cpus", "broker.black_list", "broker.following", "broker.live_settings"),
     ),
-    "broker.cli": (*CONFIG, "broker.config", "broker.daemon", "broker.printable"),
+    "broker.cli": (*CONFIG, "broker.config", "broker.daemon", "broker.page_faults", "broker.printable"),
     "broker.in_process": (*CONFIG, "broker.config", "broker.daemon"),
     "broker.testing": ("broker.in_process",),
     "broker.store_commands": (*STORE, "broker.settings", "broker.keys", "broker.store", "broker.printable"),

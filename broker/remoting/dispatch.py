@@ -225,8 +225,11 @@ class Dispatcher:
 
 
 def error_response(command: RemotingCommand, peer: str, error: Exception) -> RemotingCommand:
-    """The answer to a request that failed; unexpected failures are logged with their traceback."""
+    """The answer to a request that failed; failures are logged, with a traceback unless a disk or a network failed."""
     if isinstance(error, RequestError):
         return RemotingCommand.response(error.code, error.remark)
-    log.error("request failed code=%d peer=%s", command.code, peer, exc_info=error)
+    if isinstance(error, OSError):
+        log.error("request failed code=%d peer=%s error=%s", command.code, peer, error)
+    else:
+        log.error("request failed code=%d peer=%s", command.code, peer, exc_info=error)
     return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")

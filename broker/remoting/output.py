@@ -25,7 +25,7 @@ from broker.remoting.file_sends import (
     end_sends,
     takes_files,
 )
-from broker.remoting.pieces import write_gathered
+from broker.remoting.pieces import copied, write_gathered
 from broker.remoting.reader import Nobody, Reader
 from protocol.unit_runs import Gathered
 
@@ -130,6 +130,13 @@ class Output:
 
     def flush(self) -> None:
         """Write what this turn gathered."""
+        try:
+            self._flush()
+        except EOFError as problem:  # a file lost bytes while they were copied
+            self._forget_gathered()
+            self._cut(problem)
+
+    def _flush(self) -> None:
         gathered = self._gathered
         if not gathered:
             return
@@ -161,7 +168,7 @@ class Output:
             return False
         if transport.get_write_buffer_size():
             return False
-        head = b"".join(gathered[:-1])  # type: ignore[arg-type]  # the last one is the only region
+        head = copied(gathered[:-1])  # type: ignore[arg-type]  # the last one is the only region
         sent, problem = self._files.send_behind_head(sock, head, region)
         if problem is not None:
             self._cut(problem)
@@ -186,13 +193,13 @@ class Output:
                 run.append(piece)
                 continue
             if run:
-                self._queue.append(b"".join(run))
+                self._queue.append(copied(run))
                 run.clear()
             piece.hold(self)
             self._files.waiting += 1
             self._queue.append((piece, now_s))
         if run:
-            self._queue.append(b"".join(run))
+            self._queue.append(copied(run))
         self._queued_bytes += self.gathered_bytes
         self._forget_gathered()
 

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from broker import page_faults
 from protocol import compiled
 
 PIECE_BYTES: Final = 256 * 1024
@@ -26,7 +27,8 @@ _ONLY_BYTES: Final = {bytes}
 def write_gathered(
     transport: asyncio.WriteTransport, fd: int, gathered: Sequence[bytes | memoryview], size: int
 ) -> None:
-    """Write what was gathered, `size` bytes: to the socket `fd` if nothing waits in its transport, -1: by that."""
+    """Write what was gathered, `size` bytes: to the socket `fd` if nothing waits in its transport, -1: by that.
+    EOFError: a file lost bytes, so the connection must not go on."""
     taken = 0
     if fd >= 0 and not transport.get_write_buffer_size():
         taken = write_past(fd, gathered)
@@ -46,7 +48,16 @@ def write_all(transport: asyncio.WriteTransport, gathered: Sequence[bytes | memo
     elif size >= len(gathered) * LONG_BYTES and set(map(type, gathered)) == _ONLY_BYTES:
         transport.writelines(gathered)
     else:
-        transport.write(b"".join(gathered))
+        transport.write(copied(gathered))
+
+
+def copied(parts: Sequence[bytes | memoryview]) -> bytes:
+    """The parts as one. EOFError: a file lost bytes meanwhile, of which zeros have taken the place."""
+    faults = page_faults.count()
+    data = b"".join(parts)
+    if page_faults.count() != faults:
+        raise EOFError("a file lost bytes while they were copied")
+    return data
 
 
 def plain_write(fd: int, parts: Sequence[bytes | memoryview]) -> int:
@@ -70,7 +81,7 @@ write_past: Final[Callable[[int, Sequence[bytes | memoryview]], int]] = plain_wr
 
 def write_rest(transport: asyncio.WriteTransport, gathered: Sequence[bytes | memoryview], taken: int) -> None:
     """Write what was gathered behind its first `taken` bytes."""
-    rest = memoryview(b"".join(gathered))[taken:]
+    rest = memoryview(copied(gathered))[taken:]
     for at in range(0, len(rest), PIECE_BYTES):
         transport.write(bytes(rest[at : at + PIECE_BYTES]))
 
@@ -81,8 +92,8 @@ def pieces_of(gathered: Sequence[bytes | memoryview]) -> Iterator[bytes]:
     left = PIECE_BYTES
     for part in gathered:
         if len(part) > left and piece:
-            yield b"".join(piece)
+            yield copied(piece)
             piece, left = [], PIECE_BYTES
         piece.append(part)
         left -= len(part)
-    yield b"".join(piece)
+    yield copied(piece)

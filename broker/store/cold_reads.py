@@ -24,6 +24,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from broker.store.errors import LostBytesError
+
 log = logging.getLogger(__name__)
 
 READ_AHEAD_BYTES: Final = 1 << 20
@@ -111,7 +113,7 @@ class ColdReads:
         while got < wanted.size:
             more = os.preadv(fd, (view[got:],), wanted.at + got)
             if not more:
-                raise OSError(errno.EIO, f"ends {wanted.size - got} bytes before byte {wanted.at + wanted.size}")
+                raise LostBytesError(wanted.path, wanted.at + got, "file truncated")
             got += more
 
     def fetch(self, cold: ColdRead) -> asyncio.Future[None]:

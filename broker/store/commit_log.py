@@ -49,6 +49,7 @@ class CommitLogStatistics(msgspec.Struct, frozen=True):
     messages: int
     written_bytes: int
     failed_batches: int
+    damaged_segments: int
 
 
 class CommitLog:
@@ -369,6 +370,7 @@ class CommitLog:
         if segment is None or size <= 0 or offset + size > min(segment.end, self.written):
             return None
         begin = offset - segment.start
+        segment.check(begin, begin + size)
         return segment.view[begin : begin + size]
 
     def next_segment_start(self, offset: int) -> int:
@@ -378,7 +380,8 @@ class CommitLog:
     def statistics(self) -> CommitLogStatistics:
         """Counts since the start."""
         return CommitLogStatistics(
-            self.files.min_offset, self.written, self._messages, self._written_bytes, self._failed_batches
+            *(self.files.min_offset, self.written, self._messages, self._written_bytes, self._failed_batches),
+            damaged_segments=self.files.damaged,
         )
 
     def __repr__(self) -> str:

@@ -1,5 +1,6 @@
-"""What can stop a store from opening."""
+"""What can stop a store from opening, or a read of it."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +18,13 @@ class LoadStopped(StoreError):
 
     def __init__(self) -> None:
         super().__init__("the start was called off, the next one recovers the store again")
+
+
+class LostBytesError(OSError):
+    """Bytes of the log that were written and cannot be read: their file was truncated, or its disk fails."""
+
+    def __init__(self, path: str, at: int, reason: str) -> None:
+        super().__init__(errno.EIO, f"{reason}, bytes from {at} on are lost", path)
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from typing import Final
 import msgspec
 
 from broker.store.disk import Disk
+from broker.store.errors import LostBytesError
 from broker.store.helper import Helper
 from broker.store.index_ahead import IndexAhead
 from broker.store.index_entries import Indexed, IndexEntries
@@ -91,6 +92,7 @@ class Index:
         self._failures = 0
         self._next_attempt_ms = 0
         self._put = 0
+        self.on_lost: Callable[[], None] = self.forget_waiting  # the newest file is gone: what it had has to come again
 
     # life
 
@@ -227,6 +229,10 @@ class Index:
                 self._file_with_room().make_room()
             while len(self._entries):
                 self._put_some()
+        except LostBytesError as problem:
+            log.error("index file lost, its keys are added again from the log error=%s", problem)
+            self.drop_newest()
+            self.on_lost()
         except OSError as problem:
             self._failures += 1
             self._next_attempt_ms = self._steady_ms() + _RETRY_MS

@@ -50,6 +50,7 @@ class IndexFeed:
 
     def __init__(self, index: Index, commit_log: CommitLog, helper: Helper) -> None:
         self.index = index
+        index.on_lost = self._fall_behind
         self._log = commit_log
         self._helper = helper
         self._end = 0  # what lies below that byte of the log is dispatched
@@ -130,7 +131,7 @@ class IndexFeed:
 
     def _record_at(self, offset: int) -> Record | None:
         segment = self._log.files.find(offset)
-        if segment is None or offset >= self._log.written:
+        if segment is None or offset >= self._log.written or not segment.look():
             return None
         found = parse(segment.view, offset - segment.start, check_body=False)
         return found if isinstance(found, Record) and found.physical_offset == offset else None
@@ -226,8 +227,12 @@ class IndexFeed:
         return records
 
     def _segment_at(self) -> MappedFile | None:
-        """The segment to go on with; a gap that lies there is passed over."""
+        """The segment to go on with; a gap that lies there is passed over, and a segment with lost bytes."""
         segment = self._log.files.at_or_behind(self._at)
+        while segment is not None and not segment.look():
+            log.warning("index passes over a segment with lost bytes from=%d to=%d", self._at, segment.end)
+            self._at = segment.end
+            segment = self._log.files.at_or_behind(self._at)
         if segment is not None:
             self._at = max(self._at, segment.start)
         return segment

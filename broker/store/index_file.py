@@ -24,7 +24,9 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from broker import page_faults
 from broker.store.disk import Disk
+from broker.store.errors import LostBytesError
 from broker.store.index_ahead import Ahead
 from broker.store.index_entries import Entries
 from broker.store.index_hash import Numbers
@@ -44,10 +46,11 @@ _ITEM_DTYPE: Final = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", "
 class _Writing:
     """The mapping of a file that is written to, and what NumPy sees of it."""
 
-    __slots__ = ("hashes", "map", "offsets", "previous", "seconds", "slots")
+    __slots__ = ("faults", "hashes", "map", "offsets", "previous", "seconds", "slots")
 
     def __init__(self, mapping: mmap.mmap, layout: IndexLayout) -> None:
         self.map = mapping
+        self.faults = page_faults.Range(mapping)
         self.slots: NDArray[np.int32] = np.frombuffer(mapping, np.int32, layout.slots, INDEX_HEADER_SIZE)
         items: NDArray[Any] = np.frombuffer(mapping, _ITEM_DTYPE, layout.items, layout.item_at(0))
         self.hashes, self.offsets = items["hash"], items["offset"]
@@ -56,6 +59,7 @@ class _Writing:
     def close(self) -> None:
         del self.slots, self.hashes, self.offsets, self.seconds, self.previous
         self.map.close()
+        self.faults.forget()
 
 
 class IndexFile:
@@ -140,8 +144,11 @@ class IndexFile:
         self._reserved = wanted
 
     def put(self, entries: Entries) -> int:
-        """Put entries, as many as fit; returns how many. OSError: none of them."""
+        """Put entries, as many as fit; returns how many. OSError: none of them. LostBytesError: the file is of no use
+        any more, because it was truncated or its disk fails."""
         count = min(len(entries.hashes), self.layout.items - self.header.next_item)
+        if os.lseek(self.fd, 0, os.SEEK_END) < self.layout.size:
+            raise LostBytesError(self.path, os.lseek(self.fd, 0, os.SEEK_END), "file truncated")
         self.make_room(count)
         begin = 0
         if self.header.next_item <= 1 or count < FEW_KEYS:
@@ -153,7 +160,14 @@ class IndexFile:
             put_many = self._put_many if _put_items is None else self._put_compiled
             put_many(*entries.part(begin, count))
         self._close_put(int(entries.offsets[count - 1]), int(entries.timestamps[count - 1]))
+        self._check_faults()
         return count
+
+    def _check_faults(self) -> None:
+        assert self._writing is not None
+        first, behind = self._writing.faults.lost
+        if behind:
+            raise LostBytesError(self.path, first, "cannot be read or written")
 
     def _close_put(self, offset: int, timestamp: int) -> None:
         assert self._writing is not None

@@ -123,6 +123,7 @@ class LogReads:
             return None
         at = offset - segment.start
         if offset >= self.hot_from:
+            segment.check(at, at + size)
             return segment.view[at : at + size]
         return memoryview(self._reads.read(segment.fd, segment.path, at, size))
 
@@ -132,6 +133,8 @@ class LogReads:
         if segment is None:
             return 0, 0, memoryview(b"")
         begin, end = max(segment.start, self.hot_from), min(segment.end, self._log.written)
+        if begin < end:
+            segment.check(begin - segment.start, end - segment.start)
         return begin, end, segment.view[begin - segment.start : max(begin, end) - segment.start]
 
     def may_hold_record(self, offset: int, size: int) -> bool:
@@ -167,6 +170,8 @@ class LogReads:
         """The records' bytes, in order, as the module's story says. ColdRead: what is to be copied is not in memory."""
         regions = self.regions(records)
         if records[0][0] >= self.hot_from or self._is_near(regions):
+            for region in regions:
+                region.file.check(region.position, region.position + region.size)
             return regions
         pieces: list[Piece] = []
         short: list[Region] = []
@@ -176,6 +181,7 @@ class LogReads:
                 continue
             pieces += self.copies(short)
             short.clear()
+            region.file.check_length(region.position + region.size)
             is_hot = self._residency.holds(region.file, region.position, region.size)
             pieces.append(region if is_hot else msgspec.structs.replace(region, is_hot=False))
         pieces += self.copies(short)

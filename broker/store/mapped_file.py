@@ -11,6 +11,12 @@ unlinks the file at once; mapping and descriptor stay until `close_if_free` find
 that a transfer under way ends as it began and the disk gets its space back right behind it. A mapping is never torn
 away from under a reader: `revoke` asks the holders to let go, which costs them their transfer.
 
+Lost bytes. A file that is truncated, or whose disk fails, must not end the process when its mapping is read. A reader
+calls `check` first: a file that is shorter than the segment has lost what is missing, and the last byte is touched, so
+that a fault comes before the bytes are used. Faults in the mapping are handled by broker.page_faults; what they hit is
+lost until the file is opened again. `look` does the same between reads, once a second. Lost bytes are logged once, with
+file and offset. Only they are refused: readers go on with the rest of the segment, and writers with new messages.
+
 Source: docs/formats.md, "Mapped files", "Retention".
 """
 
@@ -21,9 +27,13 @@ from typing import Protocol, Self
 
 import numpy as np
 
+from broker import page_faults
 from broker.store.disk import Data, Disk
+from broker.store.errors import LostBytesError
 
 log = logging.getLogger(__name__)
+
+_ZEROS_OF_SIZE = 3  # a record begins with its size, of which so many bytes may be zero
 
 
 class Holder(Protocol):
@@ -36,7 +46,10 @@ class Holder(Protocol):
 class MappedFile:
     """The segment of `size` bytes that begins at byte `start` of its log."""
 
-    __slots__ = ("_disk", "_holders", "_map", "address", "end", "fd", "is_deleted", "path", "size", "start", "view")
+    __slots__ = (
+        *("_disk", "_faults", "_holders", "_is_lost_logged", "_map"),
+        *("address", "end", "fd", "is_deleted", "path", "size", "start", "view"),
+    )
 
     def __init__(self, path: str, start: int, size: int, fd: int, disk: Disk) -> None:
         self.path = path
@@ -48,6 +61,8 @@ class MappedFile:
         self._holders: list[Holder] = []
         self._disk = disk
         self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+        self._faults = page_faults.Range(self._map)
+        self._is_lost_logged = False
         self.view = memoryview(self._map)
         self.address = np.frombuffer(self._map, np.uint8).ctypes.data  # of the mapping
 
@@ -94,6 +109,59 @@ class MappedFile:
         Returns how many bytes were not zero already.
         """
         return self._disk.clear(self.fd, begin, self.size if end is None else end)
+
+    # lost bytes
+
+    def check(self, begin: int, end: int) -> None:
+        """Have bytes [begin, end) of the segment, which are in memory, be read without a fault. LostBytesError: some of
+        them are lost."""
+        if os.lseek(self.fd, 0, os.SEEK_END) < self.size:
+            self._refuse_missing(begin, end)
+        self._faults.touch(end - 1)
+        self.check_faults(begin, end)
+
+    def check_length(self, end: int) -> None:
+        """The same of bytes up to `end` that are read from the file, and may be cold: LostBytesError if it is too
+        short."""
+        if os.lseek(self.fd, 0, os.SEEK_END) < self.size:
+            self._refuse_missing(0, end)
+
+    def check_faults(self, begin: int, end: int) -> None:
+        """LostBytesError if a byte of [begin, end) had a fault."""
+        first, behind = self._faults.lost
+        if behind and begin < behind and end > first:
+            self._note_lost(first, "cannot be read")
+            raise LostBytesError(self.path, first, "cannot be read")
+
+    def look(self) -> bool:
+        """Whether no byte is known to be lost; the first time that one is, it is logged."""
+        try:
+            if self.fd >= 0:
+                self.check_length(self.size)
+                self.check_faults(0, self.size)
+        except LostBytesError:
+            return False
+        return True
+
+    def _refuse_missing(self, begin: int, end: int) -> None:
+        """The file is too short: what was cut off is a hole, up to what was appended since."""
+        first = behind = 0
+        if os.lseek(self.fd, 0, os.SEEK_END):
+            first = os.lseek(self.fd, 0, os.SEEK_HOLE)
+        try:
+            behind = os.lseek(self.fd, first, os.SEEK_DATA)
+            page = os.pread(self.fd, mmap.PAGESIZE, behind)  # holes are whole pages: zeros in front of the first record
+            behind += max(0, len(page) - len(page.lstrip(b"\0")) - _ZEROS_OF_SIZE)
+        except OSError:
+            behind = self.size  # nothing was
+        self._note_lost(first, "file truncated")
+        if begin < behind and end > first:
+            raise LostBytesError(self.path, first, "file truncated")
+
+    def _note_lost(self, at: int, reason: str) -> None:
+        if not self._is_lost_logged:
+            self._is_lost_logged = True
+            log.error("log segment has lost bytes, reads of them fail file=%s at=%d reason=%s", self.path, at, reason)
 
     # holders
 
@@ -146,6 +214,7 @@ class MappedFile:
         try:
             self.view.release()
             self._map.close()
+            self._faults.forget()
         except BufferError:
             self.view = memoryview(self._map)
             return False

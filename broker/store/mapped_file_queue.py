@@ -80,6 +80,7 @@ class MappedFileQueue:
         self._force_gap = force_gap
         self.segments: list[MappedFile] = []
         self.gaps: list[tuple[int, int]] = []  # [begin, end) of bytes that are missing in the middle
+        self.damaged = 0  # segments that are known to have lost bytes
 
     def load(self) -> None:
         """Open what is there. StoreError as `segment_starts`, and for a gap that nobody asked to pass over."""
@@ -184,12 +185,20 @@ class MappedFileQueue:
         self.gaps = [gap for gap in self.gaps if gap[0] > segment.end]
         return segment
 
+    def look(self) -> None:
+        """Find out which segments have lost bytes, and log them."""
+        self.damaged = sum(not segment.look() for segment in self.segments)
+
     def truncate(self, offset: int, look_at: int | None = None) -> int:
         """Nothing is left at or behind byte `offset`: later segments go, the tail of its own is cleared and synced.
+
+        LostBytesError: a segment could not be read whole.
 
         Returns how many bytes of that tail were not zero. With `look_at` the rest of the tail is taken to be zero if
         its first `look_at` bytes are: a tail that was written beforehand would have to be read whole.
         """
+        for segment in self.segments:  # an end that was found where bytes cannot be read is none
+            segment.check_faults(0, segment.size)
         while len(self.segments) > 1 and self.segments[-1].start >= offset:
             segment = self.segments.pop()
             segment.close()

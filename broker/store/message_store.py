@@ -29,7 +29,7 @@ from broker.store.consume_queue import ConsumeQueue
 from broker.store.deleted_topics import DeletedTopics
 from broker.store.disk import Disk
 from broker.store.durability import Durability
-from broker.store.errors import LoadStopped, refused_by_disk
+from broker.store.errors import LoadStopped, LostBytesError, refused_by_disk
 from broker.store.helper import helper_thread
 from broker.store.index_feed import IndexFeed
 from broker.store.key_query import Found, KeyQuery
@@ -60,6 +60,7 @@ from protocol.record import Record
 log = logging.getLogger(__name__)
 
 _UNLIMITED = 1 << 62
+_LOOK_MS = 1_000  # how often segments are looked at for lost bytes
 
 
 class MessageStore:
@@ -135,6 +136,7 @@ class MessageStore:
         self._is_started = False
         self._recovery: Recovery | None = None  # while it runs
         self._was_clean = True
+        self._looked_at = 0
         checkpoint = CheckpointFile(root, disk)
         self._durability = Durability(config, self._log, self._reput, self._queue_files, checkpoint, steady_ms, pool)
         self._log_flush = self._durability.log
@@ -330,7 +332,7 @@ class MessageStore:
         queue = self._queues.by_key.get((topic, queue_id))
         try:
             return None if queue is None else self._reader.ahead(self._reader.corrected(queue), offset, count)
-        except ColdRead:
+        except (ColdRead, LostBytesError):
             return None
 
     def has_wanted(self, topic: str, queue_id: int, test: PropertyTest, offset: int, count: int) -> bool:
@@ -487,6 +489,9 @@ class MessageStore:
         again, segments that have been kept long enough."""
         self._durability.step(now_ms)
         self._log.step(now_ms)
+        if now_ms // _LOOK_MS != self._looked_at:
+            self._looked_at = now_ms // _LOOK_MS
+            self._log.files.look()
         self._cleaner.step(now_ms, self.disk_usage, lambda: self._durability.settled)
 
     def traffic(self) -> Mapping[str, TopicTraffic]:

@@ -196,6 +196,7 @@ class Reader:
         stretch = Stretch(offset, units, file, min(file.end, written), most_span, LONG_RUN_BYTES)
         if not stretch.count or not (is_hot or self._places.is_at_hand(file, begin - start, stretch.end - start)):
             return None
+        file.check(begin - start, stretch.end - start)
         return stretch
 
     def _scan(

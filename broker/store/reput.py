@@ -67,9 +67,9 @@ def plain_gather_units(
             jumped(queue)
         if not queue.turn:
             touched.append(queue)
+        queue.pending += _pack_unit(append.physical_offset, append.size, append.tags_code)
         queue.turn += 1
         queue.pending_next = offset + 1
-        queue.pending += _pack_unit(append.physical_offset, append.size, append.tags_code)
     return touched
 
 

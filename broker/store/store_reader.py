@@ -20,6 +20,7 @@ from broker.store.cold_reads import ColdRead, ColdReads, ColdReadStatistics
 from broker.store.commit_log import CommitLog
 from broker.store.config import StoreConfig
 from broker.store.consume_queue import ConsumeQueue
+from broker.store.errors import LostBytesError
 from broker.store.log_reads import LogReads
 from broker.store.offset_by_time import Boundary, OffsetByTime
 from broker.store.property_tests import PropertyTest, Wanted, has_wanted
@@ -102,15 +103,21 @@ class StoreReader:
 
     def copied_record_at(self, physical_offset: int) -> Record | None:
         """A copy of the same."""
-        head = self._places.bytes_at(physical_offset, BLANK_SIZE)
+        try:
+            head = self._places.bytes_at(physical_offset, BLANK_SIZE)
+        except LostBytesError:
+            return None  # logged
         size = BLANK.unpack(head)[0] if head is not None else 0
         return self.known_record(physical_offset, size)
 
     def known_record(self, physical_offset: int, size: int) -> Record | None:
         """A copy of the record of that size which begins at that byte of the log; None when no sound one does."""
-        if not self._places.may_hold_record(physical_offset, size):
-            return None
-        source = self._places.bytes_at(physical_offset, size)
+        try:
+            if not self._places.may_hold_record(physical_offset, size):
+                return None
+            source = self._places.bytes_at(physical_offset, size)
+        except LostBytesError:
+            return None  # logged
         found = None if source is None else parse(memoryview(bytes(source)))
         is_it = isinstance(found, Record) and (found.physical_offset, found.size) == (physical_offset, size)
         return found if isinstance(found, Record) and is_it else None

@@ -39,7 +39,7 @@ class UnitWrites:
         self.units = 0
         self.waiting: dict[ConsumeQueue, None] = {}
         self.failed: set[ConsumeQueue] = set()
-        self.failure: OSError | None = None  # of the last write that failed
+        self.failure: Exception | None = None  # of the last write that failed
         self._round: list[ConsumeQueue] = []
 
     def add(self, queue: ConsumeQueue, count: int) -> bool:

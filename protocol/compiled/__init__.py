@@ -18,7 +18,7 @@ from typing import Any, Final
 SWITCH: Final = "SKYLARK_COMPILED"
 LEAVES: Final = (
     "properties", "header", "packed", "pull", "decode", "answers", "queue_tail", "record", "dispatch", "index",
-    "counts", "batch", "gather", "syncs", "columns", "messages", "flights",
+    "counts", "batch", "gather", "syncs", "columns", "messages", "flights", "faults",
 )  # fmt: skip
 
 is_switched_off: Final = os.environ.get(SWITCH) == "0"

@@ -124,7 +124,7 @@ class Batches:
         memcpy(chars + size + is_open, PyBytes_AS_STRING(added), len(added))
         if not scan_properties(cython.cast(Text, chars), size + is_open, cython.address(found)):
             return False
-        append.properties = stored
+        append.held_properties = stored
         append.tags_code = found.tags_code
         append.key_at, append.key_size = found.key_at, found.key_size
         append.keys_at, append.keys_size = found.keys_at, found.keys_size
@@ -177,12 +177,12 @@ def is_alike(text: Text, last: Text, size: cython.Py_ssize_t, append: Append) ->
 @cython.inline
 def follow(append: Append, last: Append, text: Text, size: cython.Py_ssize_t):
     """Give it the properties of the last one, with the keys that stand in the text."""
-    before: bytes = last.properties
+    before: bytes = last.held_properties
     stored: bytes = PyBytes_FromStringAndSize(cython.NULL, len(before))
     chars: cython.p_char = PyBytes_AS_STRING(stored)
     memcpy(chars, cython.cast(cython.p_char, text), size)
     memcpy(chars + size, PyBytes_AS_STRING(before) + size, len(before) - size)
-    append.properties = stored
+    append.held_properties = stored
     append.tags_code = last.tags_code
     append.key_at, append.key_size = last.key_at, last.key_size
     append.keys_at, append.keys_size = last.keys_at, last.keys_size

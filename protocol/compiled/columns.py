@@ -279,8 +279,9 @@ def text(part: Parts, count: cython.Py_ssize_t):
     values = PyBytes_FromStringAndSize(cython.NULL, total)
     target = PyBytes_AS_STRING(values)
     for n in range(count):
-        memcpy(target, part[n * PARTS].at, part[n * PARTS].size)
-        target += part[n * PARTS].size
+        if part[n * PARTS].size:  # else `at` may be NULL
+            memcpy(target, part[n * PARTS].at, part[n * PARTS].size)
+            target += part[n * PARTS].size
     return (present(part, count) if missing else None), offsets, values
 
 

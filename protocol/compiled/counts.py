@@ -27,6 +27,8 @@ def count_up(values: list, bounds: tuple, counts: list) -> int:
     at: cython.int
     if size >= MOST_BOUNDS:
         raise ValueError(f"{size} bounds are too many")
+    if len(counts) <= size:
+        raise ValueError(f"{size} bounds need more than {len(counts)} counts")
     for at in range(size):
         limits[at] = bounds[at]
         tally[at] = 0
@@ -59,9 +61,12 @@ def note_units(queue: QueueTail):
     at: cython.Py_ssize_t
     _left: cython.Py_ssize_t
     unit: Byte = queue.units + queue.units_size - UNIT_SIZE * queue.unnoted
+    if len(counts) <= many:
+        raise ValueError(f"{many} bounds need more than {len(counts)} counts")
     if bounds is not _bounds:
         if many >= MOST_BOUNDS:
             raise ValueError(f"{many} bounds are too many")
+        _bounds = None  # until all limits are those of `bounds`
         for at in range(many):
             _limits[at] = bounds[at]
         _bounds = bounds

@@ -293,7 +293,7 @@ class Sends:
         append.held_body = send.data if send.body_at != cython.NULL else send.held_body
         append.body_at = send.body_at
         append.body_size = send.body_size
-        append.properties = properties
+        append.held_properties = properties
         append.tags_code = send.tags_code
         append.flag = send.message_flag
         append.sys_flag = send.sys_flag

@@ -26,9 +26,9 @@ def gather_units(appends, deliver_time, jumped):
             jumped(queue)
         if queue.turn == 0:
             touched.append(queue)
+        add_unit(queue, append.physical_offset, append.size, append.tags_code)  # may fail: it is counted behind that
         queue.turn += 1
         queue.pending_next = append.queue_offset + 1
-        add_unit(queue, append.physical_offset, append.size, append.tags_code)
     return touched
 
 

@@ -11,10 +11,10 @@ from cython.cimports.cpython.buffer import Py_buffer, PyBUF_WRITABLE, PyBuffer_R
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING
 from cython.cimports.libc.stdint import int32_t, int64_t, uint32_t, uint64_t
-from cython.cimports.libc.string import memchr
+from cython.cimports.libc.string import memchr, memmove
 from cython.cimports.protocol.compiled.ahead import fetch_ahead
 from cython.cimports.protocol.compiled.big_endian import get32, put32, put64
-from cython.cimports.protocol.compiled.record import Append
+from cython.cimports.protocol.compiled.record import Append, check_places
 
 Byte = cython.typedef(cython.p_uchar)
 Numbers = cython.typedef(cython.pointer(int64_t))
@@ -40,20 +40,27 @@ class IndexEntries:
     offsets = cython.declare(bytearray)
     timestamps = cython.declare(bytearray)
     count = cython.declare(cython.Py_ssize_t)
+    capacity = cython.declare(cython.Py_ssize_t)  # entries that each column has room for
     topic = cython.declare(object)  # the last one, and the hash of `topic#`
     prefix = cython.declare(uint32_t)
 
     def __init__(self, find_keys):
         self.find_keys = find_keys
-        self.hashes, self.offsets, self.timestamps = bytearray(), bytearray(), bytearray()
+        self.give_back()
         self.clear()
 
     def clear(self):
         """Nothing waits any more."""
-        if len(self.hashes) > KEPT_BYTES:
-            self.hashes, self.offsets, self.timestamps = bytearray(), bytearray(), bytearray()
+        if 8 * self.capacity > KEPT_BYTES:
+            self.give_back()
         self.count = 0
         self.topic = None
+
+    @cython.cfunc
+    def give_back(self):
+        """New columns, without capacity."""
+        self.count = self.capacity = 0
+        self.hashes, self.offsets, self.timestamps = bytearray(), bytearray(), bytearray()
 
     def add(self, messages, passed: cython.Py_ssize_t = 0):
         """Note the keys of messages, but for the first `passed` keys of the first of them."""
@@ -68,7 +75,7 @@ class IndexEntries:
                 else:
                     self.add_keys(
                         append.topic,
-                        self.find_keys(append.properties) if append.keys is None else append.keys,
+                        self.find_keys(append.held_properties) if append.keys is None else append.keys,
                         passed,
                         append.physical_offset,
                         append.store_timestamp,
@@ -92,8 +99,9 @@ class IndexEntries:
     @cython.cfunc
     def add_places(self, append: Append):
         """The keys of a message that are known by their places: ASCII."""
+        check_places(append)
         self.turn_to(append.topic)
-        text: Byte = cython.cast(Byte, PyBytes_AS_STRING(append.properties))
+        text: Byte = cython.cast(Byte, PyBytes_AS_STRING(append.held_properties))
         begin: Byte = text + append.keys_at
         end: Byte = begin + append.keys_size
         mark: Byte
@@ -122,14 +130,21 @@ class IndexEntries:
     @cython.cfunc
     @cython.inline
     def add_row(self, code: uint32_t, offset: int64_t, timestamp: int64_t):
-        if 8 * self.count == len(self.hashes):
-            PyByteArray_Resize(self.hashes, 16 * self.count + 8192)
-            PyByteArray_Resize(self.offsets, 16 * self.count + 8192)
-            PyByteArray_Resize(self.timestamps, 16 * self.count + 8192)
+        if self.count == self.capacity:
+            self.grow()
         cython.cast(Numbers, PyByteArray_AS_STRING(self.hashes))[self.count] = positive(code)
         cython.cast(Numbers, PyByteArray_AS_STRING(self.offsets))[self.count] = offset
         cython.cast(Numbers, PyByteArray_AS_STRING(self.timestamps))[self.count] = timestamp
         self.count += 1
+
+    @cython.cfunc
+    def grow(self):
+        """Double the capacity. It counts once all columns have it: after a MemoryError the entries are as before."""
+        capacity: cython.Py_ssize_t = 2 * self.capacity + 1024
+        PyByteArray_Resize(self.hashes, 8 * capacity)
+        PyByteArray_Resize(self.offsets, 8 * capacity)
+        PyByteArray_Resize(self.timestamps, 8 * capacity)
+        self.capacity = capacity
 
     def __len__(self):
         return self.count
@@ -143,12 +158,21 @@ class IndexEntries:
         """The oldest `count` are in a file."""
         if count >= self.count:
             self.clear()
-            return
-        del self.hashes[: 8 * count], self.offsets[: 8 * count], self.timestamps[: 8 * count]
-        self.count -= count
+        elif count > 0:
+            self.count -= count
+            move_front(self.hashes, count, self.count)
+            move_front(self.offsets, count, self.count)
+            move_front(self.timestamps, count, self.count)
 
     def __repr__(self):
         return f"<IndexEntries {self.count}>"
+
+
+@cython.cfunc
+def move_front(column: bytearray, dropped: cython.Py_ssize_t, count: cython.Py_ssize_t):
+    """The `count` numbers behind the first `dropped` begin the column."""
+    numbers: Numbers = cython.cast(Numbers, PyByteArray_AS_STRING(column))
+    memmove(numbers, numbers + dropped, 8 * count)
 
 
 @cython.cfunc

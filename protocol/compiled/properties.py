@@ -38,7 +38,7 @@ def read_properties(at: Text, end: Text, found: cython.pointer(Properties)) -> T
     if end - at > SCRATCH_BYTES - 1:
         end = at + SCRATCH_BYTES - 1  # what does not fit, with an end of its own, is not plain
     found.tags_code = 0
-    found.key_size = found.keys_size = 0
+    found.key_at = found.key_size = found.keys_at = found.keys_size = 0
     while True:
         while at < end and IS_PLAIN[at[0]]:
             _scratch[size] = at[0]
@@ -140,7 +140,7 @@ def scan_properties(text: Text, size: cython.Py_ssize_t, found: cython.pointer(P
     entry_end: cython.Py_ssize_t
     mark: Text
     found.tags_code = 0
-    found.key_size = found.keys_size = 0
+    found.key_at = found.key_size = found.keys_at = found.keys_size = 0
     while at < size:
         mark = cython.cast(Text, memchr(text + at, 2, size - at))
         if mark == cython.NULL:

@@ -5,8 +5,8 @@ The interpreted twin is in broker.store.queue_tail, and says what is what. Layou
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+from cython.cimports.cpython.mem import PyMem_Free, PyMem_Realloc
 from cython.cimports.libc.stdint import uint32_t, uint64_t
-from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.protocol.compiled.big_endian import get64, put32, put64
 
 Byte = cython.typedef(cython.p_uchar)
@@ -35,7 +35,7 @@ class QueueTail:
         self.turn = self.unnoted = 0
 
     def __dealloc__(self):
-        free(self.units)
+        PyMem_Free(self.units)
 
     @property
     def pending(self):
@@ -44,7 +44,7 @@ class QueueTail:
 
     def drop_pending(self):
         """They are in a file, or not wanted any more."""
-        free(self.units)
+        PyMem_Free(self.units)
         self.units = cython.NULL
         self.units_size = self.units_room = 0
         self.turn = self.unnoted = 0
@@ -81,7 +81,7 @@ def add_unit(queue: QueueTail, position: cython.longlong, size: cython.int, tags
     """One more unit of this turn."""
     if queue.units_size == queue.units_room:
         room: cython.int = max(2 * queue.units_room, FEWEST_UNITS * UNIT_SIZE)
-        units: cython.p_void = realloc(queue.units, room)
+        units: cython.p_void = PyMem_Realloc(queue.units, room)
         if units == cython.NULL:
             raise MemoryError
         queue.units, queue.units_room = cython.cast(Byte, units), room

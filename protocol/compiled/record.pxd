@@ -1,7 +1,7 @@
 cdef class Append:
     cdef public str topic
     cdef public int queue_id
-    cdef public bytes properties
+    cdef bytes held_properties
     cdef public long long tags_code
     cdef public int flag
     cdef public int sys_flag
@@ -20,7 +20,10 @@ cdef class Append:
     cdef const unsigned char* body_at  # a body that stands in what was received, which `held_body` keeps; or NULL
     cdef Py_ssize_t body_size
     cdef object held_keys
-    cdef Py_ssize_t key_at  # the unique key and the value of KEYS in `properties`, if the keys were not asked for
+    cdef Py_ssize_t key_at  # the unique key and the value of KEYS in `held_properties`, if the keys were not asked for
     cdef Py_ssize_t key_size
     cdef Py_ssize_t keys_at
     cdef Py_ssize_t keys_size
+
+
+cdef int check_places(Append append) except? -1

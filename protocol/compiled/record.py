@@ -111,10 +111,22 @@ class Append:
         self.body_at = cython.NULL
 
     @property
+    def properties(self):
+        """The final bytes."""
+        return self.held_properties
+
+    @properties.setter
+    def properties(self, properties: bytes):
+        if self.key_size:  # places in the bytes that are replaced
+            self.keys = self.keys
+        self.held_properties = properties
+
+    @property
     def keys(self):
         """The unique key and the others, if they are known."""
         if self.key_size:
-            text: cython.p_char = PyBytes_AS_STRING(self.properties)
+            check_places(self)
+            text: cython.p_char = PyBytes_AS_STRING(self.held_properties)
             keys: list = [PyBytes_FromStringAndSize(text + self.key_at, self.key_size)]
             add_keys(keys, text + self.keys_at, self.keys_size)
             self.keys = keys
@@ -127,6 +139,18 @@ class Append:
 
     def __repr__(self):
         return f"<Append {self.topic}/{self.queue_id} {self.status} {self.physical_offset}+{self.size}>"
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=True)
+def check_places(append: Append) -> cython.int:
+    """ValueError, unless the unique key and the value of KEYS are within the properties."""
+    size: cython.Py_ssize_t = len(append.held_properties)
+    if append.key_at < 0 or append.key_size < 0 or append.key_at > size - append.key_size:
+        raise ValueError(f"a key of {append.key_size} bytes at {append.key_at} of {size}")
+    if append.keys_at < 0 or append.keys_size < 0 or append.keys_at > size - append.keys_size:
+        raise ValueError(f"keys of {append.keys_size} bytes at {append.keys_at} of {size}")
+    return 0
 
 
 @cython.cfunc
@@ -245,7 +269,7 @@ class RecordBatch:
         if host_size != 8 and host_size != 20:
             raise KeyError(host_size)
         topic_size: cython.Py_ssize_t = len(queue.topic_field)
-        properties_size: cython.Py_ssize_t = len(append.properties)
+        properties_size: cython.Py_ssize_t = len(append.held_properties)
         body = append.held_body
         if append.body_at != cython.NULL:
             self.received.begin = cython.cast(Byte, append.body_at)
@@ -318,11 +342,12 @@ class RecordBatch:
     ):
         host_size: cython.Py_ssize_t = len(append.born_host)
         topic_size: cython.Py_ssize_t = len(queue.topic_field)
-        properties_size: cython.Py_ssize_t = len(append.properties)
+        properties_size: cython.Py_ssize_t = len(append.held_properties)
         sys_flag: cython.int = append.sys_flag & RECORD_FLAGS
         queue_offset: cython.longlong = 0
         to: Byte
         self.make_room(size)
+        self.appends.append(append)  # from here on nothing can fail
         to = cython.cast(Byte, PyByteArray_AS_STRING(self.buffer)) + self.used
         if host_size == 20:
             sys_flag |= BORN_HOST_V6
@@ -357,14 +382,13 @@ class RecordBatch:
         to += topic_size
         to[0] = cython.cast(cython.uchar, properties_size >> 8)
         to[1] = cython.cast(cython.uchar, properties_size)
-        memcpy(to + 2, PyBytes_AS_STRING(append.properties), properties_size)
+        memcpy(to + 2, PyBytes_AS_STRING(append.held_properties), properties_size)
         self.used += size
         append.physical_offset = self.at
         append.queue_offset = queue_offset
         append.size = cython.cast(cython.int, size)
         append.store_timestamp = self.timestamp
         self.at += size
-        self.appends.append(append)
 
     @cython.cfunc
     def make_room(self, size: cython.Py_ssize_t):
@@ -375,7 +399,7 @@ class RecordBatch:
     def record_size(self, append: Append, topic_size: cython.Py_ssize_t):
         """Bytes that a message's record will take; `topic_size`: of the topic field."""
         hosts: cython.Py_ssize_t = len(append.born_host) + self.store_host_size
-        return AROUND + hosts + body_length(append) + topic_size + len(append.properties)
+        return AROUND + hosts + body_length(append) + topic_size + len(append.held_properties)
 
     def total_size(self, appends):
         """Bytes of the records of messages that only need room; 0 if something else has to be asked about one."""
@@ -390,7 +414,7 @@ class RecordBatch:
                 if queue is None:
                     return 0
             size = AROUND + len(append.born_host) + self.store_host_size + body_length(append)
-            size += len(queue.topic_field) + len(append.properties)
+            size += len(queue.topic_field) + len(append.held_properties)
             if size > self.unchecked_size:
                 return 0
             total += size

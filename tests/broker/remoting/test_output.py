@@ -14,6 +14,7 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker import page_faults
 from broker.remoting import output
 from broker.remoting.config import RemotingConfig
 from broker.remoting.dispatch import Dispatcher
@@ -42,6 +43,48 @@ def figures(line: FileLine) -> TransferStatistics:
 def assert_over(line: FileLine) -> None:
     """Nothing waits, nothing is held."""
     assert (figures(line).waiting, figures(line).backlog_bytes, line.file.holders) == (0, 0, [])
+
+
+# ------------------------------------------------------------------------------------------------- files that get short
+
+
+@pytest.mark.parametrize("is_hot", [True, False])
+@pytest.mark.parametrize("size", [LONG, 10 * LONG])
+async def test_a_truncated_file_ends_the_connection(line: FileLine, is_hot: bool, size: int) -> None:
+    """A frame that was begun cannot be finished: the peer reads its beginning and the end of the stream."""
+    os.ftruncate(line.file.fd, LONG - 5_000)
+    line.connection.write_regions([line.file.region(0, size, is_hot=is_hot)], b"head")
+    line.selector.flush()
+    got = await read_to_end(line)
+    assert (b"head" + line.file.data[: LONG - 5_000]).startswith(got)
+    assert (line.connection.closed, figures(line).cut) == (True, 1)
+    assert_over(line)
+
+
+@pytest.mark.skipif(page_faults.Range is page_faults.Unwatched, reason="no compiled modules here")
+async def test_a_fault_while_bytes_are_copied_ends_the_connection(line: FileLine) -> None:
+    """Zeros that took the place of lost bytes never reach a peer."""
+    page_faults.install()
+    watched = page_faults.Range(line.file.view.obj)
+    os.ftruncate(line.file.fd, 0)
+    for position in (0, 5_000):
+        line.connection.write_regions([line.file.region(position, 1_000)], b"head")
+    line.selector.flush()
+    assert set(await read_to_end(line)) <= set(b"head")
+    assert (line.connection.closed, figures(line).cut) == (True, 1)
+    watched.forget()
+
+
+async def read_to_end(line: FileLine) -> bytes:
+    """What the peer gets until its connection ends."""
+    got = bytearray()
+    try:
+        while data := await asyncio.wait_for(asyncio.get_running_loop().sock_recv(line.peer, 65_536), 10):
+            got += data
+    except ConnectionResetError:
+        pass
+    await until(lambda: line.connection.closed)
+    return bytes(got)
 
 
 # ---------------------------------------------------------------------------------------------------------------- order

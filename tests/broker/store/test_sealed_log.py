@@ -1,12 +1,16 @@
 """`enabledAppendPropCRC`: every record is sealed, as RocketMQ seals it; `forceVerifyPropCRC`: recovery wants it so."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
+from broker.processors.plain_batches import PlainBatches
 from broker.store.append import PutStatus
-from protocol import record
+from protocol import compiled, record
+from protocol.message import BatchRecord, encode_batch
 from protocol.record import MAX_PROPERTIES_BYTES, Record, iterate
 from protocol.record_checksum import SIZE, is_sealed, seal, with_room
-from tests.harness.stores import Opened, message, opened, unpack_golden
+from tests.harness.stores import BORN_HOST, Opened, message, opened, unpack_golden
 
 
 def records_in(log: Path) -> list[Record]:
@@ -83,3 +87,22 @@ def test_golden_records_are_made_again(tmp_path: Path) -> None:
             prepared_transaction_offset=one.prepared_transaction_offset,
         )
         assert seal([whole]) == bytes(one.source[one.position : one.position + one.size])
+
+
+BATCH_LEAF: Any = compiled.load("batch")
+
+
+async def test_keys_are_those_of_the_message_that_was_sent(tmp_path: Path) -> None:
+    """The removal of a client's own checksum moves its keys; they are still found by the index."""
+    sent = b"__CRC32#\x01" + b"9" * 200 + b"\x02KEYS\x01k1 k2\x02UNIQ_KEY\x017F0000010001AB\x02"
+    batch = encode_batch([BatchRecord(0, b"body", sent)])
+    made: Any = PlainBatches(b"") if BATCH_LEAF is None else BATCH_LEAF.Batches(PutStatus.PENDING, b"")
+    with opened(tmp_path, loop=asyncio.get_running_loop(), enabled_append_prop_crc=True) as it:
+        for put in (it.store.put_batch, it.store.put_alike, lambda appends: it.store.put(*appends)):
+            (append,) = made.appends(batch, (), "T", 0, 0, 0, BORN_HOST, 0)
+            put([append])
+            it.store.commit()
+            assert append.properties[:-SIZE] == sent[sent.index(b"KEYS") :]
+            assert append.keys == [b"7F0000010001AB", b"k1", b"k2"]
+        for key in ("7F0000010001AB", "k1", "k2"):
+            assert len((await it.store.query_by_key("T", key, 9, 0, 1 << 62)).records) == 3

@@ -1,0 +1,65 @@
+"""A segment of the log that is truncated under a running daemon: only its lost messages cannot be read."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from protocol.codes import RequestCode, ResponseCode
+from protocol.record import decode
+from tests.broker.test_failures import PULL, SEND
+from tests.harness.daemon import Daemon, running
+from tests.harness.ports import LOOPBACK
+from tests.harness.raw import Answer, RawClient
+
+KEPT_BYTES: Final = 64 << 10
+BODY: Final = b"b" * 8_000
+MESSAGES: Final = 100
+KEPT_MESSAGES: Final = 7  # of those before the cut
+
+
+def call(daemon: Daemon, code: int, ext: Mapping[str, object], body: bytes = b"") -> Answer:
+    with RawClient(LOOPBACK, daemon.broker_port) as client:
+        return client.call(code, ext, body)
+
+
+def send(daemon: Daemon, topic: str, body: bytes = BODY) -> None:
+    assert call(daemon, RequestCode.SEND_MESSAGE_V2, SEND | {"b": topic}, body).code == ResponseCode.SUCCESS
+
+
+def pull(daemon: Daemon, topic: str, offset: int) -> Answer:
+    ext = PULL | {"topic": topic, "queueOffset": offset, "maxMsgNums": 4}
+    return call(daemon, RequestCode.PULL_MESSAGE, ext)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("compiled", ["1", "0"])
+def test_a_truncated_segment(tmp_path: Path, compiled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pulls of what is gone get SYSTEM_ERROR, which names file and offset; all else goes on, and so does the daemon."""
+    command = ("env", f"SKYLARK_COMPILED={compiled}", sys.executable, "-m", "broker")
+    with running(command, tmp_path, must_be_sound=False) as daemon:
+        for _ in range(MESSAGES):
+            send(daemon, "Lost")
+        assert pull(daemon, "Lost", 50).code == ResponseCode.SUCCESS
+        segment = tmp_path / "store" / "commitlog" / ("0" * 20)
+        os.truncate(segment, KEPT_BYTES)
+        for offset in (KEPT_MESSAGES + 1, 50, MESSAGES - 4):
+            answer = pull(daemon, "Lost", offset)
+            assert answer.code == ResponseCode.SYSTEM_ERROR, answer
+            assert f"bytes from {KEPT_BYTES} on are lost: '{segment.relative_to(tmp_path)}'" in (answer.remark or "")
+        send(daemon, "Other", b"later")
+        send(daemon, "Lost", b"later")
+        answer = pull(daemon, "Lost", 50)
+        assert answer.code == ResponseCode.SYSTEM_ERROR, answer
+        there = (("Other", 0, [b"later"]), ("Lost", MESSAGES, [b"later"]), ("Lost", 0, [BODY] * 4))
+        for topic, offset, bodies in there:
+            answer = pull(daemon, topic, offset)
+            assert answer.code == ResponseCode.SUCCESS, answer
+            assert [message.body for message in decode(answer.body)] == bodies
+        assert daemon.stop() == 0
+    line = f"log segment has lost bytes, reads of them fail file={segment.relative_to(tmp_path)} at={KEPT_BYTES}"
+    assert daemon.output.count(line) == 1
+    assert "Traceback" not in daemon.output

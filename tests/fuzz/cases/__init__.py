@@ -1,0 +1,37 @@
+"""What the fuzzers of the compiled modules do: for each module one function, which makes an input of random numbers,
+gives it to the module and to its interpreted counterpart, and asserts that both results are equal.
+
+    FUZZERS["decode"](chance)      one execution; AssertionError: they differ
+
+Inputs are those of tests/protocol/compiled, and damaged forms of them. Bytes that C code reads lie in memory of exactly
+their length (`exact`), so that AddressSanitizer sees the first byte read behind them.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from tests.fuzz.cases import frames, log, reads, tool
+
+Fuzzer = Callable[[Random], None]
+
+FUZZERS: Final[dict[str, Fuzzer]] = {
+    "decode": frames.decode,
+    "header": frames.header,
+    "packed": frames.packed,
+    "properties": frames.properties,
+    "pull": frames.pull,
+    "batch": frames.batch,
+    "answers": frames.answers,
+    "record": log.record,
+    "queue_tail": log.queue_tail,
+    "dispatch": log.dispatch,
+    "counts": log.counts,
+    "index": log.index,
+    "gather": reads.gather,
+    "messages": reads.messages,
+    "columns": reads.columns,
+    "flights": tool.flights,
+    "syncs": tool.syncs,
+    "faults": tool.faults,
+}

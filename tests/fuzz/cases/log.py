@@ -1,0 +1,178 @@
+"""From messages to records, units and index entries."""
+
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+import numpy as np
+
+from broker.buckets import plain_count_up
+from broker.store.append import PlainAppend, PutStatus
+from broker.store.index_entries import PlainIndexEntries
+from broker.store.index_hash import Numbers
+from broker.store.queue_tail import PlainQueueTail
+from broker.store.reput import plain_gather_units, plain_publish
+from broker.store.topic_traffic import plain_note_units
+from broker.store.unit_writes import FULL_BYTES
+from protocol import compiled
+from protocol.disk import INDEX_ITEM, IndexLayout, index_keys
+from protocol.record_checksum import with_room
+from tests.fuzz.cases.frames import ENTRIES
+from tests.fuzz.cases.memory import number
+from tests.protocol.compiled import test_same_publish, test_same_records
+
+_record: Final[Any] = compiled.load("record")
+_tails: Final[Any] = compiled.load("queue_tail")
+_dispatch: Final[Any] = compiled.load("dispatch")
+_counts: Final[Any] = compiled.load("counts")
+_index: Final[Any] = compiled.load("index")
+_batches: Final[Any] = compiled.load("batch")
+
+
+def record(chance: Random) -> None:
+    """Messages become records, alone and together, in turns; the same bytes from both."""
+    _record.begin_with(PutStatus.PENDING)
+    plain, fast = test_same_records.variants(test_same_records.HOSTS[1 + chance.randrange(2)])
+    at = chance.choice((0, chance.getrandbits(39)))
+    for _ in range(chance.randint(1, 3)):
+        messages = [test_same_records.fields_of(chance) for _ in range(chance.randint(1, 20))]
+        expected, found = plain.run(messages, at), fast.run(messages, at)
+        assert found == expected
+        at = expected["at"]
+    assert test_same_records.columns(fast.entries) == test_same_records.columns(plain.entries)
+
+
+def queue_tail(chance: Random) -> None:
+    """Units gather in turns of every length, are taken and dropped; pending bytes and tags codes are the same."""
+    topic = chance.choice(test_same_records.TOPICS)
+    plain: Any = PlainQueueTail(topic, 3)
+    fast = _tails.QueueTail(topic, 3)
+    assert (fast.topic_field, fast.magic, fast.is_schedule) == (plain.topic_field, plain.magic, plain.is_schedule)
+    is_taken = True
+    for _ in range(chance.randint(1, 6)):
+        units = [(number(chance), chance.getrandbits(31), number(chance)) for _ in range(chance.choice((1, 7, 8, 90)))]
+        variants: tuple[Any, ...] = (
+            (_record.Append, fast, _dispatch.gather_units),
+            (PlainAppend, plain, plain_gather_units),
+        )
+        for make, queue, gather in variants:
+            appends = [
+                make("T", 0, b"", b"", code, 0, 0, 0, bytes(8), physical_offset=at, queue=queue, size=size,
+                     queue_offset=queue.pending_next + n)
+                for n, (at, size, code) in enumerate(units)
+            ]  # fmt: skip
+            assert gather(appends, lambda append: append.tags_code, lambda queue: None) == [queue] * is_taken
+        if is_taken := chance.random() < 0.7:
+            assert fast.take_turn() == plain.take_turn()
+        assert bytes(fast.pending) == bytes(plain.pending)
+        if chance.random() < 0.3:
+            is_taken = True
+            fast.drop_pending()
+            plain.drop_pending()
+
+
+def dispatch(chance: Random) -> None:
+    """Turns of appends over several queues: the same is published, announced, left over and counted."""
+    seed = chance.getrandbits(32)
+    topics = chance.choice((None, {"T"}, ()))
+    _record.begin_with(PutStatus.PENDING)
+    publish = partial(_dispatch.publish, FULL_BYTES)
+    told_by = test_same_publish.told_by
+    expected = told_by(PlainAppend, PlainQueueTail, plain_gather_units, plain_publish, plain_note_units, seed, topics)
+    fast = _record.Append, _tails.QueueTail, _dispatch.gather_units, publish, _counts.note_units
+    assert told_by(*fast, seed, topics) == expected
+
+
+def counts(chance: Random) -> None:
+    """Values of every size, bounds from none to too many."""
+    bounds = tuple(sorted(number(chance) for _ in range(chance.randrange(18))))
+    values = [chance.getrandbits(56) - (1 << 55) for _ in range(chance.randrange(40))]
+    tallies = [0] * (len(bounds) + 1)
+    if len(bounds) > 15:
+        assert raises(lambda: _counts.count_up(values, bounds, tallies))
+        return
+    expected = [0] * (len(bounds) + 1)
+    assert _counts.count_up(values, bounds, tallies) == plain_count_up(values, bounds, expected)
+    assert tallies == expected
+    if bounds:
+        assert raises(lambda: _counts.count_up(values, bounds, tallies[:-1]))
+
+
+def index(chance: Random) -> None:
+    """Messages with keys in places, in lists or only in their properties; then items of a file, some slots garbage."""
+    fast, plain = _index.IndexEntries(index_keys), PlainIndexEntries()
+    for _ in range(chance.randint(1, 4)):
+        messages = some_messages(chance)
+        passed = chance.choice((0, 0, 1, 3))
+        fast.add(messages, passed)
+        plain.add(messages, passed)
+        if chance.random() < 0.2:
+            messages = messages * 300
+            fast.add(messages)
+            plain.add(messages)
+        assert test_same_records.columns(fast) == test_same_records.columns(plain)
+        dropped = chance.randrange(len(plain) + 2) if chance.random() < 0.5 else 0
+        plain.first(1 << 20)
+        fast.drop(dropped)
+        plain.drop(dropped)
+        assert len(fast) == len(plain)
+    put_items(chance, *(np.array(column, np.int64) for column in test_same_records.columns(fast)))
+
+
+def some_messages(chance: Random) -> list[Any]:
+    """Appends as the batch module makes them, as the store has them, and with properties that were replaced."""
+    made: list[Any] = []
+    for _ in range(chance.randint(1, 8)):
+        fields, keys = test_same_records.fields_of(chance)
+        append = _record.Append(**fields, keys=keys)
+        if chance.random() < 0.6:
+            properties = "".join(chance.choices(ENTRIES, k=4)).encode()
+            body = bytes(12) + chance.randbytes(4) + bytes(4) + len(properties).to_bytes(2, "big") + properties
+            found = _batches.Batches(PutStatus.PENDING, b"").appends(body, (), "T", 0, 0, 0, bytes(8), 0)
+            append = found[0] if found else append
+            if chance.random() < 0.5:
+                append.properties = with_room(append.properties)
+            if chance.random() < 0.1:
+                append.properties = b""
+        append.physical_offset, append.store_timestamp = number(chance), number(chance)
+        made.append(append)
+    return made
+
+
+def put_items(chance: Random, hashes: Numbers, offsets: Numbers, timestamps: Numbers) -> None:
+    """Items in memory of exactly the file's size, against the layout's own words."""
+    count, slots, first = len(hashes), chance.choice((1, 7, 100)), chance.randint(1, 9)
+    layout = IndexLayout(slots, first + count)
+    image = np.frombuffer(chance.randbytes(layout.size), np.uint8).copy()
+    expected = bytearray(image)
+    begin = chance.choice((0, 1_700_000_000_000))
+    begun = _index.put_items(image, slots, first, begin, hashes, offsets, timestamps)
+    for at in range(count):
+        begun -= put_one(expected, layout, first + at, (int(hashes[at]), int(offsets[at]), int(timestamps[at])), begin)
+    assert begun == 0
+    assert bytes(image) == bytes(expected)
+    assert raises(lambda: _index.put_items(image[:-1], slots, first + 1, begin, hashes, offsets, timestamps))
+
+
+def put_one(image: bytearray, layout: IndexLayout, number: int, entry: tuple[int, int, int], begin: int) -> int:
+    """One item; 1 if it begins its chain."""
+    key_hash, offset, timestamp = entry
+    slot_at = layout.slot_at(key_hash % layout.slots)
+    old = int.from_bytes(image[slot_at : slot_at + 4], "big", signed=True)
+    if not 0 <= old <= number:
+        old = 0
+    seconds = min((timestamp - begin) // 1000, 2**31 - 1) if 0 < begin < timestamp else 0
+    INDEX_ITEM.pack_into(image, layout.item_at(number), key_hash, offset, seconds, old)
+    image[slot_at : slot_at + 4] = number.to_bytes(4, "big")
+    return old == 0
+
+
+def raises(call: Any) -> bool:
+    """Whether it is refused."""
+    try:
+        call()
+    except ValueError:
+        return True
+    return False
+
+

@@ -1,0 +1,40 @@
+"""Memory and damage that the fuzzers share."""
+
+from random import Random
+from typing import Final
+
+import numpy as np
+
+INT64: Final = (0, 1, -1, 2**31 - 1, 2**31, -(2**31), 2**63 - 1, -(2**63), 1 << 40)
+LENGTHS: Final = (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\0\0\0\0", b"\xff\xff", b"\x7f\xff")
+
+
+def exact(data: bytes) -> memoryview:
+    """The same bytes in memory that ends with them. Those of `bytes` and `bytearray` are followed by a zero."""
+    return np.array(bytearray(data), np.uint8).data
+
+
+def number(chance: Random) -> int:
+    """A number of 64 bits, extreme ones often."""
+    return chance.choice(INT64) if chance.random() < 0.5 else chance.getrandbits(64) - (1 << 63)
+
+
+def damaged(chance: Random, data: bytes, most: int = 4) -> bytes:
+    """The bytes with a few changed, cut out, doubled, or replaced by extreme lengths."""
+    bad = bytearray(data)
+    for _ in range(chance.randint(1, most)):
+        at, kind = chance.randrange(len(bad) + 1), chance.randrange(6)
+        if kind == 0 and at < len(bad):
+            bad[at] ^= 1 << chance.randrange(8)
+        elif kind == 1 and at < len(bad):
+            bad[at] = chance.choice((0, 1, 2, 34, 92, 127, 128, 255))
+        elif kind == 2:
+            del bad[at : at + chance.randrange(1, 9)]
+        elif kind == 3:
+            bad[at:at] = bad[chance.randrange(len(bad) + 1) :][: chance.randrange(1, 40)]
+        elif kind == 4:
+            length = chance.choice(LENGTHS)
+            bad[at : at + len(length)] = length
+        else:
+            del bad[at:]
+    return bytes(bad)

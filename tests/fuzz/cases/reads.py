@@ -1,0 +1,127 @@
+"""From units and records to what consumers get."""
+
+import socket
+import struct
+from random import Random
+from typing import Any, Final
+from unittest.mock import patch
+
+import numpy as np
+
+from broker.processors.pull_answer import plain_found_head
+from clients.spark.columns import _columns
+from clients.spark.plain_columns import plain_columns
+from clients.spark.record_places import Places, plain_steps, steps
+from protocol import compiled, record
+from protocol.disk import UNIT
+from protocol.errors import ProtocolError
+from protocol.message import MessageExt
+from protocol.message_id import known_host
+from protocol.unit_runs import MOST_UNITS, PlainStretch
+from tests.fuzz.cases.memory import damaged, exact, number
+from tests.protocol.compiled.test_same_messages import random_record, random_row
+from tests.protocol.compiled.test_same_units import Segment, random_units, seen
+
+_gather: Final[Any] = compiled.load("gather")
+_messages: Final[Any] = compiled.load("messages")
+_segment: Final = exact(Random(1).randbytes(1 << 16))
+_READ_BYTES: Final = 1 << 20
+
+
+def gather(chance: Random) -> None:
+    """Stretches of units, some of them nonsense, asked for places within and without; heads; writes to a socket."""
+    segment = Segment(chance.choice((0, 1 << 30, (1 << 62) - len(_segment), chance.getrandbits(50))), _segment)
+    units = random_units(chance, segment.start, chance.choice((1, 10, MOST_UNITS, 3 * MOST_UNITS)))
+    for _ in range(chance.choice((0, 0, 1, 2))):
+        at = chance.randrange(len(units) // 20 + 1) * 20
+        units = units[:at] + UNIT.pack(number(chance), number(chance) >> 32, number(chance)) + units[at + 20 :]
+    limit, span = segment.start + chance.choice((len(_segment), 20_000)), chance.choice((len(_segment), 10_000))
+    first, longest = chance.getrandbits(40), chance.choice((290, 400))
+    stretches = [made(first, units, segment, limit, span, longest) for made in (PlainStretch, _gather.Stretch)]
+    assert len({(it.first, it.count, it.count and it.begin, it.end) for it in stretches}) == 1
+    parts: list[Any] = []
+    for _ in range(3):
+        asked = first + chance.randrange(-2, 80), chance.randrange(-1, MOST_UNITS + 3), chance.randrange(10_000)
+        if chance.random() < 0.1:
+            asked = number(chance), number(chance), number(chance)
+        records = stretches[1].take(*asked)
+        assert seen(records) == seen(stretches[0].take(*asked))
+        parts += [chance.randbytes(chance.randrange(40)), records or b""]
+    written_alike(parts)
+    pieces: Any = tuple(chance.randbytes(chance.randrange(60)) for _ in range(5))
+    numbers = *(number(chance) for _ in range(3)), chance.getrandbits(32) - (1 << 31), chance.getrandbits(20)
+    assert _gather.found_head(pieces, *numbers) == plain_found_head(pieces, *numbers)
+
+
+def written_alike(parts: list[Any]) -> None:
+    """What arrives at the other end of a socket is the parts one behind the other, as far as it took them."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        taken = _gather.write(ours.fileno(), parts)
+        expected = b"".join(bytes(part) for part in parts)
+        assert theirs.recv(_READ_BYTES) if taken else not expected
+        assert 0 <= taken <= len(expected)
+
+
+def messages(chance: Random) -> None:
+    """An answer's body, whole or damaged: the same messages, or the same complaint."""
+    row = random_row(chance)
+    if chance.random() < 0.4:
+        row = damaged(chance, row)
+    check_body = chance.random() < 0.7
+    twin = _messages.Messages(MessageExt, known_host)
+    assert read(twin.read, exact(row), check_body) == read(record.plain_messages, memoryview(row), check_body), row
+
+
+def read(reader: record.PlainReader, row: memoryview, check_body: bool) -> object:
+    """What a consumer gets of it."""
+    with patch.object(record, "read_plain", reader):
+        try:
+            return record.decode(row, check_body=check_body)
+        except ProtocolError as error:
+            return str(error)
+
+
+def columns(chance: Random) -> None:
+    """Records with properties for columns, damaged at times: the columns of both, or none."""
+    parts = [plain_record(chance) for _ in range(chance.randrange(1, 9))]
+    places = [sum(map(len, parts[:n])) for n in range(len(parts))]
+    buffer = b"".join(parts)
+    if is_damaged := chance.random() < 0.5:
+        buffer = damaged(chance, buffer) or b"\0"
+        places = [at for at in places if at < len(buffer) - 4]
+    if chance.random() < 0.1:
+        places = [number(chance), *places]
+        is_damaged = True
+    begin = chance.randrange(len(buffer) + 1) if chance.random() < 0.2 else 0
+    assert steps(exact(buffer), begin, len(buffer)).tolist() == plain_steps(buffer, begin, len(buffer)).tolist()
+    starts = np.array(places, np.int64)
+    found = plain_columns(exact(buffer), starts)
+    if found is None:
+        assert is_damaged or not places
+        return
+    try:
+        expected = _columns(Places(buffer, starts))
+    except ProtocolError as error:
+        raise AssertionError(f"not refused by both: {error} {buffer!r} {places}") from error
+    for name, column in found.items():
+        column.validate(full=True)
+        assert column.equals(expected[name]), name
+
+
+PIECES: Final = (
+    b"TAGS\x01TagA\x02", b"KEYS\x01k1 k2\x02", b"KEYS\x01\x02", b"TAGS\x01", b"TAGSX\x01x\x02", b"UNIQ_KEY\x010A0B\x02",
+    b"UNIQ_KE\x01no\x02", b"UNIQ_KEY\x01\x02", b"a\x01b\x01c\x02", b"\x01x\x02", b"\x02", b"x", b"UNIQ_KEY\x017",
+)  # fmt: skip
+
+
+def plain_record(chance: Random) -> bytes:
+    """A record that has columns."""
+    whole = bytearray(
+        random_record(chance, chance.choice(("T", "x" * 127)), bytes(8), b"".join(chance.choices(PIECES, k=4)))
+    )
+    struct.pack_into(">i", whole, 36, chance.choice((0, 2, 8, 0x300)))
+    struct.pack_into(">q", whole, 40, chance.choice((0, 1_700_000_000_000, -62_135_596_800_000)))
+    struct.pack_into(">q", whole, 56, chance.choice((0, 1_700_000_000_000, 253_402_300_799_999)))
+    return bytes(whole)

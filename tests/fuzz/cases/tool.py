@@ -1,0 +1,130 @@
+"""The frames of the load tool, syncs of the flusher, faults in mapped files."""
+
+import os
+import tempfile
+import threading
+from mmap import PAGESIZE, mmap
+from random import Random
+from typing import Any, Final
+
+import numpy as np
+
+from broker import page_faults
+from clients.mqbench.answers import SHORT, opaques_by_numpy
+from clients.mqbench.flights import PlainField, PlainFlights
+from protocol import compiled
+from tests.fuzz.cases.memory import damaged, number
+from tests.protocol.compiled.test_same_flights import answer, told
+
+_flights: Final[Any] = compiled.load("flights")
+_syncs: Final[Any] = compiled.load("syncs")
+
+
+def flights(chance: Random) -> None:
+    """Fields are patched, frames leave and arrive, answers are read, with places and numbers of every size."""
+    fields(chance)
+    frames, step = chance.randint(1, 70), chance.randint(70, 200)
+    ours, twin = _flights.Flights(frames, step), PlainFlights(frames, step)
+    for now_ns in range(0, 9_000, 1_000):
+        first = chance.randint(-1, frames)
+        end = chance.randint(max(first, 0), frames + (chance.random() < 0.1))
+        opaque = chance.randrange(50) * step
+        free = told(lambda: ours.free_until(first, end))  # noqa: B023 (called at once)
+        assert free == told(lambda: twin.free_until(first, end))  # noqa: B023
+        if isinstance(free, int) and free > first >= 0:
+            ours.leave(first, free, opaque, now_ns)
+            twin.leave(first, free, opaque, now_ns)
+        arrived = np.array([chance.choice((opaque, 0)) + chance.randrange(-3, 300) for _ in range(9)], np.int64)
+        arrived = arrived[arrived >= 0]
+        assert ours.arrive(arrived, now_ns).tolist() == twin.arrive(arrived, now_ns).tolist()
+    strays = np.array([number(chance) for _ in range(5)], np.int64)
+    ours.arrive(strays, 1)
+    opaques(chance)
+
+
+def fields(chance: Random) -> None:
+    ours, theirs = bytearray(200), bytearray(200)
+    width = chance.randint(0, 20)
+    places = np.array([chance.randrange(0, 205 - width) if chance.random() < 0.2 else n * 20 for n in range(9)])
+    field, twin = told(lambda: _flights.Field(ours, places, width)), told(lambda: PlainField(theirs, places, width))
+    if not isinstance(twin, PlainField):
+        assert isinstance(field, tuple)
+        return
+    for _ in range(4):
+        first = chance.randint(-1, 9)
+        end = chance.randint(first, 10)
+        text = chance.randbytes(width + (chance.random() < 0.05))
+        found = told(lambda: field.fill(first, end, text))  # type: ignore[attr-defined]  # noqa: B023 (called at once)
+        assert found == told(lambda: twin.fill(first, end, text))  # noqa: B023
+    assert ours == theirs
+
+
+def opaques(chance: Random) -> None:
+    rows = [answer(chance) for _ in range(SHORT // 128 + 9)]
+    behind = len(rows[0]) - rows[0].index(b'"opaque":') - 19
+    whole = b"".join(rows)[len(rows[0]) - behind :]
+    if chance.random() < 0.5:
+        _flights.plain_opaques(damaged(chance, whole), behind)
+        _flights.plain_opaques(chance.randbytes(chance.randrange(200)), chance.randrange(100))
+        return
+    stream = whole[: chance.randint(SHORT, len(whole))]
+    found, expected = _flights.plain_opaques(stream, behind), opaques_by_numpy(stream, behind)
+    if found is not None and expected is None:  # a refused one whose end is not there yet: it is found later
+        assert stream.count(b'"code":0,', 0, found[1]) == len(found[0])
+        return
+    if found is None or expected is None:
+        assert found is expected
+        return
+    assert (found[0].tolist(), found[1]) == (expected[0].tolist(), expected[1])
+
+
+def syncs(chance: Random) -> None:
+    """A thread syncs what is submitted to one file and to another; in the end everything is done, once and in order."""
+    wake, event = os.eventfd(0), os.eventfd(0, os.EFD_NONBLOCK)
+    with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as other:
+        it = _syncs.Syncs(wake, event, 0)
+        files, end, seen = [one.fileno(), other.fileno()], 0, 0
+        for fd in chance.choices(files, k=chance.randint(1, 4)):
+            it.turn_to(fd)
+            thread = threading.Thread(target=it.run)
+            thread.start()
+            for _ in range(chance.randrange(5)):
+                end += chance.randint(1, 1 << 40)
+                it.submit(end, end + 1, fd)
+                if chance.random() < 0.3:
+                    it.stay_awake(chance.choice((0, 50, 500)))
+                done = it.done()[0]
+                assert seen <= done <= end
+                seen = done
+            it.leave()
+            thread.join()
+        it.synced(end, end + 1)
+        assert it.done()[:2] == (end, end + 1)
+        assert os.eventfd_read(event) == it.done()[2]
+    os.close(wake)
+    os.close(event)
+
+
+def faults(chance: Random) -> None:
+    """A mapped file is cut, grown, read and written anywhere: only pages behind the cut that were used are lost."""
+    page_faults.install()
+    pages = chance.randint(1, 40)
+    size = pages * PAGESIZE - chance.choice((0, 1, PAGESIZE - 1))
+    with tempfile.TemporaryFile() as file:
+        file.truncate(size)
+        with mmap(file.fileno(), size) as mapping:
+            watched, first, behind = page_faults.Range(mapping), pages, 0
+            for _ in range(chance.randint(1, 9)):
+                kept = chance.randrange(pages + 1)
+                os.truncate(file.fileno(), min(kept * PAGESIZE, size))
+                at = chance.randrange(size)
+                if chance.random() < 0.3:
+                    mapping[at] = 1
+                else:
+                    watched.touch(at)
+                if at >= kept * PAGESIZE:
+                    first, behind = min(first, at // PAGESIZE), max(behind, at // PAGESIZE + 1)
+                os.truncate(file.fileno(), size)
+                assert watched.lost == ((first * PAGESIZE, behind * PAGESIZE) if behind else (0, 0))
+            assert told(lambda: watched.touch(number(chance) | 1 << 40)) is not None
+            watched.forget()

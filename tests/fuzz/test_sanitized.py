@@ -1,0 +1,20 @@
+"""A command under the sanitizers ends at their first finding, and loads their modules."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.fuzz import sanitized
+
+pytestmark = pytest.mark.skipif(not sanitized.can_build(), reason="no gcc with sanitizers here")
+
+OVERFLOW = "import ctypes; ctypes.memmove(ctypes.create_string_buffer(40), ctypes.create_string_buffer(10), 30)"
+
+
+def test_a_finding_ends_the_process() -> None:
+    """With exit code 1 and a report, which names what was read."""
+    command = (sys.executable, "-c", OVERFLOW)
+    ended = subprocess.run(command, env=sanitized.environment(), capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "AddressSanitizer: heap-buffer-overflow" in ended.stderr
