@@ -13,7 +13,8 @@ from clients.background import Background
 from clients.group_member import GroupMember
 from clients.handler_calls import HandlerCalls
 from clients.progress import Progress
-from clients.queue_reader import QueueReader, as_received
+from clients.queue_reader import QueueReader
+from clients.received import as_received
 from clients.send_back import Later
 from clients.settings import ConsumerSettings
 from clients.stacks import thread_stacks
@@ -86,7 +87,8 @@ class MemberAnswers:
         try:
             queue = MessageQueue(message.topic, "", message.queue_id)
             result = await self._calls.call(
-                as_received(message, self._member.namespace), Progress(message.queue_offset, queue=queue)
+                await as_received(message, self._member.namespace, self._settings.max_inflated_bytes),
+                Progress(message.queue_offset, queue=queue)
             )
         except Exception as error:
             log.info("handler failed, as is told to who asked msg_id=%s", message.msg_id, exc_info=True)
