@@ -29,6 +29,7 @@ from typing import Final, Protocol, cast
 import msgspec
 
 from clients.errors import ClientError, ConnectionLost, RequestTimeout, name_of, printable
+from clients.forks import detach, register
 from clients.signing import Credentials
 from protocol.codes import Flag, RequestCode, ResponseCode
 from protocol.command import JSON, RemotingCommand
@@ -108,6 +109,7 @@ class Connection(asyncio.Protocol):
         self._reason = "closed by this client"
         self._requests = self._responses = self._timeouts = self._served = 0
         self._sent_bytes = self._received_bytes = 0
+        register(self)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._pending)} in flight"
@@ -247,6 +249,16 @@ class Connection(asyncio.Protocol):
         await asyncio.wait([self._gone], timeout=CLOSE_TIMEOUT_S)
         if not self._gone.done():
             self.close()
+
+    def forked(self) -> None:
+        """Give up the parent's socket, in the child of a fork."""
+        if self._transport is not None and not self._transport.is_closing():
+            detach(self._transport.get_extra_info("socket").fileno())
+        self.closed = True
+        self._reason = "the parent's, before this process was forked"
+        self._pending.clear()
+        self._waiters.clear()
+        self._outgoing.clear()
 
     def _check_deadlines(self) -> None:
         self._check = None

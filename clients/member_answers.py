@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from clients.background import Background
 from clients.group_member import GroupMember
 from clients.handler_calls import HandlerCalls
@@ -33,6 +35,12 @@ _MIB: Final = 1024 * 1024
 log = logging.getLogger(__name__)
 
 
+class Reset(msgspec.Struct, frozen=True, eq=False):
+    """Where to go on in a queue."""
+
+    offset: int
+
+
 class MemberAnswers:
     """What one member answers (`clients.callbacks.ConsumerAnswers`); `calls` None: it has no handler."""
 
@@ -41,6 +49,7 @@ class MemberAnswers:
         self._calls = calls
         self._settings = settings
         self._started_ms = _now_ms()
+        self._resets: dict[MessageQueue, Reset] = {}  # under way, the last one of each queue
         self._background = Background(f"{member.group}/answers")
 
     def __repr__(self) -> str:
@@ -51,9 +60,24 @@ class MemberAnswers:
         self._member.group_changed()
 
     def reset(self, offsets: dict[MessageQueue, int]) -> None:
-        """Go on from these offsets."""
-        for queue, offset in offsets.items():
-            self._background.spawn(f"reset/{queue}", self._member.owned.move(queue, offset))
+        """Go on from these offsets in the queues that are read here; the last reset of a queue counts."""
+        for queue in offsets.keys() & set(self._member.owned.queues()):
+            if offsets[queue] < 0:
+                log.warning("reset to no offset ignored queue=%s offset=%d", queue, offsets[queue])
+                continue
+            is_moving = queue in self._resets
+            self._resets[queue] = Reset(offsets[queue])
+            if not is_moving:
+                self._background.spawn(f"reset/{queue}", self._move(queue))
+
+    async def _move(self, queue: MessageQueue) -> None:
+        try:
+            reset: Reset | None = None
+            while reset is not self._resets[queue]:
+                reset = self._resets[queue]
+                await self._member.owned.move(queue, reset.offset)
+        finally:
+            del self._resets[queue]
 
     def positions(self, topic: str) -> dict[MessageQueue, int]:
         """The smallest unfinished offset of each queue that is read here."""

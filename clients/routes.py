@@ -25,6 +25,7 @@ from clients.errors import (
     RequestTimeout,
     reading_answer,
 )
+from clients.forks import register
 from clients.topic_route import MASTER, MAX_ROUTE_QUEUES, TopicRoute, is_address
 from protocol.bodies.route import TopicRouteData
 from protocol.codes import RequestCode, ResponseCode
@@ -92,6 +93,7 @@ class Routes:
         self._max_queues = max_queues
         self._routes: dict[str, TopicRoute] = {}
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
+        register(self)
 
     def __repr__(self) -> str:
         return f"<Routes {len(self._routes)} topics>"
@@ -150,6 +152,11 @@ class Routes:
                 return
             except ClientError as error:
                 log.warning("route not refreshed, keeping the old one topic=%s error=%s", topic, error)
+
+    def forked(self) -> None:
+        """Forget the parent's routes and requests, in the child of a fork."""
+        self._routes.clear()
+        self._fetching.clear()
 
     async def close(self) -> None:
         """Give up what is being asked."""
