@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
         self._reason = "closed by this client"
         self._requests = self._responses = self._timeouts = self._served = 0
         self._sent_bytes = self._received_bytes = 0
-        register(self)
+        register(self.forked)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._pending)} in flight"

@@ -56,7 +56,7 @@ class Connections:
         self._backoff: dict[str, Backoff] = {}
         self._closed = False
         self._is_inherited = False
-        register(self)
+        register(self.forked)
 
     def __repr__(self) -> str:
         return f"<Connections {len(self._open)} open, {len(self._opening)} opening>"

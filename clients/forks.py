@@ -4,31 +4,24 @@ The child of a fork has the parent's objects, but neither the thread of `clients
 descriptors are those of the parent's sockets: bytes written by the child would end up between the parent's, and a loop
 that is closed in the child takes them out of the epoll set that it shares with the parent.
 
-So objects that hold connections register here, and in the child each is told `forked` once, before any other code runs.
-It gives up what it holds without a byte to a peer, and from then on raises ClientClosed. New objects work in the child
-as in any process.
+So objects that hold connections register a method here, which runs once in the child, before any other code. It gives
+up what the object holds without a byte to a peer, and from then on the object raises ClientClosed. New objects work in
+the child as in any process.
 """
 
 import os
-from typing import Protocol
-from weakref import WeakSet
+from collections.abc import Callable
+from typing import Final
+from weakref import WeakMethod
 
 from clients.errors import ClientClosed
 
-
-class Inherited(Protocol):
-    """An object that must not be used in the child."""
-
-    def forked(self) -> None:
-        """Give up connections and files; runs in the child, in the thread that forked, without a loop."""
+_registered: Final[set[WeakMethod[Callable[[], None]]]] = set()
 
 
-_registered: WeakSet[Inherited] = WeakSet()
-
-
-def register(holder: Inherited) -> None:
-    """Have `holder.forked()` called in each child that is forked while it lives."""
-    _registered.add(holder)
+def register(forked: Callable[[], None]) -> None:
+    """Have a bound method called in each child that is forked while its object lives, in the thread that forked."""
+    _registered.add(WeakMethod(forked, _registered.discard))
 
 
 def detach(descriptor: int) -> None:
@@ -52,10 +45,11 @@ def made_before_fork(what: str) -> ClientClosed:
 
 
 def _in_child() -> None:
-    inherited = list(_registered)
+    inherited = [reference() for reference in _registered]
     _registered.clear()
-    for holder in inherited:
-        holder.forked()
+    for forked in inherited:
+        if forked is not None:
+            forked()
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -30,7 +30,7 @@ class Participant(ABC):
         self._has_joined = False
         self._stopped = asyncio.Event()
         self._is_inherited = False
-        register(self)
+        register(self._forked)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -41,7 +41,7 @@ class Participant(ABC):
 
     async def start(self) -> None:
         """Join the group; connections open when they are needed. ClientClosed if it was started before."""
-        self.check_process()
+        self._check_process()
         if self._has_joined:
             raise ClientClosed(f"{self!r} runs already")
         if self._owns_client:
@@ -68,15 +68,15 @@ class Participant(ABC):
 
     async def wait_stopped(self) -> None:
         """Wait until somebody has stopped it: what a service does whose work is done in handlers."""
-        self.check_process()
+        self._check_process()
         await self._stopped.wait()
 
-    def check_process(self) -> None:
+    def _check_process(self) -> None:
         """ClientClosed if this process was forked since the participant was made."""
         if self._is_inherited:
             raise made_before_fork(f"this {type(self).__name__}")
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """Belong to the parent, in the child of a fork: whatever is asked fails, and `stop` does nothing."""
         self._is_inherited = True
         self._has_joined = False

@@ -93,7 +93,7 @@ class Routes:
         self._max_queues = max_queues
         self._routes: dict[str, TopicRoute] = {}
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
-        register(self)
+        register(self.forked)
 
     def __repr__(self) -> str:
         return f"<Routes {len(self._routes)} topics>"
