@@ -13,15 +13,16 @@ have done their part. Offsets and times of queues are those of `MessageQueue`s. 
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from clients.client import Client
-from clients.errors import BrokerError, NoRoute
+from clients.errors import BrokerError, NoRoute, invalid_answer, reading_answer
 from clients.participant import Participant
 from clients.queue_calls import QueueCalls
-from clients.queue_reader import as_received
-from clients.routes import MASTER
+from clients.received import as_received, inflate_message, readdressed
 from clients.settings import TlsSettings
+from clients.topic_route import MASTER, checked_cluster
+from protocol.bodies.body import Body
 from protocol.bodies.client_state import ResetOffsets
 from protocol.bodies.cluster import ClusterInfo, TopicList
 from protocol.bodies.connections import ConsumerConnection
@@ -31,14 +32,19 @@ from protocol.bodies.subscription_group import SubscriptionGroupConfig, Subscrip
 from protocol.codes import Permission, RequestCode, ResponseCode, SystemTopic
 from protocol.headers.client_calls import ResetOffsetHeader
 from protocol.headers.consumer import ConsumerGroupHeader, DeleteGroupHeader
+from protocol.headers.fields import Header
 from protocol.headers.queue import QueryMessageHeader, ViewMessageHeader
 from protocol.headers.stats import ConsumeStatsHeader
 from protocol.headers.topic import CreateTopicHeader, TopicHeader
-from protocol.message import MessageExt, PropertyName
+from protocol.message import MAX_PAYLOAD_BYTES, MessageExt, PropertyName
 from protocol.message_id import decode_offset_id
 from protocol.record import decode
 
+B = TypeVar("B", bound=Body)
+
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+MAX_FOUND_BYTES: Final = 100 * 1024 * 1024
+"""Of the bodies of one query by key, inflated."""
 _FOREVER_MS: Final = 2**63 - 1
 _READ_AT_ONCE: Final = 32
 _UNIQUE: Final = PropertyName.UNIQ_KEY
@@ -46,7 +52,8 @@ _UNIQUE: Final = PropertyName.UNIQ_KEY
 
 class Admin(Participant):
     """Asks in nobody's name. Give `namesrv` (`host:port;host:port`), and `tls` if it is not to be plain, or a started
-    `client`. Errors are BrokerError, NoRoute, and those of the transport.
+    `client`. Errors are BrokerError, NoRoute, InvalidAnswer, and those of the
+    transport.
     """
 
     def __init__(
@@ -72,7 +79,7 @@ class Admin(Participant):
 
     async def cluster(self) -> ClusterInfo:
         """All brokers that are registered."""
-        return ClusterInfo.decode(await self.client.routes.name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO))
+        return checked_cluster(await self.client.routes.name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO))
 
     async def masters(self) -> dict[str, str]:
         """The address of each broker's master, by broker name."""
@@ -82,8 +89,10 @@ class Admin(Participant):
     async def topics(self) -> list[str]:
         """The names of all topics, sorted, those of retries, dead letters and the system among them."""
         name_servers = self.client.routes.name_servers
-        body = await name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        return sorted(TopicList.decode(body).topic_list)
+        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        body = await name_servers.ask(code)
+        with reading_answer(code, "a name server"):
+            return sorted(TopicList.decode(body).topic_list)
 
     async def create_topic(
         self,
@@ -124,8 +133,8 @@ class Admin(Participant):
         table: dict[MessageQueue, TopicOffset] = {}
         for address in await self._addresses_of(topic):
             header = TopicHeader(topic=topic)
-            answer = await self.client.ask(address, RequestCode.GET_TOPIC_STATS_INFO, header, topic=topic)
-            table |= TopicStatsTable.decode(answer.body).offset_table
+            stats = await self._asked(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
+            table |= stats.offset_table
         return dict(sorted(table.items()))
 
     # --------------------------------------------------------------------------------------------------------- groups
@@ -134,8 +143,8 @@ class Admin(Participant):
         """All consumer groups by name; of a group on several brokers, what the last one has."""
         table: dict[str, SubscriptionGroupConfig] = {}
         for address in await self._addresses(None):
-            answer = await self.client.ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-            table |= SubscriptionGroupWrapper.decode(answer.body).subscription_group_table
+            code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+            table |= (await self._asked(SubscriptionGroupWrapper, address, code)).subscription_group_table
         return dict(sorted(table.items()))
 
     async def create_group(self, config: SubscriptionGroupConfig, brokers: Iterable[str] | None = None) -> None:
@@ -156,11 +165,9 @@ class Admin(Participant):
         for address in await self._addresses(None):
             header = ConsumerGroupHeader(consumer_group=group)
             try:
-                answer = await self.client.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+                return await self._asked(ConsumerConnection, address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
             except BrokerError as error:
                 failure = error
-                continue
-            return ConsumerConnection.decode(answer.body)
         raise failure or NoRoute("no broker is registered. Check that one runs, and which name server it has.")
 
     # -------------------------------------------------------------------------------------------------------- offsets
@@ -170,8 +177,7 @@ class Admin(Participant):
         table: dict[MessageQueue, OffsetWrapper] = {}
         header = ConsumeStatsHeader(consumer_group=group, topic=topic)
         for address in await self._addresses_of(topic):
-            answer = await self.client.ask(address, RequestCode.GET_CONSUME_STATS, header, topic=topic)
-            table |= ConsumeStats.decode(answer.body).offset_table
+            table |= (await self._asked(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)).offset_table
         return dict(sorted(table.items()))
 
     async def lag(self, group: str, topic: str) -> int:
@@ -192,8 +198,8 @@ class Admin(Participant):
         header = ResetOffsetHeader(group=group, topic=topic, timestamp=timestamp, is_force="true")
         table: dict[MessageQueue, int] = {}
         for address in await self._addresses_of(topic):
-            answer = await self.client.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header, topic=topic)
-            table |= ResetOffsets.decode(answer.body).offset_table
+            code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+            table |= (await self._asked(ResetOffsets, address, code, header)).offset_table
         return dict(sorted(table.items()))
 
     # ------------------------------------------------------------------------------------------------------- messages
@@ -217,15 +223,22 @@ class Admin(Participant):
                 if error.code != ResponseCode.QUERY_NOT_FOUND:
                     raise
             else:  # the broker looks by hash only
-                found += [m for m in decode(answer.body) if key in m.keys or key == m.properties.get(_UNIQUE)]
-        return [as_received(message) for message in sorted(found, key=lambda message: message.store_timestamp)]
+                with reading_answer(RequestCode.QUERY_MESSAGE, f"broker {address}", topic):
+                    messages = decode(answer.body)
+                found += [m for m in messages if key in m.keys or key == m.properties.get(_UNIQUE)]
+        return await _inflated(sorted(found, key=lambda message: message.store_timestamp))
 
     async def message_of_id(self, offset_msg_id: str) -> MessageExt:
         """The message with this offset id (`SendResult.offset_msg_id`); ValueError if it is no such id."""
         ip, port, offset = decode_offset_id(offset_msg_id)
         address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-        answer = await self.client.ask(address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset=offset))
-        return as_received(decode(answer.body)[0])
+        code = RequestCode.VIEW_MESSAGE_BY_ID
+        answer = await self.client.ask(address, code, ViewMessageHeader(offset=offset))
+        with reading_answer(code, f"broker {address}"):
+            messages = decode(answer.body)
+        if not messages:
+            raise invalid_answer(code, f"broker {address}", "no message")
+        return await as_received(messages[0])
 
     async def messages_between(self, topic: str, since: datetime, until: datetime) -> AsyncIterator[MessageExt]:
         """What was stored in [since, until), queue by queue."""
@@ -238,12 +251,24 @@ class Admin(Participant):
                     if message.store_timestamp >= until_ms:
                         offset = None
                         break
-                    yield as_received(message)
+                    yield await as_received(message)
 
     async def earliest(self, queue: MessageQueue) -> datetime | None:
         """The store time of the first message that a queue still has."""
         messages, _ = await self._queues.read(queue, await self._queues.min_offset(queue), 1)
-        return datetime.fromtimestamp(messages[0].store_timestamp / 1000, UTC) if messages else None
+        if not messages:
+            return None
+        try:
+            return datetime.fromtimestamp(messages[0].store_timestamp / 1000, UTC)
+        except (ValueError, OverflowError, OSError) as error:
+            reason = f"a store time of {messages[0].store_timestamp} ms"
+            raise invalid_answer(RequestCode.PULL_MESSAGE, queue.broker_name, reason, queue.topic) from error
+
+    async def _asked(self, kind: type[B], address: str, code: int, header: Header | None = None) -> B:
+        """Return the body of a broker's response. BrokerError, InvalidAnswer, or an error of the transport."""
+        answer = await self.client.ask(address, code, header, topic=getattr(header, "topic", None))
+        with reading_answer(code, f"broker {address}"):
+            return kind.decode(answer.body)
 
     # ------------------------------------------------------------------------------------------------------ addresses
 
@@ -259,3 +284,12 @@ class Admin(Participant):
     async def _addresses_of(self, topic: str) -> list[str]:
         route = await self.client.routes.reload(topic)
         return [route.address(name) for name in sorted(route.brokers)]
+
+
+async def _inflated(messages: list[MessageExt]) -> list[MessageExt]:
+    """Inflate the bodies until they have MAX_FOUND_BYTES in all; further ones stay as stored (`MessageExt.payload`)."""
+    total = 0
+    for message in messages:
+        await inflate_message(message, min(MAX_PAYLOAD_BYTES, max(MAX_FOUND_BYTES - total, 0)))
+        total += len(message.body)
+    return [readdressed(message) for message in messages]

@@ -6,12 +6,14 @@
 Nothing is decided here: each call runs its namesake of the asyncio class on the background loop and waits for it, so
 any thread may call, and arguments, results and errors are those of the namesake. Handlers, checkers and transactions
 are plain functions, and run in threads: a handler in one of `concurrency` threads of its consumer. Each object has a
-client of its own. The loop starts with the first object and ends with the process.
+client of its own. The loop starts with the first object and ends with the process. Objects made before a fork raise
+ClientClosed in the child; new ones work there, on a loop of the child's own.
 
 An interrupt (Ctrl-C) ends the call that waits, and at the end of its `with` block each object stops in order.
 """
 
 import asyncio
+import os
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -20,10 +22,11 @@ from contextvars import copy_context
 from datetime import datetime
 from functools import cache, wraps
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 from clients import admin, producer, pull_consumer, push_consumer, transactions
 from clients.allocation import Allocation
+from clients.errors import ClientClosed
 from clients.group_member import ConsumeFrom
 from clients.hooks import Hooks
 from clients.participant import Participant
@@ -32,6 +35,9 @@ from clients.settings import ConsumerSettings, ProducerSettings, TlsSettings
 from clients.transactions import TransactionResult, TransactionState
 from protocol.bodies.message_queue import MessageQueue
 from protocol.message import Message, MessageExt
+
+LOOP_CHECK_S: Final = 1.0
+"""How often a call that waits looks whether the loop still runs."""
 
 T = TypeVar("T")
 P = TypeVar("P", bound=Participant)
@@ -80,19 +86,44 @@ class PushConsumerOptions(ReaderOptions, total=False):
     trace: bool
 
 
+class LoopThread:
+    """An event loop that runs in a daemon thread."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, name="skylark-clients", daemon=True)
+        self.thread.start()
+
+    def __repr__(self) -> str:
+        return f"<LoopThread {self.thread.name} {'runs' if self.thread.is_alive() else 'ended'}>"
+
+
 @cache
+def _loop_thread() -> LoopThread:
+    return LoopThread()
+
+
+os.register_at_fork(after_in_child=_loop_thread.cache_clear)
+
+
 def background_loop() -> asyncio.AbstractEventLoop:
-    """The one loop, in a daemon thread."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="skylark-clients", daemon=True).start()
-    return loop
+    """Return the one loop of this process; a child of a fork gets its own with its first object."""
+    return _loop_thread().loop
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The coroutine's result, from any thread but the loop's own."""
-    future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, background_loop())
+    """Return the coroutine's result, from any thread but the loop's own. ClientClosed if the loop has ended."""
+    runner = _loop_thread()
+    future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, runner.loop)
     try:
-        return future.result()
+        while True:
+            try:
+                return future.result(LOOP_CHECK_S)
+            except TimeoutError:
+                if future.done():
+                    return future.result()  # it ended meanwhile, or the error is the coroutine's own
+                if not runner.thread.is_alive():
+                    raise ClientClosed("the background loop of clients.blocking has ended: nothing runs here") from None
     except BaseException:
         future.cancel()  # what interrupted the caller ends the call too
         raise

@@ -7,9 +7,10 @@ do. Source: docs/formats.md, "Calls to clients".
 
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from clients.connection import Connection, Handler
+from clients.errors import printable
 from clients.pending_replies import PendingReplies
 from protocol.bodies.client_state import ConsumeDirectlyResult, ConsumerRunningInfo, ConsumerStatus, ResetOffsets
 from protocol.bodies.message_queue import MessageQueue
@@ -26,6 +27,9 @@ from protocol.headers.fields import is_true
 from protocol.headers.transactions import CheckTransactionHeader
 from protocol.message import MessageExt, PropertyName
 from protocol.record import decode
+
+MAX_CALLS: Final = 256
+"""Transactions to check and messages to consume directly, at a time; a broker that asks for more is refused."""
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +66,7 @@ class Callbacks:
         self.checkers: dict[str, Checker] = {}
         self.replies = PendingReplies()
         self._spawn = spawn
+        self._calls = 0
 
     def __repr__(self) -> str:
         return f"<Callbacks {len(self.consumers)} consumers, {len(self.checkers)} checkers>"
@@ -87,7 +92,8 @@ class Callbacks:
     def _reset(self, connection: Connection, request: RemotingCommand) -> None:
         header = request.header(ResetOffsetHeader)
         table = ResetOffsets.decode(request.body).offset_table
-        log.info("reset by a broker group=%s topic=%s peer=%s", header.group, header.topic, connection.peer)
+        names = printable(header.group), printable(header.topic)
+        log.info("reset by a broker group=%s topic=%s peer=%s", *names, connection.peer)
         if (consumer := self.consumers.get(header.group)) is not None:
             consumer.reset({queue: offset for queue, offset in table.items() if queue.topic == header.topic})
 
@@ -116,7 +122,8 @@ class Callbacks:
             answer = _no_such_group(group) if result is None else RemotingCommand.response(body=result.encode())
             connection.respond(request.detached(), answer)
 
-        self._spawn("consume directly", consume())
+        if not self._begin("consume directly", consume()):
+            return RemotingCommand.response(ResponseCode.SYSTEM_BUSY, f"{MAX_CALLS} calls run in this client")
         return None
 
     def _check_transaction(self, connection: Connection, request: RemotingCommand) -> None:
@@ -125,14 +132,32 @@ class Callbacks:
             group = message.properties.get(PropertyName.PRODUCER_GROUP, "")
             checker = self.checkers.get(group)
             if checker is None:
-                log.warning("nobody here checks transactions of this group group=%s peer=%s", group, connection.peer)
-            else:
-                self._spawn("check transaction", checker(connection, header, message))
+                log.warning(
+                    "no checker for transactions of this group group=%s peer=%s", printable(group), connection.peer
+                )
+            elif not self._begin("check transaction", checker(connection, header, message)):
+                log.warning("transaction not checked now, too many checks run peer=%s", connection.peer)
 
     def _reply(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         if not self.replies.arrived(request):
             log.info("reply that nobody waits for peer=%s", connection.peer)
         return RemotingCommand.response()
+
+    def _begin(self, name: str, coroutine: Coroutine[Any, Any, None]) -> bool:
+        """Run a call as a task; False if MAX_CALLS run already."""
+        if self._calls >= MAX_CALLS:
+            coroutine.close()
+            return False
+
+        async def counted() -> None:
+            try:
+                await coroutine
+            finally:
+                self._calls -= 1
+
+        self._calls += 1
+        self._spawn(name, counted())
+        return True
 
 
 def _no_such_group(group: str) -> RemotingCommand:

@@ -25,7 +25,7 @@ from clients.background import Background
 from clients.callbacks import Callbacks
 from clients.connection import Connection, ConnectionStatistics
 from clients.connections import Connections
-from clients.errors import BrokerError, ClientClosed, ClientError, RequestTimeout
+from clients.errors import BrokerError, ClientClosed, ClientError, RequestTimeout, printable, reading_answer
 from clients.routes import NameServers, Routes
 from clients.settings import ClientSettings, TlsSettings
 from clients.tls import tls_context
@@ -72,7 +72,7 @@ class Client:
         self._name_server_connections = Connections(self.settings, {}, tls=tls)
         self.brokers = Connections(self.settings, self.callbacks.handlers(), self._greet, tls)
         name_servers = NameServers(namesrv, self._name_server_connections, self.settings.request_timeout_s)
-        self.routes = Routes(name_servers)
+        self.routes = Routes(name_servers, self.settings.max_route_queues)
         self._producer_groups: list[str] = []
         self._members: dict[str, Member] = {}
         self._running = False
@@ -128,13 +128,30 @@ class Client:
         topic: str | None = None,
         timeout_s: float | None = None,
     ) -> RemotingCommand:
-        """The successful answer of the broker at `address`. BrokerError for any other code, or a transport's error."""
-        connection = await self.brokers.get(address)
+        """Return the successful response of the broker at `address`. BrokerError for any other code, or an error of
+        the transport. `timeout_s` includes the time to connect; without it the settings' times apply one by one.
+        """
         request = RemotingCommand.request(code, header, body)
-        answer = await connection.invoke(request, timeout_s or self.settings.request_timeout_s)
+        if timeout_s is None:
+            connection = await self.brokers.get(address)
+            answer = await connection.invoke(request, self.settings.request_timeout_s)
+        else:
+            answer = await self._invoke_within(timeout_s, address, request)
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError.of(code, answer.code, answer.remark, f"broker {address}", topic)
         return answer
+
+    async def _invoke_within(self, timeout_s: float, address: str, request: RemotingCommand) -> RemotingCommand:
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                connection = await self.brokers.get(address)
+        except TimeoutError as error:
+            raise RequestTimeout(
+                f"no connection to {address} within {timeout_s:g} s; nothing was sent. Check that it runs.",
+                broker=address,
+            ) from error
+        return await connection.invoke(request, deadline_s - asyncio.get_running_loop().time())
 
     # -------------------------------------------------------------------------------------------------------- groups
 
@@ -197,9 +214,12 @@ class Client:
         heartbeat = RemotingCommand.request(RequestCode.HEART_BEAT, body=self._heartbeat().encode())
         answer = await connection.invoke(heartbeat, self.settings.request_timeout_s)
         if answer.code != ResponseCode.SUCCESS:
-            log.warning("heartbeat refused peer=%s code=%d remark=%s", connection.peer, answer.code, answer.remark)
-        elif answer.ext_fields().get(ANNOUNCED_BY) == ANNOUNCED_AS:
-            connection.dialect = MSGPACK
+            remark = printable(answer.remark or "")
+            log.warning("heartbeat refused peer=%s code=%d remark=%s", connection.peer, answer.code, remark)
+            return
+        with reading_answer(RequestCode.HEART_BEAT, connection.peer):
+            if answer.ext_fields().get(ANNOUNCED_BY) == ANNOUNCED_AS:
+                connection.dialect = MSGPACK
 
     def _heartbeat(self) -> HeartbeatData:
         return HeartbeatData(

@@ -28,16 +28,19 @@ from typing import Final, Protocol, cast
 
 import msgspec
 
-from clients.errors import ClientError, ConnectionLost, RequestTimeout, name_of
+from clients.errors import ClientError, ConnectionLost, RequestTimeout, name_of, printable
+from clients.forks import detach, register
 from clients.signing import Credentials
 from protocol.codes import Flag, RequestCode, ResponseCode
 from protocol.command import JSON, RemotingCommand
-from protocol.errors import ProtocolError
+from protocol.errors import ProtocolError, RequestError
 from protocol.serialize import encode_command
 from protocol.stream import CommandDecoder
 
 CHECK_INTERVAL_S: Final = 0.1
 FLUSH_BYTES: Final = 64 * 1024
+MAX_UNSENT_BYTES: Final = 16 * 1024 * 1024  # of responses that the peer does not take
+CLOSE_TIMEOUT_S: Final = 3.0
 MAX_IN_FLIGHT: Final = 8192
 
 log = logging.getLogger(__name__)
@@ -106,6 +109,7 @@ class Connection(asyncio.Protocol):
         self._reason = "closed by this client"
         self._requests = self._responses = self._timeouts = self._served = 0
         self._sent_bytes = self._received_bytes = 0
+        register(self.forked)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._pending)} in flight"
@@ -138,12 +142,13 @@ class Connection(asyncio.Protocol):
 
     async def exchange(self, code: int, frame: Callable[[int], bytes], timeout_s: float) -> RemotingCommand:
         """As `invoke`, of a request that is made of its opaque."""
-        if self.busy:
-            await self.ready()
-        opaque = self.next_opaque()
         loop = self._loop
+        deadline_s = loop.time() + timeout_s
+        if self.busy:
+            await self._ready_within(timeout_s)
+        opaque = self.next_opaque()
         future: asyncio.Future[RemotingCommand] = loop.create_future()
-        self.ask(opaque, frame(opaque), loop.time() + timeout_s, future)
+        self.ask(opaque, frame(opaque), deadline_s, future)
         try:
             return await future
         except RequestTimeout as error:
@@ -154,10 +159,10 @@ class Connection(asyncio.Protocol):
                 broker=self.peer,
             ) from error
 
-    async def send_oneway(self, request: RemotingCommand) -> None:
-        """Send what is not answered; done when it was handed to the transport."""
+    async def send_oneway(self, request: RemotingCommand, timeout_s: float = 3.0) -> None:
+        """Send a request without a response; done when it was handed to the transport. RequestTimeout."""
         if self.busy:
-            await self.ready()
+            await self._ready_within(timeout_s)
         request.opaque = self.next_opaque()
         request.dialect = self.dialect
         self.write(encode_command(request))
@@ -191,6 +196,17 @@ class Connection(asyncio.Protocol):
             self._waiters.append(waiter)
             await waiter
 
+    async def _ready_within(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.ready()
+        except TimeoutError as error:
+            raise RequestTimeout(
+                f"{self.peer} took no more requests for {timeout_s:g} s; nothing was sent. "
+                "Check the broker's load and the network, or allow more time.",
+                broker=self.peer,
+            ) from error
+
     def write(self, frame: bytes) -> None:
         """Queue a whole frame for this turn's write."""
         if self.closed:
@@ -223,13 +239,26 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     async def close_gracefully(self) -> None:
-        """Write what was queued, close, and wait until the transport is gone."""
+        """Write what was queued, close, and wait until the transport is gone; CLOSE_TIMEOUT_S for a peer that does
+        not read."""
         if self._transport is None or self.closed:
             self.close()
             return
         self._flush()
         self._transport.close()
-        await self._gone
+        await asyncio.wait([self._gone], timeout=CLOSE_TIMEOUT_S)
+        if not self._gone.done():
+            self.close()
+
+    def forked(self) -> None:
+        """Give up the parent's socket, in the child of a fork."""
+        if self._transport is not None and not self._transport.is_closing():
+            detach(self._transport.get_extra_info("socket").fileno())
+        self.closed = True
+        self._reason = "the parent's, before this process was forked"
+        self._pending.clear()
+        self._waiters.clear()
+        self._outgoing.clear()
 
     def _check_deadlines(self) -> None:
         self._check = None
@@ -311,6 +340,12 @@ class Connection(asyncio.Protocol):
         else:
             try:
                 answer = handler(self, request)
+            except (RequestError, ProtocolError) as error:  # what the peer sent cannot be read
+                log.warning(
+                    "request of the peer refused peer=%s code=%d error=%s",
+                    self.peer, request.code, printable(str(error)),
+                )  # fmt: skip
+                answer = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, printable(str(error)))
             except Exception as error:
                 log.exception("request of the peer failed peer=%s code=%d", self.peer, request.code)
                 answer = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
@@ -318,9 +353,16 @@ class Connection(asyncio.Protocol):
             self.respond(request, answer)
 
     def respond(self, request: RemotingCommand, answer: RemotingCommand) -> None:
-        """Answer a request of the peer; nothing happens if nobody waits for that (any more)."""
-        if not request.is_oneway and not self.closed:
-            self.write(encode_command(answer.answer_to(request)))
+        """Answer a request of the peer, unless it is oneway or the connection has ended. A peer that asks and does not
+        read, until MAX_UNSENT_BYTES wait for it, is disconnected."""
+        if request.is_oneway or self.closed:
+            return
+        if self._transport is not None and self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            log.warning("closing connection, the peer does not read the responses it asked for peer=%s", self.peer)
+            self._lost("closed, because the peer did not read responses")
+            self.close()
+            return
+        self.write(encode_command(answer.answer_to(request)))
 
     def _lost(self, reason: str) -> None:
         if self.closed:

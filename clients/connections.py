@@ -15,6 +15,7 @@ import msgspec
 
 from clients.connection import Connection, ConnectionStatistics, Handler
 from clients.errors import ClientClosed, ConnectFailed
+from clients.forks import made_before_fork, register
 from clients.settings import ClientSettings
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ class Connections:
         self._opening: dict[str, asyncio.Task[Connection]] = {}
         self._backoff: dict[str, Backoff] = {}
         self._closed = False
+        self._is_inherited = False
+        register(self.forked)
 
     def __repr__(self) -> str:
         return f"<Connections {len(self._open)} open, {len(self._opening)} opening>"
@@ -75,6 +78,8 @@ class Connections:
         connection = self._open.get(address)
         if connection is not None:
             return connection
+        if self._is_inherited:
+            raise made_before_fork("this client")
         if self._closed:
             raise ClientClosed(f"this client is stopped, and connects to {address} no more", broker=address)
         opening = self._opening.get(address)
@@ -93,6 +98,12 @@ class Connections:
         await asyncio.gather(*opening, return_exceptions=True)
         connections = list(self._open.values())
         await asyncio.gather(*(connection.close_gracefully() for connection in connections))
+
+    def forked(self) -> None:
+        """Connect no more, in the child of a fork; connections give up their sockets themselves."""
+        self._closed = self._is_inherited = True
+        self._open.clear()
+        self._opening.clear()
 
     async def _connect(self, address: str) -> Connection:
         loop = asyncio.get_running_loop()

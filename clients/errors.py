@@ -6,16 +6,23 @@
       ConnectFailed      no connection to an address
       ConnectionLost     the connection ended before the answer came: the request may have been carried out
       RequestTimeout     no answer in time: the request may have been carried out
+      InvalidAnswer      the response cannot be read, or exceeds a limit of this client: the request was carried out
       InvalidMessage     this message cannot be sent as it is; nothing was sent
-      ClientClosed       the client was stopped, or never started
+      ClientClosed       the client was stopped, was never started, or was made before a fork
 
 Every error carries what is known of `code`, `remark`, `broker` (name or address) and `topic`, and its text ends with
 what to do. Source of the codes: docs/formats.md, "Codes".
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from protocol.codes import RequestCode, ResponseCode
+from protocol.errors import ProtocolError, RequestError
+
+MAX_SHOWN_CHARACTERS: Final = 1000
+"""Of a remark or a name of a peer in the text of an error; `ClientError.remark` keeps it whole."""
 
 _ADVICE: Final[dict[int, str]] = {
     ResponseCode.SYSTEM_ERROR: "The remark tells what the broker stumbled over; its log has more.",
@@ -67,7 +74,7 @@ class BrokerError(ClientError):
         advice = _ADVICE.get(code, "")
         text = f"{broker} refused {name_of(RequestCode, request_code)}{about}: {name_of(ResponseCode, code)}"
         if remark:
-            text += f": {remark.strip()}"
+            text += f": {printable(remark)}"
         return cls(f"{text} {advice}".rstrip(), code=code, remark=remark, broker=broker, topic=topic)
 
 
@@ -87,6 +94,10 @@ class RequestTimeout(ClientError):
     """A request without an answer in time."""
 
 
+class InvalidAnswer(ClientError):
+    """A response that cannot be read, or that exceeds a limit of this client."""
+
+
 class InvalidMessage(ClientError):
     """A message that is refused before it leaves."""
 
@@ -99,3 +110,31 @@ def name_of(kind: type[RequestCode] | type[ResponseCode], code: int) -> str:
     """`NAME (number)`, or the bare number of a code without a name here."""
     known = kind._value2member_map_.get(code)
     return f"code {code}" if known is None else f"{known.name} ({code})"
+
+
+def printable(text: str) -> str:
+    """Return a peer's text on one line, with control characters escaped, cut at MAX_SHOWN_CHARACTERS."""
+    stripped = text.strip()
+    cut = stripped[:MAX_SHOWN_CHARACTERS]
+    line = "".join(c if c.isprintable() else " " if c == "\n" else ascii(c)[1:-1] for c in cut)
+    return line if len(cut) == len(stripped) else f"{line} ... ({len(stripped)} characters)"
+
+
+@contextmanager
+def reading_answer(code: int, peer: str, topic: str | None = None) -> Iterator[None]:
+    """Raise InvalidAnswer for whatever decoding a response to request `code` raises over its header or body."""
+    try:
+        yield
+    except (RequestError, ProtocolError) as error:
+        raise invalid_answer(code, peer, str(error), topic) from error
+
+
+def invalid_answer(code: int, peer: str, reason: str, topic: str | None = None) -> InvalidAnswer:
+    """Return the error for a response to request `code` that cannot be used, for this reason."""
+    about = f" for topic {printable(topic)}" if topic else ""
+    return InvalidAnswer(
+        f"{peer} answered {name_of(RequestCode, code)}{about} with a response that cannot be used: "
+        f"{printable(reason)}. Check that the peer is a broker or name server, and its version.",
+        broker=peer,
+        topic=topic,
+    )

@@ -127,6 +127,12 @@ class Inbox:
             self._is_waking = False
             self._wake()
 
+    def forked(self) -> None:
+        """Drop everything, in the child of a fork: takers and messages are the parent's."""
+        self.closed = True
+        self._deliveries.clear()
+        self._takers.clear()
+
     def _wake(self) -> None:
         """Wake one taker, unless one is on its way."""
         while self._takers and not self._is_waking:

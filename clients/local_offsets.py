@@ -61,6 +61,12 @@ class LocalOffsets:
             os.close(self._lock)
             self._lock = None
 
+    def forked(self) -> None:
+        """Leave the file to the parent, in the child of a fork: a copy of the lock would outlive the parent's."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
     async def committed_offset(self, queue: MessageQueue) -> int | None:
         """The offset in the file, None if it has none."""
         return self._offsets.get(queue)

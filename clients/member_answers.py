@@ -9,11 +9,14 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from clients.background import Background
 from clients.group_member import GroupMember
 from clients.handler_calls import HandlerCalls
 from clients.progress import Progress
-from clients.queue_reader import QueueReader, as_received
+from clients.queue_reader import QueueReader
+from clients.received import as_received
 from clients.send_back import Later
 from clients.settings import ConsumerSettings
 from clients.stacks import thread_stacks
@@ -32,6 +35,12 @@ _MIB: Final = 1024 * 1024
 log = logging.getLogger(__name__)
 
 
+class Reset(msgspec.Struct, frozen=True, eq=False):
+    """Where to go on in a queue."""
+
+    offset: int
+
+
 class MemberAnswers:
     """What one member answers (`clients.callbacks.ConsumerAnswers`); `calls` None: it has no handler."""
 
@@ -40,6 +49,7 @@ class MemberAnswers:
         self._calls = calls
         self._settings = settings
         self._started_ms = _now_ms()
+        self._resets: dict[MessageQueue, Reset] = {}  # under way, the last one of each queue
         self._background = Background(f"{member.group}/answers")
 
     def __repr__(self) -> str:
@@ -50,9 +60,24 @@ class MemberAnswers:
         self._member.group_changed()
 
     def reset(self, offsets: dict[MessageQueue, int]) -> None:
-        """Go on from these offsets."""
-        for queue, offset in offsets.items():
-            self._background.spawn(f"reset/{queue}", self._member.owned.move(queue, offset))
+        """Go on from these offsets in the queues that are read here; the last reset of a queue counts."""
+        for queue in offsets.keys() & set(self._member.owned.queues()):
+            if offsets[queue] < 0:
+                log.warning("reset to no offset ignored queue=%s offset=%d", queue, offsets[queue])
+                continue
+            is_moving = queue in self._resets
+            self._resets[queue] = Reset(offsets[queue])
+            if not is_moving:
+                self._background.spawn(f"reset/{queue}", self._move(queue))
+
+    async def _move(self, queue: MessageQueue) -> None:
+        try:
+            reset: Reset | None = None
+            while reset is not self._resets[queue]:
+                reset = self._resets[queue]
+                await self._member.owned.move(queue, reset.offset)
+        finally:
+            del self._resets[queue]
 
     def positions(self, topic: str) -> dict[MessageQueue, int]:
         """The smallest unfinished offset of each queue that is read here."""
@@ -86,7 +111,8 @@ class MemberAnswers:
         try:
             queue = MessageQueue(message.topic, "", message.queue_id)
             result = await self._calls.call(
-                as_received(message, self._member.namespace), Progress(message.queue_offset, queue=queue)
+                await as_received(message, self._member.namespace, self._settings.max_inflated_bytes),
+                Progress(message.queue_offset, queue=queue)
             )
         except Exception as error:
             log.info("handler failed, as is told to who asked msg_id=%s", message.msg_id, exc_info=True)

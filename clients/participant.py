@@ -7,7 +7,8 @@ A participant either makes a client of its own, from the addresses of name serve
 closed by its owner.
 
 A stop that is cancelled is a stop in a hurry: it waits for nothing that the application runs, and leaves
-nothing behind. Stopping what does not run does nothing.
+nothing behind. Stopping what does not run does nothing. In the child of a fork an inherited participant raises
+ClientClosed, and its `stop` does nothing (clients/forks.py).
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from typing import Self
 
 from clients.client import Client, client_of
 from clients.errors import ClientClosed
+from clients.forks import made_before_fork, register
 from clients.settings import TlsSettings
 
 
@@ -27,6 +29,8 @@ class Participant(ABC):
         self.client, self._owns_client = client_of(namesrv, client, tls)
         self._has_joined = False
         self._stopped = asyncio.Event()
+        self._is_inherited = False
+        register(self._forked)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -37,6 +41,7 @@ class Participant(ABC):
 
     async def start(self) -> None:
         """Join the group; connections open when they are needed. ClientClosed if it was started before."""
+        self._check_process()
         if self._has_joined:
             raise ClientClosed(f"{self!r} runs already")
         if self._owns_client:
@@ -63,7 +68,18 @@ class Participant(ABC):
 
     async def wait_stopped(self) -> None:
         """Wait until somebody has stopped it: what a service does whose work is done in handlers."""
+        self._check_process()
         await self._stopped.wait()
+
+    def _check_process(self) -> None:
+        """ClientClosed if this process was forked since the participant was made."""
+        if self._is_inherited:
+            raise made_before_fork(f"this {type(self).__name__}")
+
+    def _forked(self) -> None:
+        """Belong to the parent, in the child of a fork: whatever is asked fails, and `stop` does nothing."""
+        self._is_inherited = True
+        self._has_joined = False
 
     @abstractmethod
     async def _join(self) -> None:

@@ -58,4 +58,4 @@ def _pushed_message(pushed: RemotingCommand) -> MessageExt:
 def _host(text: str) -> tuple[str, int]:
     """Of `ip:port`, as Java may write it: `/ip:port`, `name/ip:port`."""
     ip, _, port = text.rpartition("/")[2].rpartition(":")
-    return ip, int(port) if port.isdecimal() else 0
+    return ip, int(port) if port.isdecimal() and len(port) <= 5 else 0

@@ -202,6 +202,7 @@ class Producer(Participant):
 
     async def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that messages to `topic` may go to."""
+        self._check_process()
         queues = (await self._sends.route(self._namespace.wrap(topic))).publish_queues
         return tuple(map(self._namespace.strip_queue, queues))
 
@@ -258,7 +259,13 @@ class Producer(Participant):
     def _target(self, queue: MessageQueue | None) -> MessageQueue | None:
         return None if queue is None else self._namespace.wrap_queue(queue)
 
+    def _forked(self) -> None:
+        """As a participant's."""
+        super()._forked()
+        self._running = False
+
     def _check_running(self) -> None:
+        self._check_process()
         if not self._running:
             raise ClientClosed(f"producer {self.group} is not running: use it inside `async with`, or call start()")
 

@@ -98,6 +98,11 @@ class PullConsumer(Participant):
         if self._hooks is not None:
             self._hooks.consuming(self._member.group, self.client.client_id, self._member.owned.cached)
 
+    def _forked(self) -> None:
+        """As a participant's."""
+        super()._forked()
+        self._inbox.forked()
+
     async def _leave(self) -> None:
         self.client.callbacks.consumers.pop(self._member.group, None)
         self._inbox.close()
@@ -111,10 +116,12 @@ class PullConsumer(Participant):
         """Read this member's share of `topic`: every message, those with one of the tags in `expression`, or those
         whose properties match an `Sql92`. InvalidMessage, ClientClosed, or BrokerError about the expression.
         """
+        self._check_process()
         await self._member.subscribe(self._namespace.wrap(topic), expression)
 
     async def unsubscribe(self, topic: str) -> None:
         """Read `topic` no more."""
+        self._check_process()
         await self._member.unsubscribe(self._namespace.wrap(topic))
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -128,6 +135,7 @@ class PullConsumer(Participant):
         Does not go with `subscribe`, whose rebalancing would take queues of the same topics away again. A queue that
         does not exist, or whose broker is not there, is tried again and again, with warnings in the log.
         """
+        self._check_process()
         owned, wanted = self._member.owned, [self._namespace.wrap_queue(queue) for queue in queues]
         await owned.release(queue for queue in owned.queues() if queue not in wanted)
         for queue in wanted:
@@ -191,6 +199,7 @@ class PullConsumer(Participant):
         return await self._member.calls.committed_offset(self._namespace.wrap_queue(queue))
 
     def _reader(self, queue: MessageQueue) -> QueueReader:
+        self._check_process()
         reader = self._member.owned.reader(self._namespace.wrap_queue(queue))
         if reader is None:
             raise ClientClosed(f"{queue} is not read by this consumer: assign it first", topic=queue.topic)
@@ -201,6 +210,7 @@ class PullConsumer(Participant):
 
         What a broker does not take is logged, and written by the next commit: `committed` tells what it has.
         """
+        self._check_process()
         self._finish_polled()
         await self._member.owned.commit()
 
@@ -211,6 +221,7 @@ class PullConsumer(Participant):
 
         What the last call returned is finished by this one. Failures of pulls are logged and tried again, not raised.
         """
+        self._check_process()
         self._finish_polled()
         begun_s = time.time()
         try:
@@ -232,6 +243,7 @@ class PullConsumer(Participant):
         await reply(self.client, self._member.group, message, body, properties)
 
     def __aiter__(self) -> AsyncIterator[MessageExt]:
+        self._check_process()
         return self._inbox.iterate(
             None if self._hooks is None else lambda message, at_s: self._received([message], at_s)
         )

@@ -151,6 +151,13 @@ class PushConsumer(Participant):
         if self._handling is not None and self._calls is not None:
             self._workers.start(self._handling, self._calls)
 
+    def _forked(self) -> None:
+        """As a participant's; the file of offsets stays locked by the parent alone."""
+        super()._forked()
+        self._inbox.forked()
+        if self._offsets is not None:
+            self._offsets.forked()
+
     async def _leave(self) -> None:
         self.client.callbacks.consumers.pop(self._member.group, None)
         self._inbox.close()
@@ -170,10 +177,12 @@ class PushConsumer(Participant):
         """Read `topic` from now on: every message, those with one of the tags in `expression` (`a || b`), or those
         whose properties match an `Sql92`. InvalidMessage, ClientClosed, or BrokerError about the expression.
         """
+        self._check_process()
         await self._member.subscribe(self._namespace.wrap(topic), expression)
 
     async def unsubscribe(self, topic: str) -> None:
         """Read `topic` no more."""
+        self._check_process()
         await self._member.unsubscribe(self._namespace.wrap(topic))
 
     async def reply(self, message: MessageExt, body: bytes, properties: dict[str, str] | None = None) -> None:
@@ -181,6 +190,7 @@ class PushConsumer(Participant):
         await reply(self.client, self._member.group, message, body, properties)
 
     def __aiter__(self) -> AsyncIterator[MessageExt]:
+        self._check_process()
         return self._inbox.iterate(None if self._hooks is None else self._taken)
 
     def _taken(self, message: MessageExt, begun_s: float) -> None:

@@ -7,7 +7,7 @@ NoRoute for a topic or broker that no route leads to. Source: docs/formats.md, "
 from typing import Final
 
 from clients.client import Client
-from clients.errors import BrokerError
+from clients.errors import BrokerError, NoRoute, invalid_answer, reading_answer
 from clients.pull_requests import PullRequests
 from clients.settings import ConsumerSettings
 from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, SubscriptionData
@@ -22,6 +22,10 @@ from protocol.message import MessageExt
 from protocol.record import decode
 
 MASTER: Final = 0
+MAX_MEMBERS: Final = 10_000
+"""Of a consumer group. Rules of allocation take time and memory in proportion."""
+LEAST_OFFSET: Final = -1
+"""Brokers of RocketMQ answer -1 for a queue that has no such offset."""
 _ELSEWHERE: Final = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -127,20 +131,30 @@ class QueueCalls:
         connection = await self._client.brokers.get(route.address(queue.broker_name))
         request = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
         answer = await connection.invoke(request, self._client.settings.request_timeout_s)
-        if answer.code == ResponseCode.SUCCESS:
-            return decode(answer.body), answer.header(PullMessageResponseHeader).next_begin_offset
-        if answer.code in _ELSEWHERE:
-            following = answer.header(PullMessageResponseHeader).next_begin_offset
-            return [], following if following > offset else None
+        with reading_answer(request.code, f"broker {queue.broker_name}", queue.topic):
+            if answer.code == ResponseCode.SUCCESS:
+                messages = decode(answer.body)
+                following = answer.header(PullMessageResponseHeader).next_begin_offset
+                return messages, following if following > offset else None
+            if answer.code in _ELSEWHERE:
+                following = answer.header(PullMessageResponseHeader).next_begin_offset
+                return [], following if following > offset else None
         raise BrokerError.of(request.code, answer.code, answer.remark, queue.broker_name, queue.topic)
 
     async def members(self, topic: str) -> list[str]:
-        """The client ids of the group, as a broker of `topic` knows them."""
+        """Return the client ids of the group, at most MAX_MEMBERS, as a broker of `topic` lists them."""
         route = await self._client.routes.find(topic)
+        if not route.brokers:
+            raise NoRoute(f"the route of topic {topic} names no broker. Check its registration.", topic=topic)
         address = route.address(min(route.brokers))
         header = ConsumerGroupHeader(consumer_group=self._group)
-        answer = await self._client.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header, topic=topic)
-        return ConsumerIdList.decode(answer.body).consumer_id_list
+        code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+        answer = await self._client.ask(address, code, header, topic=topic)
+        with reading_answer(code, address, topic):
+            members = ConsumerIdList.decode(answer.body).consumer_id_list
+        if len(members) > MAX_MEMBERS:
+            raise invalid_answer(code, address, f"{len(members)} members of a group, the limit is {MAX_MEMBERS}", topic)
+        return members
 
     async def check(self, subscription: SubscriptionData) -> None:
         """Ask every broker of the topic whether it would understand an expression. BrokerError if one would not."""
@@ -152,7 +166,13 @@ class QueueCalls:
             await self._client.ask(address, RequestCode.CHECK_CLIENT_CONFIG, body=body, topic=topic)
 
     async def _offset(self, queue: MessageQueue, code: int, header: Header) -> int:
-        return (await self._ask(queue, code, header)).header(OffsetResponseHeader).offset
+        answer = await self._ask(queue, code, header)
+        broker = f"broker {queue.broker_name}"
+        with reading_answer(code, broker, queue.topic):
+            offset = answer.header(OffsetResponseHeader).offset
+        if offset < LEAST_OFFSET:
+            raise invalid_answer(code, broker, f"the offset {offset} of queue {queue.queue_id}", queue.topic)
+        return offset
 
     async def _ask(self, queue: MessageQueue, code: int, header: Header) -> RemotingCommand:
         route = await self._client.routes.find(queue.topic)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from clients.client import Client
 from clients.connection import Connection
-from clients.errors import ClientError
+from clients.errors import ClientError, reading_answer
 from protocol.bodies.locks import LockedQueues, LockRequest
 from protocol.bodies.message_queue import MessageQueue
 from protocol.codes import RequestCode
@@ -148,10 +148,12 @@ class QueueLocks:
             self._unanswered.update(wanted)
             answer = await self._ask(RequestCode.LOCK_BATCH_MQ, wanted)
             self._unanswered.difference_update(wanted)
+            with reading_answer(RequestCode.LOCK_BATCH_MQ, f"broker {broker_name}"):
+                locked = LockedQueues.decode(answer.body).lock_ok_mq_set
         except ClientError as error:
             log.warning("queues not locked, trying again broker=%s queues=%d error=%s", broker_name, len(queues), error)
             return set(), None
-        return set(LockedQueues.decode(answer.body).lock_ok_mq_set), Lock(now_s, connection)
+        return set(wanted).intersection(locked), Lock(now_s, connection)
 
     async def _unlock(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         try:

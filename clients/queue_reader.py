@@ -24,21 +24,22 @@ from typing import Final, Protocol
 import msgspec
 
 from clients.consume_rates import ConsumeRates
-from clients.errors import BrokerError, ClientError
+from clients.errors import BrokerError, ClientError, invalid_answer, printable
 from clients.inbox import Delivery, Sink
 from clients.namespaces import NO_NAMESPACE, Namespace
 from clients.progress import Progress
 from clients.queue_calls import MASTER, QueueCalls
+from clients.received import inflate_message, is_compressed, readdressed
 from clients.routes import TRANSPORT_ERRORS
 from clients.settings import ConsumerSettings
 from protocol.bodies.heartbeat import SubscriptionData
 from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RETRY_PREFIX, RequestCode, ResponseCode, SysFlag
+from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.errors import ProtocolError, RequestError
 from protocol.filters.tag import EVERYTHING, TagFilter, is_tag_type
 from protocol.headers.pull import PullMessageResponseHeader
-from protocol.message import MessageExt, PayloadError, PropertyName
+from protocol.message import MessageExt
 from protocol.record import decode
 
 NOTHING_YET: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
@@ -47,7 +48,9 @@ PAUSE_S: Final[dict[int, float]] = {ResponseCode.FLOW_CONTROL: 0.02}
 ERROR_PAUSE_S: Final = 1.0
 MOVED_PAUSE_MAX_S: Final = 10.0
 _ANYTHING: Final = TagFilter.parse(EVERYTHING)  # the broker alone judges by properties
-_COMPRESSION: Final = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_TYPE_MASK)
+HURRIED_S: Final = 0.01
+HURRIED_PULLS: Final = 10
+"""So many pulls in a row that brought nothing within HURRIED_S: the broker does not hold pulls, so they are paced."""
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +103,8 @@ class QueueReader:
         self._start_at = start_at
         self._broker_id = MASTER
         self._moves = 0
+        self._hurried = 0  # pulls in a row that brought nothing, at once
+        self._asked_s = 0.0
         self._room = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -118,7 +123,7 @@ class QueueReader:
                 log.info("pull failed, trying again queue=%s error=%s", self.queue, error)
                 await self._look_for_route()
             except (ClientError, ProtocolError, RequestError) as error:
-                log.warning("pull failed, trying again queue=%s error=%s", self.queue, error)
+                log.warning("pull failed, trying again queue=%s error=%s", self.queue, printable(str(error)))
             except Exception:
                 log.exception("pull failed, trying again queue=%s", self.queue)
             if pause_s:
@@ -148,8 +153,12 @@ class QueueReader:
             progress.unfinished < settings.max_queue_messages
             and len(self._shared.inbox) < settings.max_messages
             and progress.span < settings.max_queue_span
-            and progress.unfinished_bytes * self._shared.reader_count() < settings.max_bytes
+            and self._has_bytes(progress)
         )
+
+    def _has_bytes(self, progress: Progress) -> bool:
+        """Whether this queue's share of the memory is not used up; bodies count as they are held, inflated."""
+        return progress.unfinished_bytes * self._shared.reader_count() < self._shared.settings.max_bytes
 
     def pause(self, *, paused: bool) -> None:
         """Pull no more, or go on; a pull that is under way still delivers."""
@@ -176,7 +185,7 @@ class QueueReader:
     async def _pull_once(self, progress: Progress) -> float:
         """One pull; returns how long to pause after it, in seconds."""
         commit_offset = progress.commit_offset() if self._shared.commits_by_pull(self.queue) else 0
-        self.pulled_s = time.time()
+        self.pulled_s, self._asked_s = time.time(), time.monotonic()
         answer = await self._shared.calls.pull(
             self._pulls, progress.position, commit_offset if commit_offset > 0 else None, self._broker_id
         )
@@ -185,15 +194,17 @@ class QueueReader:
     async def _react(self, answer: RemotingCommand, progress: Progress) -> float:
         code = answer.code
         if code == ResponseCode.SUCCESS or code in NOTHING_YET:
-            header = answer.header(PullMessageResponseHeader)
+            header = self._header(answer)
             self._broker_id = header.suggest_which_broker_id
             self._moves = 0
+            before = progress.position
             if code == ResponseCode.SUCCESS:
-                self._deliver(decode(answer.body), progress)
-            progress.position = header.next_begin_offset
-            return 0.0
+                progress.position = await self._deliver(decode(answer.body), progress, header.next_begin_offset)
+            else:
+                progress.position = header.next_begin_offset
+            return self._pause_of(moved=progress.position != before)
         if code == ResponseCode.PULL_OFFSET_MOVED:
-            return await self._moved(progress, answer.header(PullMessageResponseHeader).next_begin_offset)
+            return await self._moved(progress, self._header(answer).next_begin_offset)
         if code in NOT_KNOWN_YET:
             await self._shared.beat()
         topic = self.queue.topic
@@ -201,21 +212,53 @@ class QueueReader:
         log.warning("pull refused, trying again queue=%s error=%s", self.queue, error)
         return PAUSE_S.get(code, ERROR_PAUSE_S)
 
-    def _deliver(self, messages: list[MessageExt], progress: Progress) -> None:
+    def _header(self, answer: RemotingCommand) -> PullMessageResponseHeader:
+        """Return the header of a response; InvalidAnswer, RequestError, ProtocolError."""
+        header = answer.header(PullMessageResponseHeader)
+        if header.next_begin_offset < 0:
+            reason = f"nextBeginOffset {header.next_begin_offset} of queue {self.queue.queue_id}"
+            raise invalid_answer(RequestCode.PULL_MESSAGE, self.queue.broker_name, reason, self.queue.topic)
+        return header
+
+    def _pause_of(self, *, moved: bool) -> float:
+        """Return how long to pause, in seconds, if the broker answers again and again at once that there is nothing."""
+        if moved or time.monotonic() - self._asked_s > HURRIED_S:
+            self._hurried = 0
+            return 0.0
+        self._hurried += 1
+        beyond = min(self._hurried - HURRIED_PULLS, 16)
+        return 0.0 if beyond < 0 else min(HURRIED_S * (1 << beyond), ERROR_PAUSE_S)
+
+    async def _deliver(self, messages: list[MessageExt], progress: Progress, following: int) -> int:
+        """Hand over what is wanted; returns the offset to go on at, which is `following` unless memory ran out.
+
+        Compressed messages that do not fit once inflated are left for a later pull; one of a queue always fits.
+        """
         deliveries = []
-        wanted, namespace = self._filter, self._shared.namespace
+        wanted, namespace, settings = self._filter, self._shared.namespace, self._shared.settings
+        position = progress.position
         for message in messages:
-            if message.queue_offset < progress.position:
+            if message.queue_offset < position:
                 continue
             if not (wanted.everything or wanted.matches_text(message.tags or None)):
                 continue
-            deliveries.append(Delivery(as_received(message, namespace), progress))
-            progress.received(message.queue_offset, message.size)
+            size = message.size
+            if is_compressed(message):
+                if progress.unfinished and not self._has_bytes(progress):
+                    following = message.queue_offset
+                    break
+                stored_bytes = len(message.body)
+                await inflate_message(message, settings.max_inflated_bytes)
+                size += len(message.body) - stored_bytes
+            deliveries.append(Delivery(readdressed(message, namespace), progress))
+            progress.received(message.queue_offset, size)
+            position = message.queue_offset + 1
         self._shared.inbox.put(deliveries)
         totals = self._totals
         totals.pulls += 1
         totals.pulled += len(deliveries)
         totals.pull_s += time.time() - self.pulled_s
+        return max(following, position)
 
     async def _moved(self, progress: Progress, offset: int) -> float:
         """Begin anew at `offset`; returns a pause that grows if the broker keeps moving us."""
@@ -234,18 +277,3 @@ class QueueReader:
             await self._shared.reload_route(self.queue.topic)
         except ClientError as error:
             log.info("route not found anew, keeping the old one topic=%s error=%s", self.queue.topic, error)
-
-
-def as_received(message: MessageExt, namespace: Namespace = NO_NAMESPACE) -> MessageExt:
-    """A stored message as its consumer wants it: inflated, a retried one under its first topic, without namespace."""
-    if message.sys_flag & _COMPRESSION:
-        try:
-            message.body = message.payload()
-            message.sys_flag &= ~_COMPRESSION
-        except PayloadError as error:
-            log.warning("body handed over as stored offset_msg_id=%s error=%s", message.offset_msg_id, error)
-    if message.topic.startswith(RETRY_PREFIX):
-        message.topic = message.properties.get(PropertyName.RETRY_TOPIC, message.topic)
-    if namespace.name:
-        message.topic = namespace.strip(message.topic)
-    return message

@@ -6,70 +6,36 @@ that answered last, and to the next after a failure of transport.
 A route is asked for when its topic is first used, whenever its user has reason to doubt it, and every
 `route_refresh_s`. A refresh that fails leaves the known route as it is. Producers of a topic that does not exist yet
 get the route of the template topic with its name put in and its queues limited to what the producer wants; the broker
-creates the topic at the first message.
-
-Queues are listed by broker name and number, as RocketMQ's clients list them, so that all producers map a key to the
-same queue. Source: docs/formats.md, "Routes".
+creates the topic at the first message. A route that makes no sense is rejected (clients/topic_route.py).
+Source: docs/formats.md, "Routes".
 """
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from clients.connections import Connections
-from clients.errors import BrokerError, ClientError, ConnectFailed, ConnectionLost, NoRoute, RequestTimeout
-from protocol.bodies.message_queue import MessageQueue
+from clients.errors import (
+    BrokerError,
+    ClientError,
+    ConnectFailed,
+    ConnectionLost,
+    NoRoute,
+    RequestTimeout,
+    reading_answer,
+)
+from clients.forks import register
+from clients.topic_route import MASTER, MAX_ROUTE_QUEUES, TopicRoute, is_address
 from protocol.bodies.route import TopicRouteData
-from protocol.codes import Permission, RequestCode, ResponseCode
+from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.fields import Header
 from protocol.headers.topic import TopicHeader
 
-MASTER: Final = 0
 TRANSPORT_ERRORS: Final = (ConnectFailed, ConnectionLost, RequestTimeout)
 
 log = logging.getLogger(__name__)
-
-
-class TopicRoute(msgspec.Struct, frozen=True):
-    """A topic's queues and the addresses of their brokers: broker name -> broker id (0: master) -> `host:port`."""
-
-    topic: str
-    publish_queues: tuple[MessageQueue, ...]
-    subscribe_queues: tuple[MessageQueue, ...]
-    brokers: dict[str, dict[int, str]]
-
-    @classmethod
-    def of(cls, topic: str, data: TopicRouteData, max_queues: int | None = None) -> "TopicRoute":
-        """The route in a name server's answer; `max_queues` limits the queues per broker."""
-        brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
-        publish: list[MessageQueue] = []
-        subscribe: list[MessageQueue] = []
-        for queues in sorted(data.queue_datas, key=lambda queues: queues.broker_name):
-            name, addresses = queues.broker_name, brokers.get(queues.broker_name, {})
-            if queues.perm & Permission.WRITE and MASTER in addresses:
-                publish += _queues(topic, name, queues.write_queue_nums, max_queues)
-            if queues.perm & Permission.READ and addresses:
-                subscribe += _queues(topic, name, queues.read_queue_nums, max_queues)
-        return cls(topic, tuple(publish), tuple(subscribe), brokers)
-
-    def address(self, broker_name: str, broker_id: int = MASTER) -> str:
-        """Where a broker listens; any other member of it if that id is unknown. NoRoute."""
-        addresses = self.brokers.get(broker_name)
-        if not addresses:
-            raise NoRoute(
-                f"no address is known of broker {broker_name}. Check that it is registered with the name server.",
-                broker=broker_name,
-                topic=self.topic,
-            )
-        return addresses.get(broker_id) or addresses[min(addresses)]
-
-
-def _queues(topic: str, broker_name: str, count: int, limit: int | None) -> Iterator[MessageQueue]:
-    return (MessageQueue(topic, broker_name, n) for n in range(count if limit is None else min(count, limit)))
 
 
 class NameServers:
@@ -77,7 +43,7 @@ class NameServers:
 
     def __init__(self, addresses: str, connections: Connections, timeout_s: float) -> None:
         self.addresses: Sequence[str] = [part for address in addresses.split(";") if (part := address.strip())]
-        if not self.addresses or not all(":" in address for address in self.addresses):
+        if not self.addresses or not all(map(is_address, self.addresses)):
             raise ValueError(f"namesrv must be host:port or host:port;host:port, not {addresses!r}")
         self._connections = connections
         self._timeout_s = timeout_s
@@ -120,12 +86,14 @@ class NameServers:
 
 
 class Routes:
-    """The routes of all topics in use."""
+    """The routes of all topics in use; a route of more than `max_queues` queues is an error."""
 
-    def __init__(self, name_servers: NameServers) -> None:
+    def __init__(self, name_servers: NameServers, max_queues: int = MAX_ROUTE_QUEUES) -> None:
         self.name_servers = name_servers
+        self._max_queues = max_queues
         self._routes: dict[str, TopicRoute] = {}
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
+        register(self.forked)
 
     def __repr__(self) -> str:
         return f"<Routes {len(self._routes)} topics>"
@@ -157,7 +125,7 @@ class Routes:
                 data = await self._ask(template)
             except NoRoute:
                 raise self._no_route(topic) from None
-            route = self._routes[topic] = TopicRoute.of(topic, data, max_queues)
+            route = self._routes[topic] = TopicRoute.of(topic, data, max_queues, self._max_queues)
             log.info(
                 "topic is unknown, its brokers will create it topic=%s queues=%d", topic, len(route.publish_queues)
             )
@@ -179,9 +147,16 @@ class Routes:
                 await self.reload(topic)
             except NoRoute:
                 log.debug("topic has no route at the moment, keeping the old one topic=%s", topic)
-            except ClientError as error:
+            except TRANSPORT_ERRORS as error:  # the next topics would wait for the same name servers
                 log.warning("routes not refreshed, keeping the old ones error=%s", error)
                 return
+            except ClientError as error:
+                log.warning("route not refreshed, keeping the old one topic=%s error=%s", topic, error)
+
+    def forked(self) -> None:
+        """Forget the parent's routes and requests, in the child of a fork."""
+        self._routes.clear()
+        self._fetching.clear()
 
     async def close(self) -> None:
         """Give up what is being asked."""
@@ -191,7 +166,7 @@ class Routes:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _fetch(self, topic: str) -> TopicRoute:
-        route = TopicRoute.of(topic, await self._ask(topic))
+        route = TopicRoute.of(topic, await self._ask(topic), None, self._max_queues)
         if route != self._routes.get(topic):
             log.info("route topic=%s brokers=%s queues=%d", topic, sorted(route.brokers), len(route.publish_queues))
             self._routes[topic] = route
@@ -210,7 +185,8 @@ class Routes:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise self._no_route(topic) from error
             raise
-        return TopicRouteData.decode(body)
+        with reading_answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, "a name server", topic):
+            return TopicRouteData.decode(body)
 
     def _no_route(self, topic: str) -> NoRoute:
         known = ", ".join(self.name_servers.addresses)

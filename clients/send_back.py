@@ -8,8 +8,10 @@ A resent message has RocketMQ's properties: RETRY_TOPIC, ORIGIN_MESSAGE_ID, DELA
 the header of the send. Source: docs/formats.md, "Groups", "Send".
 """
 
+import asyncio
 import logging
 import time
+import zlib
 from typing import Final
 
 import msgspec
@@ -18,7 +20,9 @@ from clients.client import Client
 from clients.errors import ClientError, NoRoute
 from clients.inbox import Delivery
 from clients.namespaces import NO_NAMESPACE, Namespace
-from protocol.codes import RETRY_PREFIX, RequestCode, SystemTopic
+from clients.received import COMPRESSION
+from clients.settings import ProducerSettings
+from protocol.codes import RETRY_PREFIX, RequestCode, SysFlag, SystemTopic
 from protocol.errors import ProtocolError, RequestError
 from protocol.headers.send import SendMessageV2Header
 from protocol.headers.send_back import SendBackHeader
@@ -97,13 +101,14 @@ class SendBack:
             if not route.publish_queues:
                 raise NoRoute(f"topic {topic} has no queue to write to. Check its permission.", topic=topic)
             queue = route.publish_queues[message.physical_offset % len(route.publish_queues)]
+            body, sys_flag = await asyncio.to_thread(_packed, message)
             header = SendMessageV2Header(
                 producer_group=self._group,
                 topic=topic,
                 default_topic=SystemTopic.AUTO_CREATE,
                 default_topic_queue_nums=1,
                 queue_id=queue.queue_id,
-                sys_flag=0,
+                sys_flag=sys_flag,
                 born_timestamp=time.time_ns() // 1_000_000,
                 flag=message.flag,
                 properties=encode_properties(properties),
@@ -114,9 +119,18 @@ class SendBack:
                 bname=queue.broker_name,
             )
             address = route.address(queue.broker_name)
-            await self._client.ask(address, RequestCode.SEND_MESSAGE_V2, header, message.body, topic=topic)
+            await self._client.ask(address, RequestCode.SEND_MESSAGE_V2, header, body, topic=topic)
         except (ClientError, RequestError, ProtocolError, ValueError) as error:
             log.warning("not sent to the retry topic, it stays here msg_id=%s error=%s", message.msg_id, error)
             return False
         self.sent += 1
         return True
+
+
+def _packed(message: MessageExt) -> tuple[bytes, int]:
+    """Return the body as a producer would send it, and its compression bits: an inflated one may exceed a frame."""
+    compression = message.sys_flag & COMPRESSION
+    if compression or len(message.body) < ProducerSettings().compress_above_bytes:
+        return message.body, compression
+    packed = zlib.compress(message.body, ProducerSettings().compression_level)
+    return (packed, int(SysFlag.COMPRESSED)) if len(packed) < len(message.body) else (message.body, 0)

@@ -27,13 +27,14 @@ import msgspec
 from clients.background import Background
 from clients.client import Client
 from clients.connection import Connection
-from clients.errors import BrokerError, ClientError, ConnectionLost, NoRoute, RequestTimeout
+from clients.errors import BrokerError, ClientError, ConnectionLost, NoRoute, RequestTimeout, invalid_answer
 from clients.namespaces import NO_NAMESPACE, Namespace
 from clients.outgoing import Outgoing, check_topic
 from clients.queue_choice import RoundRobin, queue_of_key
-from clients.routes import TRANSPORT_ERRORS, TopicRoute
+from clients.routes import TRANSPORT_ERRORS
 from clients.send_requests import SendTemplate
 from clients.settings import ProducerSettings
+from clients.topic_route import TopicRoute
 from protocol.bodies.message_queue import MessageQueue
 from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
@@ -153,11 +154,19 @@ class Sends:
         return sending.result
 
     async def oneway(self, outgoing: Outgoing, message_group: str | None, queue: MessageQueue | None) -> None:
-        """Send what is not answered; done when it was handed to the transport."""
-        route = await self.route(outgoing.topic)
-        target = queue or self._choose(route, message_group, ())
-        connection = await self._client.brokers.get(route.address(target.broker_name))
-        await connection.ready()
+        """Send a message without a response; done when it was handed to the transport. RequestTimeout."""
+        timeout_s = self._settings.send_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                route = await self.route(outgoing.topic)
+                target = queue or self._choose(route, message_group, ())
+                connection = await self._client.brokers.get(route.address(target.broker_name))
+                await connection.ready()
+        except TimeoutError as error:
+            raise RequestTimeout(
+                f"a send to {outgoing.topic} found no broker that takes it within {timeout_s:g} s; nothing was sent.",
+                topic=outgoing.topic,
+            ) from error
         opaque, template = connection.next_opaque(), self._template(target)
         connection.write(template.frame(outgoing, target.queue_id, opaque, connection.dialect, oneway=True))
         self.sent += 1
@@ -213,8 +222,8 @@ class Sends:
         """Wait for what is missing, and send the request."""
         try:
             if sending.target is None:
-                self._aim(sending, await self.route(sending.outgoing.topic))
-        except (ClientError, RequestError, ProtocolError) as error:
+                self._aim(sending, await self._route_in_time(sending))
+        except ClientError as error:
             self._give_up(sending, error)
             return
         try:
@@ -230,10 +239,22 @@ class Sends:
     async def _next_attempt(self, sending: Sending, error: ClientError) -> None:
         if isinstance(error, TRANSPORT_ERRORS):
             try:
-                await self._client.routes.reload(sending.outgoing.topic)
-            except ClientError:
+                async with asyncio.timeout_at(sending.deadline_s):
+                    await self._client.routes.reload(sending.outgoing.topic)
+            except (ClientError, TimeoutError):
                 pass  # the known route stays, and the error that counts is the send's own
         await self._attempt(sending)
+
+    async def _route_in_time(self, sending: Sending) -> TopicRoute:
+        topic = sending.outgoing.topic
+        try:
+            async with asyncio.timeout_at(sending.deadline_s):
+                return await self.route(topic)
+        except TimeoutError as error:
+            raise RequestTimeout(
+                f"no route of topic {topic} within the time of the send; nothing was sent. Check the name servers.",
+                topic=topic,
+            ) from error
 
     def _aim(self, sending: Sending, route: TopicRoute) -> None:
         sending.attempts -= 1
@@ -298,7 +319,8 @@ class Sends:
         try:
             header = answer.header(SendMessageResponseHeader)
         except (RequestError, ProtocolError) as error:
-            self._give_up(sending, error)
+            code, broker = RequestCode.SEND_MESSAGE_V2, f"broker {queue.broker_name} ({sending.address})"
+            self._give_up(sending, invalid_answer(code, broker, str(error), outgoing.topic))
             return
         if header.queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)

@@ -6,6 +6,8 @@ import ssl
 import msgspec
 
 from clients.signing import Credentials
+from clients.topic_route import MAX_ROUTE_QUEUES
+from protocol.message import MAX_PAYLOAD_BYTES
 
 
 class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +34,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_min_s: float = 0.1  # pause before the second attempt to reach an address; doubles with each
     backoff_max_s: float = 5.0
     max_in_flight: int = 8192  # requests without an answer on one connection; more wait
+    max_route_queues: int = MAX_ROUTE_QUEUES  # of one topic, to read or to write; a longer route is an InvalidAnswer
     tls: TlsSettings | ssl.SSLContext | None = None  # None: plain; also for name servers
     credentials: Credentials | None = None  # None: requests are not signed
 
@@ -57,7 +60,8 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     pull_timeout_s: float = 30.0  # more than `suspend_s`
     max_queue_messages: int = 1000  # of one queue, received and not finished
     max_messages: int = 10_000  # of all queues, received and not begun
-    max_bytes: int = 100 * 1024 * 1024  # of all queues, received and not finished; each may have an equal share
+    max_bytes: int = 100 * 1024 * 1024  # of all queues, received and not finished, inflated; each has an equal share
+    max_inflated_bytes: int = MAX_PAYLOAD_BYTES  # of one compressed body; larger ones are handed over as stored
     max_queue_span: int = 2000  # between the first not finished offset of a queue and its last
     commit_interval_s: float = 5.0
     rebalance_interval_s: float = 20.0  # at the latest; changes of the group are noticed at once

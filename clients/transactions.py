@@ -18,9 +18,10 @@ import msgspec
 
 from clients.client import Client
 from clients.connection import Connection
-from clients.errors import BrokerError, ClientError
+from clients.errors import BrokerError, ClientError, invalid_answer
 from clients.hooks import Hooks
 from clients.producer import Producer
+from clients.received import inflate_message
 from clients.sends import SendResult, SendStatus
 from clients.settings import ProducerSettings, TlsSettings
 from protocol.codes import RequestCode, ResponseCode, SysFlag
@@ -114,7 +115,11 @@ class TransactionProducer(Producer):
         if state is TransactionState.UNKNOWN:
             return
         queue = self._namespace.wrap_queue(result.queue)
-        _, _, physical_offset = decode_offset_id(result.offset_msg_id)
+        try:
+            _, _, physical_offset = decode_offset_id(result.offset_msg_id)
+        except ValueError as error:
+            code, broker = RequestCode.SEND_MESSAGE_V2, f"broker {queue.broker_name}"
+            raise invalid_answer(code, broker, f"{error}, so the transaction cannot be ended", queue.topic) from error
         header = EndTransactionHeader(
             producer_group=self.group,
             tran_state_table_offset=result.queue_offset,
@@ -140,6 +145,7 @@ class TransactionProducer(Producer):
         """Answer a broker's question."""
         topic, message.topic = message.topic, self._namespace.strip(message.topic)
         try:
+            await inflate_message(message)
             state = await self._checker(message)
         except Exception:
             log.warning("checker failed, the broker asks again msg_id=%s", message.msg_id, exc_info=True)

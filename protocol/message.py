@@ -16,7 +16,7 @@ Sources: docs/formats.md, "Properties", "Java hash", "Names", "Batch body", "Sys
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
 from importlib import import_module
 from operator import mul
@@ -193,17 +193,31 @@ def _check_name(kind: str, name: str | None, max_length: int) -> None:
 
 # --- bodies ---------------------------------------------------------------------------------------
 
-MAX_PAYLOAD_BYTES: Final = 256 * 1024 * 1024
+MAX_PAYLOAD_BYTES: Final = 16 * 1024 * 1024
+"""Default limit of an inflated body: the largest frame, so what can be sent uncompressed can be inflated. RocketMQ's
+producers and brokers accept bodies up to 4 MiB (maxMessageSize) unless they are configured otherwise."""
+INFLATE_STEP_BYTES: Final = 256 * 1024
 
 
 class PayloadError(ValueError):
     """A compressed body that cannot be inflated: damaged, too large, or of a type that is not installed here."""
 
 
-def inflate(body: bytes | memoryview, sys_flag: int) -> bytes:
-    """The body as its sender gave it; PayloadError if it is damaged or would exceed MAX_PAYLOAD_BYTES."""
+def inflate(body: bytes | memoryview, sys_flag: int, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
+    """Return the body as its sender gave it; PayloadError if it is damaged or has more than `max_bytes`.
+
+    Memory stays within twice `max_bytes`, whatever the body claims.
+    """
     if not sys_flag & SysFlag.COMPRESSED:
         return bytes(body)
+    return b"".join(inflate_steps(body, sys_flag, max_bytes))
+
+
+def inflate_steps(body: bytes | memoryview, sys_flag: int, max_bytes: int = MAX_PAYLOAD_BYTES) -> Iterator[bytes]:
+    """Yield a compressed body in pieces of at most INFLATE_STEP_BYTES, so that a caller can do other work in between.
+
+    PayloadError as of `inflate`, as soon as the limit is exceeded.
+    """
     compression = sys_flag & SysFlag.COMPRESSION_TYPE_MASK
     if compression not in _INFLATERS:
         raise PayloadError(f"unknown compression type 0x{compression:x} in sysFlag {sys_flag}")
@@ -211,13 +225,20 @@ def inflate(body: bytes | memoryview, sys_flag: int) -> bytes:
     if new_inflater is None:
         raise PayloadError(f"the body is compressed by {name}, and no Python module for it is installed")
     inflater = new_inflater()
-    try:
-        payload: bytes = inflater.decompress(body, MAX_PAYLOAD_BYTES)
-    except error as damage:
-        raise PayloadError(f"the {name} body is damaged: {damage}") from damage
-    if not inflater.eof:
-        raise PayloadError(f"the {name} body is cut off, or larger than {MAX_PAYLOAD_BYTES} bytes when inflated")
-    return payload
+    rest: bytes | memoryview = body
+    size = 0
+    while not inflater.eof:
+        try:
+            piece: bytes = inflater.decompress(rest, min(INFLATE_STEP_BYTES, max_bytes - size + 1))
+        except error as damage:
+            raise PayloadError(f"the {name} body is damaged: {damage}") from damage
+        rest = getattr(inflater, "unconsumed_tail", b"")  # zlib returns its rest, the others keep it
+        size += len(piece)
+        if size > max_bytes:
+            raise PayloadError(f"the {name} body is larger than {max_bytes} bytes when inflated")
+        if not piece and not rest and not inflater.eof:
+            raise PayloadError(f"the {name} body is cut off")
+        yield piece
 
 
 def _optional(module: str) -> ModuleType | None:
@@ -302,9 +323,9 @@ class MessageExt(msgspec.Struct):
         """The id that applications see: the sender's, else where the record lies."""
         return self.uniq_key or self.offset_msg_id
 
-    def payload(self) -> bytes:
-        """The body as its sender gave it; PayloadError if it cannot be inflated."""
-        return inflate(self.body, self.sys_flag)
+    def payload(self, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
+        """Return the body as its sender gave it; PayloadError if it cannot be inflated, or not to `max_bytes`."""
+        return inflate(self.body, self.sys_flag, max_bytes)
 
 
 # --- batches --------------------------------------------------------------------------------------

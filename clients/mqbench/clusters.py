@@ -14,9 +14,10 @@ import msgspec
 from clients.connections import Connections
 from clients.errors import BrokerError
 from clients.mqbench.workloads import Workload
-from clients.routes import MASTER, NameServers, Routes
+from clients.routes import NameServers, Routes
 from clients.settings import ClientSettings, TlsSettings
 from clients.tls import tls_context
+from clients.topic_route import MASTER
 from protocol.codes import Permission, RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.fields import Header

@@ -16,13 +16,14 @@ from typing import Final, TypeVar
 
 from clients.blocking import run
 from clients.client import Client
-from clients.errors import BrokerError, ClientError, NoRoute
+from clients.errors import BrokerError, ClientError, NoRoute, reading_answer
 from clients.queue_calls import QueueCalls
 from clients.routes import TRANSPORT_ERRORS
 from clients.spark.cluster_options import ClusterOptions
 from clients.spark.offsets import Positions
 from clients.spark.source_options import SourceOptions
 from clients.spark.topic_names import is_meant
+from clients.topic_route import checked_cluster
 from protocol.bodies.cluster import ClusterInfo, TopicList
 from protocol.bodies.message_queue import MessageQueue
 from protocol.codes import RequestCode, ResponseCode
@@ -122,14 +123,16 @@ class Cluster:
     async def _matching(self) -> list[str]:
         """The topics that the pattern means."""
         name_servers = self._client.routes.name_servers
-        listed = TopicList.decode(await name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)).topic_list
+        body = await name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        with reading_answer(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, "a name server"):
+            listed = TopicList.decode(body).topic_list
         info = await self._cluster()
         own = info.broker_addr_table.keys() | info.cluster_addr_table.keys()
         return [topic for topic in listed if is_meant(topic, self._options.subscribe_pattern or "", own)]
 
     async def _cluster(self) -> ClusterInfo:
         name_servers = self._client.routes.name_servers
-        return ClusterInfo.decode(await name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO))
+        return checked_cluster(await name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO))
 
     # -------------------------------------------------------------------------------------------------------- offsets
 
@@ -231,7 +234,7 @@ async def broker_address(options: ClusterOptions, name: str) -> str:
         body = await client.routes.name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
     finally:
         await client.close()
-    broker = ClusterInfo.decode(body).broker_addr_table.get(name)
+    broker = checked_cluster(body).broker_addr_table.get(name)
     if broker is None or not broker.broker_addrs:
         raise NoRoute(f"broker {name} is not registered: check that it runs, and which name server it has", broker=name)
     return broker.broker_addrs[min(broker.broker_addrs)]

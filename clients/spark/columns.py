@@ -14,7 +14,7 @@ Source: docs/formats.md, "CommitLog record", "Properties", "System flags", "Mess
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
@@ -31,10 +31,21 @@ from protocol.codes import SysFlag
 from protocol.message import MAX_PAYLOAD_BYTES, PayloadError, PropertyName, inflate
 from protocol.record import Buffer
 
-__all__ = ["Places", "batch_of", "ends_of", "queue_offsets", "record_batch", "walk"]
+__all__ = [
+    "OversizedBatch",
+    "Places",
+    "batch_of",
+    "ends_of",
+    "queue_offsets",
+    "record_batch",
+    "record_batches",
+    "walk",
+]
 
 log = logging.getLogger(__name__)
 
+MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
+"""Of the inflated bodies in one batch; Arrow's limit for a column is 2 GiB."""
 _FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01, and behind the last ms of 9999: what Spark and Python both have
 _LAST_MS: Final = 253_402_300_800_000
 _EPOCH_MS: Final = 0
@@ -43,14 +54,32 @@ _STEP_BYTES: Final = 64 * 1024
 _HEX: Final = np.array([f"{byte:02X}" for byte in range(256)], "S2").view(np.uint16)
 
 
+class OversizedBatch(Exception):
+    """The inflated bodies of several rows exceed MAX_BATCH_BYTES: make batches of fewer rows."""
+
+
 def record_batch(
     buffer: Buffer, starts: NDArray[np.int64], broker_name: str | None, schema: pa.Schema
 ) -> pa.RecordBatch:
     """The rows of the records that begin at `starts` (ascending), as `schema` (clients.spark.schema.arrow_schema) says.
 
-    ProtocolError if no whole record begins at one of them. ValueError: the buffer has 2 GiB or more.
+    ProtocolError if no whole record begins at one of them. OversizedBatch. ValueError: the buffer has 2 GiB or more.
     """
     return _batch(buffer, starts, lambda: Places(buffer, starts), broker_name, schema)
+
+
+def record_batches(
+    buffer: Buffer, starts: NDArray[np.int64], broker_name: str | None, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """As `record_batch`, in several batches if compressed bodies need more memory than MAX_BATCH_BYTES."""
+    try:
+        batch = record_batch(buffer, starts, broker_name, schema)
+    except OversizedBatch:
+        middle = len(starts) // 2
+        yield from record_batches(buffer, starts[:middle], broker_name, schema)
+        yield from record_batches(buffer, starts[middle:], broker_name, schema)
+    else:
+        yield batch
 
 
 def batch_of(places: Places, broker_name: str | None, schema: pa.Schema) -> pa.RecordBatch:
@@ -155,7 +184,13 @@ def _bodies(data: pa.Buffer, places: Places) -> pa.Array:
     compressed = np.flatnonzero(places.sys_flags & SysFlag.COMPRESSED)
     if not len(compressed):
         return stored
-    inflated = [_inflated(stored[row].as_buffer(), row, places) for row in compressed.tolist()]
+    inflated: list[bytes | None] = []
+    total = 0
+    for row in compressed.tolist():
+        inflated.append(body := _inflated(stored[row].as_buffer(), row, places))
+        total += len(body or b"")
+        if total > MAX_BATCH_BYTES and len(places) > 1:
+            raise OversizedBatch(f"the bodies of {len(places)} rows exceed {MAX_BATCH_BYTES} bytes when inflated")
     is_compressed = np.zeros(len(places), np.bool_)
     is_compressed[compressed] = True
     return pc.replace_with_mask(stored, pa.array(is_compressed), pa.array(inflated, pa.binary()))

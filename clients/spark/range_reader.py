@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from clients.errors import BrokerError, ClientError
 from clients.settings import TlsSettings
 from clients.spark.cluster import broker_address
-from clients.spark.columns import queue_offsets, record_batch
+from clients.spark.columns import queue_offsets, record_batches
 from clients.spark.loss import Loss, LossRule
 from clients.spark.pull_connection import Answer, PullConnection
 from clients.spark.pull_frames import PullFrames
@@ -262,13 +262,12 @@ class RangeReader:
         view = connection.view
         if pieces:
             buffer = self._in_order(view, pieces)
-            batch = self._wanted(
-                record_batch(buffer, self._starts(buffer, pieces), self._work.broker_name, self._schema)
-            )
-            if batch.num_rows:
-                self._given += batch.num_rows
-                self._batches += 1
-                yield batch
+            starts = self._starts(buffer, pieces)
+            for batch in map(self._wanted, record_batches(buffer, starts, self._work.broker_name, self._schema)):
+                if batch.num_rows:
+                    self._given += batch.num_rows
+                    self._batches += 1
+                    yield batch
         for piece in self._window.held():
             if isinstance(piece.body, tuple):
                 piece.body = bytes(view[slice(*piece.body)])

@@ -22,6 +22,10 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.writes: list[bytes] = []
         self.aborted = False
+        self.unsent_bytes = 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
 
     def write(self, data: Any) -> None:
         self.writes.append(bytes(data))

@@ -6,8 +6,9 @@ import pytest
 
 from clients.connections import Connections
 from clients.errors import BrokerError, ConnectFailed, NoRoute
-from clients.routes import NameServers, Routes, TopicRoute
+from clients.routes import NameServers, Routes
 from clients.settings import ClientSettings
+from clients.topic_route import TopicRoute
 from protocol.bodies.message_queue import MessageQueue
 from protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from protocol.codes import RequestCode

@@ -1,5 +1,7 @@
 """Properties, hashes, names, bodies and batches of messages."""
 
+import os
+import tracemalloc
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +14,8 @@ from protocol import message
 from protocol.codes import ResponseCode, SysFlag
 from protocol.errors import RequestError
 from protocol.message import (
+    INFLATE_STEP_BYTES,
+    MAX_PAYLOAD_BYTES,
     BatchRecord,
     Message,
     MessageExt,
@@ -23,6 +27,7 @@ from protocol.message import (
     encode_batch,
     encode_properties,
     inflate,
+    inflate_steps,
     is_storable_topic,
     java_hash,
     property_value,
@@ -221,11 +226,33 @@ def test_damaged_bodies(body: bytes) -> None:
         inflate(body, SysFlag.COMPRESSED)
 
 
-def test_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body that would inflate beyond the limit is a PayloadError."""
-    monkeypatch.setattr(message, "MAX_PAYLOAD_BYTES", 1000)
-    with pytest.raises(PayloadError, match="larger than 1000"):
-        inflate(zlib.compress(b"x" * 1001), SysFlag.COMPRESSED)
+@pytest.mark.parametrize("limit", [0, 1000, INFLATE_STEP_BYTES, 3 * INFLATE_STEP_BYTES + 1])
+def test_the_limit_is_exact(limit: int) -> None:
+    """A body of `max_bytes` inflates; one byte more is a PayloadError that names the limit."""
+    assert len(inflate(zlib.compress(bytes(limit)), SysFlag.COMPRESSED, limit)) == limit
+    with pytest.raises(PayloadError, match=f"larger than {limit} bytes"):
+        inflate(zlib.compress(bytes(limit + 1)), SysFlag.COMPRESSED, limit)
+
+
+def test_a_bomb_takes_no_memory() -> None:
+    """255 KB that claim 256 MiB are rejected at the default limit, and take about twice that at most."""
+    bomb = zlib.compress(bytes(256 * 1024 * 1024), 1)
+    tracemalloc.start()
+    try:
+        with pytest.raises(PayloadError, match=f"larger than {MAX_PAYLOAD_BYTES}"):
+            inflate(bomb, SysFlag.COMPRESSED)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * MAX_PAYLOAD_BYTES + 4 * INFLATE_STEP_BYTES
+
+
+def test_a_body_inflates_in_steps() -> None:
+    """No step is larger than INFLATE_STEP_BYTES, whatever the body holds, and together they are the body."""
+    payload = bytes(3 * INFLATE_STEP_BYTES) + os.urandom(INFLATE_STEP_BYTES)
+    steps = list(inflate_steps(zlib.compress(payload), SysFlag.COMPRESSED))
+    assert max(map(len, steps)) <= INFLATE_STEP_BYTES
+    assert b"".join(steps) == payload
 
 
 @pytest.mark.parametrize(("bits", "name"), [(SysFlag.COMPRESSION_LZ4, "LZ4"), (SysFlag.COMPRESSION_ZSTD, "ZSTD")])

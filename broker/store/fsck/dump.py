@@ -16,8 +16,9 @@ from broker.store.fsck.findings import Findings, no_progress
 from broker.store.fsck.log import LogCheck
 from broker.store.fsck.queue_files import QueueOnDisk
 from broker.store.fsck.sizes import Sizes
+from protocol.codes import SysFlag
 from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
-from protocol.message import MessageExt, PayloadError
+from protocol.message import MessageExt, PayloadError, inflate_steps
 from protocol.record import to_message
 
 PREVIEW_CHARACTERS: Final = 80
@@ -106,7 +107,14 @@ def shown(message: MessageExt) -> Shown:
 
 def _preview(message: MessageExt) -> str:
     try:
-        payload = message.payload()
+        payload = _beginning(message)
     except PayloadError as problem:
         return f"({problem})"
     return payload[: 4 * PREVIEW_CHARACTERS].decode("utf-8", "replace")[:PREVIEW_CHARACTERS]
+
+
+def _beginning(message: MessageExt) -> bytes:
+    """Return what the preview needs of a body, which may inflate to a thousand times its size. PayloadError."""
+    if not message.sys_flag & SysFlag.COMPRESSED:
+        return message.body
+    return next(inflate_steps(message.body, message.sys_flag), b"")

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from clients.spark.columns import batch_of
+from clients.spark.columns import OversizedBatch, batch_of
 from clients.spark.record_places import Ints, Places, ends_of
 from clients.spark.schema import arrow_schema
 from clients.spark.store_options import StoreOptions
@@ -133,9 +133,19 @@ class StoreRows:
     def _batches(self, view: memoryview, starts: Ints, offsets: Ints, *, has_units: bool) -> Iterator[pa.RecordBatch]:
         for first in range(0, len(starts), BATCH_ROWS):
             rows = slice(first, first + BATCH_ROWS)
-            batch = self._batch(view, starts[rows], offsets[rows], has_units)
-            if batch.num_rows:
-                yield batch
+            yield from self._halved(view, starts[rows], offsets[rows], has_units)
+
+    def _halved(self, view: memoryview, starts: Ints, offsets: Ints, has_units: bool) -> Iterator[pa.RecordBatch]:
+        """One batch, or several if compressed bodies need too much memory together."""
+        try:
+            batch = self._batch(view, starts, offsets, has_units)
+        except OversizedBatch:
+            middle = len(starts) // 2
+            for rows in (slice(None, middle), slice(middle, None)):
+                yield from self._halved(view, starts[rows], offsets[rows], has_units)
+            return
+        if batch.num_rows:
+            yield batch
 
     def _batch(self, view: memoryview, starts: Ints, offsets: Ints, has_units: bool) -> pa.RecordBatch:
         try:
