@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import pytest
 
+from protocol import javajson
 from protocol.codes import RequestCode, ResponseCode
 from protocol.message import BatchRecord, encode_batch
 from tests.attack.arena import Arena
@@ -35,6 +36,7 @@ OP: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 BAD_TOPICS: Final = ("../../x", "../../../victim", "a/b", ".", "x\0y", "../consumequeue/Orders")
 LOOP_HELD_LIMIT_S: Final = 0.5
 """What a polite client may wait while the loop works on one request; 200 ms is judged by the command."""
+SINGLE: Final = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
 SETTING: Final = re.compile(r"\b[a-z]+[A-Z]\w+")
 
 
@@ -214,7 +216,8 @@ def test_8_forged_decisions(arena: Arena, body: bytes) -> None:
 def test_9_queues_of_a_topic(arena: Arena, count: int) -> None:
     """A topic with more queues than the limit is refused; the remark names the setting."""
     client = arena.client()
-    header = {"topic": "Wide", "defaultTopic": "TBW102", "readQueueNums": count, "writeQueueNums": count, "perm": 6}
+    header: dict[str, object] = {"topic": "Wide", "defaultTopic": "TBW102", "readQueueNums": count, "writeQueueNums": count}
+    header |= {"perm": 6} | SINGLE
     answer = client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
     assert_at_limit(answer)
     assert client.call(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "Wide"}).code == ResponseCode.TOPIC_NOT_EXIST
@@ -277,7 +280,7 @@ def test_12_groups_of_a_heartbeat(arena: Arena) -> None:
     assert_at_limit(answers[0])
     assert held < LOOP_HELD_LIMIT_S
     assert arena.rss_bytes() - before < 100 << 20
-    new = {"topic": "New", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+    new = {"topic": "New", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6} | SINGLE
     held = held_s(arena, lambda: client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, new))
     assert held < LOOP_HELD_LIMIT_S
     arena.finish()
@@ -287,7 +290,7 @@ def test_13_locks_of_queues_that_do_not_exist(arena: Arena) -> None:
     """Locks exist for queues that exist only: 100,000 others keep no group from locking its own."""
     client, ledger = arena.client(), Ledger("Orders")
     ledger.send(client, 1)
-    broker = json.loads(arena.namesrv_client().call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+    broker = javajson.loads(arena.namesrv_client().call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
     [name] = broker["brokerAddrTable"]
     queues = [{"topic": "Orders", "brokerName": name, "queueId": 1_000 + n} for n in range(100_000)]
     asked = {"clientId": "c", "consumerGroup": "greedy", "mqSet": queues}
@@ -341,8 +344,9 @@ def test_16_a_hijacked_registration(arena: Arena) -> None:
     """A registration that moves a live broker from another host is refused; the route stays, the log names both."""
     Ledger("Orders").send(arena.client(), 1)
     namesrv = arena.namesrv_client()
-    cluster = json.loads(namesrv.call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+    cluster = javajson.loads(namesrv.call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
     [[name, broker]] = cluster["brokerAddrTable"].items()
+    [address] = broker["brokerAddrs"].values()
     header = {
         "brokerName": name, "brokerAddr": "10.6.6.6:10911", "clusterName": broker["cluster"], "brokerId": 0,
         "haServerAddr": "10.6.6.6:10912",
@@ -351,14 +355,14 @@ def test_16_a_hijacked_registration(arena: Arena) -> None:
     topics = {"Orders": {"topicName": "Orders", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}}
     body = {"topicConfigSerializeWrapper": {"dataVersion": version, "topicConfigTable": topics}, "filterServerList": []}
     attacker = arena.namesrv_client(source=ELSEWHERE)
-    for addr in ("10.6.6.6:10911", broker["brokerAddrs"]["0"]):
+    for addr in ("10.6.6.6:10911", address):
         header["brokerAddr"] = addr
         answer = attacker.call(RequestCode.REGISTER_BROKER, header, json.dumps(body).encode())
         assert answer.code != ResponseCode.SUCCESS
-    after = json.loads(namesrv.call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+    after = javajson.loads(namesrv.call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
     assert after["brokerAddrTable"] == cluster["brokerAddrTable"]
     assert "10.6.6.6:10911" in arena.daemon.output
-    assert broker["brokerAddrs"]["0"] in arena.daemon.output
+    assert address in arena.daemon.output
     arena.finish()
 
 
@@ -469,7 +473,7 @@ def test_26_27_control_characters(arena: Arena) -> None:
     for name in (f"T{escape}", f"T{forged}"):
         sent = client.call(RequestCode.SEND_MESSAGE_V2, send_header(name), b"x")
         assert sent.code != ResponseCode.SUCCESS
-        new = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+        new = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6} | SINGLE
         assert client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, new).code != ResponseCode.SUCCESS
         client.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name})
         client.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": name})
