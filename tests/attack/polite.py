@@ -14,7 +14,8 @@ from protocol.record import Record, iterate
 from tests.harness.raw import RawClient
 
 BEHIND: Final = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
-COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 1, 2, 4
+SUSPEND, SUBSCRIPTION = 2, 4
+COMMIT: Final = 8
 
 
 def send_header(topic: str, properties: Mapping[str, str] | str = "", **changed: object) -> dict[str, object]:
