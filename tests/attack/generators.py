@@ -9,14 +9,14 @@ characters, flags), properties that mean something to the broker, the body, the 
 
 What an operator without credentials may do is no finding, so it never reaches what polite clients use: every name of a
 topic, group, client or broker in a base is replaced by one of the attacker's (`OWN`), and no mutation makes up a polite
-name (`polite.PREFIX`). By code:
+name (`polite.KEPT`, `polite.LATER`). By code:
 
     code                        aimed at
     17 18 215 216               the attacker's topics, internal topics, names that are none
     200 225 207                 the attacker's groups, names that are none
     15 41 42 222 223 307 309    the attacker's groups
     103 104 904 205 327         brokers that do not exist
-    25 318                      unknown keys, refused keys with odd values, invalid values, keys without effect (`CONFIGS`)
+    25 318                      unknown and refused keys, invalid values, keys without effect (`CONFIGS`)
     100 102                     the attacker's namespace
     306 316 329                 everything (what is used or not due must survive)
 """
@@ -65,9 +65,10 @@ NUMBERS: Final = (
     *("9" * 5_000, "-" + "9" * 5_000, "1e9", "0x7f", "NaN", "Infinity", "٣", " 1", "1 ", "+1", "1_000", ""),
 )
 NAMES: Final = (
-    *("../../x", "../../../victim", "a/b", ".", "..", "/", "x\0y", "x\ny", "\x1b[2J", "\x7f", "\u2028", "\ud83d\ude00"),
+    *("../../x", "../../../victim", "a/b", ".", "..", "/", "x\0y", "x\ny", "\x1b[2J", "\x7f", "\u2028", "\U0001f600"),
     *("", " ", "%", "%RETRY%", "%DLQ%", "%RETRY%../../x", "%DLQ%a/b", "%RETRY%%RETRY%a", "a|b", "a%b", "T" * 127),
-    *("T" * 128, "T" * 255, "G" * 256, "T" * 32_767, "2024", "0", "../consumequeue/Attack0", "CON", "a\\b", "attack\u0130"),
+    *("T" * 128, "T" * 255, "G" * 256, "T" * 32_767, "2024", "0", "../consumequeue/Attack0", "CON", "a\\b"),
+    "attack\u0130",
     *(*INTERNAL, "rmq_sys_other", "TBW102", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "CID_RMQ_SYS_TRANS"),
 )
 TYPES: Final = (None, True, False, [], {}, [[]], {"a": {}}, 1.5, 1e308, [None] * 10, {"": ""}, 7)
@@ -157,8 +158,9 @@ def bases() -> dict[int, list[Base]]:
         for frame in transcripts()
         if not frame.header.get("flag", 0) & 1 and frame.direction.startswith("client")
     ]
-    pulls = [Base(RequestCode.LITE_PULL_MESSAGE, base.ext) for base in captured if base.code == RequestCode.PULL_MESSAGE]
-    for base in (*captured, *pulls, *BY_HAND):
+    pulls = [base for base in captured if base.code == RequestCode.PULL_MESSAGE]
+    lite = [base._replace(code=RequestCode.LITE_PULL_MESSAGE) for base in pulls]
+    for base in (*captured, *lite, *BY_HAND):
         found.setdefault(base.code, []).append(base)
     return found
 
@@ -268,7 +270,7 @@ def sys_flags(rng: random.Random, odd: Changed) -> None:
 def properties(rng: random.Random, odd: Changed) -> None:
     entries = []
     for _ in range(rng.choice((1, 1, 2, 4))):
-        value = rng.choice((rng.choice(NUMBERS), rng.choice(NAMES), rng.choice(("true", "false", "k1 k2", "3", "1000"))))
+        value = rng.choice(rng.choice((NUMBERS, NAMES, ("true", "false", "k1 k2", "3", "1000"))))
         entries.append(f"{rng.choice(PROPERTIES)}{rng.choice(SEPARATORS)}{value}{rng.choice(ENDS)}")
     name = "i" if "i" in odd.ext else "properties"
     odd.ext[name] = "".join(entries) + str(odd.ext.get(name, ""))
@@ -290,7 +292,7 @@ def dialect(rng: random.Random, odd: Changed) -> None:
 
 
 def members(rng: random.Random, odd: Changed) -> None:
-    name = rng.choice(("(sent)", "(ext)", "(body)", "(dialect)", "code", "opaque", "version", "language", "remark", "x"))
+    name = rng.choice(MEMBERS)
     odd.members[name] = rng.choice((*TYPES, *NUMBERS, "JAVA"))
 
 
@@ -298,6 +300,7 @@ def frames(_rng: random.Random, odd: Changed) -> None:
     odd.damage = True
 
 
+MEMBERS: Final = ("(sent)", "(ext)", "(body)", "(dialect)", "code", "opaque", "version", "language", "remark", "x")
 SENDS: Final = (10, 310, 310, 320, 36, 37, 324, 325)
 CONFIGURING: Final = (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG)
 SEPARATORS: Final = ("\x01", "\x01", "\x01", "\x01", "", "\x01\x01", "\x02")

@@ -13,6 +13,8 @@ from protocol.message import decode_properties, encode_properties
 from protocol.record import Record, iterate
 from tests.harness.raw import RawClient
 
+KEPT: Final = "PoliteKept"
+LATER: Final = "PoliteLater"
 BEHIND: Final = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 SUSPEND, SUBSCRIPTION = 2, 4
 COMMIT: Final = 8

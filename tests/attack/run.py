@@ -29,7 +29,7 @@ from broker.store.fsck import Severity
 from protocol.codes import RequestCode, ResponseCode
 from tests.attack.arena import Arena
 from tests.attack.generators import Generator
-from tests.attack.polite import COMMIT, Ledger, read_queue, send_header
+from tests.attack.polite import COMMIT, KEPT, LATER, Ledger, read_queue, send_header
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient
 
@@ -38,8 +38,13 @@ CONNECTIONS: Final = 6
 PIECE: Final = 40
 """Requests that go out in one piece on one connection, at most."""
 DELIVERY_LIMIT_S: Final = 20.0
-KEPT, LATER, OFFSETS = "PoliteKept", "PoliteLater", "polite"
-SETTINGS: Final[Sequence[Mapping[str, object]]] = ({}, {}, {"enabledAppendPropCRC": "true"}, {"timerWheelEnable": "false"})
+OFFSETS: Final = "polite"
+SETTINGS: Final[Sequence[Mapping[str, object]]] = (
+    {},
+    {},
+    {"enabledAppendPropCRC": "true"},
+    {"timerWheelEnable": "false"},
+)
 
 _processes: Final = multiprocessing.get_context("fork")
 

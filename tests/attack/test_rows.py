@@ -216,8 +216,8 @@ def test_8_forged_decisions(arena: Arena, body: bytes) -> None:
 def test_9_queues_of_a_topic(arena: Arena, count: int) -> None:
     """A topic with more queues than the limit is refused; the remark names the setting."""
     client = arena.client()
-    header: dict[str, object] = {"topic": "Wide", "defaultTopic": "TBW102", "readQueueNums": count, "writeQueueNums": count}
-    header |= {"perm": 6} | SINGLE
+    header: dict[str, object] = {"topic": "Wide", "defaultTopic": "TBW102", "perm": 6, **SINGLE}
+    header |= {"readQueueNums": count, "writeQueueNums": count}
     answer = client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
     assert_at_limit(answer)
     assert client.call(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "Wide"}).code == ResponseCode.TOPIC_NOT_EXIST
