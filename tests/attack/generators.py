@@ -71,7 +71,7 @@ NAMES: Final = (
     "attack\u0130",
     *(*INTERNAL, "rmq_sys_other", "TBW102", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "CID_RMQ_SYS_TRANS"),
 )
-TYPES: Final = (None, True, False, [], {}, [[]], {"a": {}}, 1.5, 1e308, [None] * 10, {"": ""}, 7)
+TYPES: Final[tuple[Any, ...]] = (None, True, False, [], {}, [[]], {"a": {}}, 1.5, 1e308, [None] * 10, {"": ""}, 7)
 SYS_FLAGS: Final = (*(1 << bit for bit in range(32)), 12, 4 | 0x80, 0xFF, -1, 0x7FFF_FFFF)
 BODIES: Final = (b"", b"\0", b"{", b"[", b"[]", b"null", b"{}", b"\xff" * 100, b"[" * 50_000, b'{"a":' * 20_000, b"0")
 

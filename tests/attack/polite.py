@@ -71,7 +71,7 @@ def await_message(client: RawClient, topic: str, offset: int, limit_s: float = 1
             record = next(iterate(answer.body))
             assert isinstance(record, Record)
             return record
-    raise AssertionError(f"no message at {topic}/0 {offset} within {limit_s:g} s: {answer}")
+    raise AssertionError(f"no message at {topic}/0 {offset} within {limit_s:g} s")
 
 
 class Ledger:

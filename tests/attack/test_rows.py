@@ -206,9 +206,9 @@ def test_8_forged_decisions(arena: Arena, body: bytes) -> None:
     }  # fmt: skip
     answer = client.call(RequestCode.END_TRANSACTION, decision)
     assert answer.code == ResponseCode.SUCCESS, answer
-    assert await_message(client, "Paid", 0).body == b"half"
+    assert bytes(await_message(client, "Paid", 0).body) == b"half"
     arena.restart()
-    assert [record.body for record in read_queue(arena.client(), "Paid")] == [b"half"]
+    assert [bytes(record.body) for record in read_queue(arena.client(), "Paid")] == [b"half"]
     arena.finish()
 
 
@@ -508,7 +508,8 @@ def test_28_messages_of_a_pull(arena: Arena) -> None:
 @pytest.mark.parametrize("member", ["(sent)", "(body)", "dialect", "_x", "raw_ext", "columns"])
 def test_29_odd_members_of_a_header(arena: Arena, member: str) -> None:
     """A member of the header that is none of RocketMQ's is ignored, whatever its name and value."""
-    for value in (1, "x", [], {}, None):
+    values: tuple[Any, ...] = (1, "x", [], {}, None)
+    for value in values:
         header = {"code": 310, "opaque": 1, "extFields": texts(send_header("T")), member: value}
         with socket.create_connection((LOOPBACK, arena.broker_port), 5.0) as peer:
             peer.sendall(frame(header, b"body"))
