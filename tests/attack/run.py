@@ -29,7 +29,7 @@ from broker.store.fsck import Severity
 from protocol.codes import RequestCode, ResponseCode
 from tests.attack.arena import Arena
 from tests.attack.generators import Generator
-from tests.attack.polite import COMMIT, KEPT, LATER, Ledger, read_queue, send_header
+from tests.attack.polite import COMMIT, KEPT, LATER, Ledger, pull_header, read_queue, send_header
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient
 
@@ -160,6 +160,7 @@ class Polite:
 
     def _commit(self, client: RawClient) -> None:
         offset = sum(queue_id == 0 for queue_id, _ in self.kept.acknowledged)
+        client.call(RequestCode.PULL_MESSAGE, pull_header(KEPT, max(offset - 1, 0), consumerGroup=OFFSETS))
         asked = {"consumerGroup": OFFSETS, "topic": KEPT, "queueId": 0}
         answer = client.call(RequestCode.UPDATE_CONSUMER_OFFSET, asked | {"commitOffset": offset})
         if answer.code == ResponseCode.SUCCESS:

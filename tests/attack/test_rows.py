@@ -425,6 +425,7 @@ def test_23_offsets_of_queues_that_do_not_exist(arena: Arena) -> None:
     """Rows of offsets exist for queues that exist only."""
     client, ledger = arena.client(), Ledger("Orders")
     ledger.send(client, 1)
+    assert ledger.missing(client) == []  # its pulls make the group
     header = {"consumerGroup": "CG", "topic": "Orders", "commitOffset": 1}
     requests = [(header | {"queueId": queue_id}, b"") for queue_id in (0, *range(100, 2_100), -1, (1 << 31) - 1)]
     answers = list(client.pipeline(RequestCode.UPDATE_CONSUMER_OFFSET, requests))
