@@ -24,10 +24,19 @@ class Answer(NamedTuple):
 
 
 class RawClient:
-    """Connects at once; `timeout` in seconds bounds the connect and every wait for bytes (TimeoutError)."""
+    """Connects at once; `timeout` in seconds bounds the connect and every wait for bytes (TimeoutError).
 
-    def __init__(self, host: str, port: int, timeout: float = 5.0, tls: ssl.SSLContext | None = None) -> None:
-        self._socket = socket.create_connection((host, port), timeout)
+    `source` is the local address to connect from, if it matters."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        timeout: float = 5.0,
+        tls: ssl.SSLContext | None = None,
+        source: str | None = None,
+    ) -> None:
+        self._socket = socket.create_connection((host, port), timeout, None if source is None else (source, 0))
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         self._stream = self._socket.makefile("rb")

@@ -1,0 +1,1 @@
+"""Attacks on a running daemon, and what must hold behind them."""

@@ -1,0 +1,152 @@
+"""Attack daemons with odd requests, one run a seed, and append a line a seed to a results file.
+
+    python -m tests.attack --requests 10000000 --seeds 0-199 --jobs 2 --results docs/benchmarks/attack.csv
+    python -m tests.attack --requests 25000 --seeds 17              that seed alone
+    python -m tests.attack ... --asan                               the daemon runs with SKYLARK_ASAN_PRELOAD preloaded
+    python -m tests.attack ... --interpreted                        the daemon runs without compiled modules
+
+The requests are shared evenly among the seeds. Seeds that the results file has are skipped, so a command that was
+interrupted goes on when it is given again. Exit code 1 if a seed has findings, or a polite p99 above 200 ms on the
+ordinary build; the p99 of other builds is printed only. What is checked: tests/attack/run.py.
+"""
+
+import argparse
+import csv
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from datetime import UTC, datetime
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tests.attack.run import Outcome, run
+
+P99_LIMIT_MS: Final = 200.0
+SHOWN: Final = 20
+COLUMNS: Final = ("date", "commit", "build", "seed", "requests", "seconds", "p99_ms", "max_rss_mb", "findings")
+PRELOAD: Final = "SKYLARK_ASAN_PRELOAD"
+INTERPRETED: Final[Mapping[str, str]] = {"SKYLARK_COMPILED": "0"}
+
+
+def main() -> int:
+    """The command; 1 if something does not hold, 2 for arguments that cannot be followed."""
+    options = _options()
+    build, environment = _build(options)
+    seeds = _todo(options.seeds, options.results)
+    each = options.requests // len(options.seeds)
+    failed: list[Outcome] = []
+    total_requests = total_seconds = 0.0
+    console = Console(stderr=True)
+    bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*bar, console=console) as progress, _pool(options.jobs) as pool:
+        task = progress.add_task("seeds", total=len(seeds))
+        pending = [pool.submit(partial(_one, seed, each, environment)) for seed in seeds]
+        for future in as_completed(pending):
+            outcome = future.result()
+            _append(options.results, build, outcome)
+            total_requests += outcome.requests
+            total_seconds += outcome.seconds
+            is_slow = build == "compiled" and outcome.p99_ms > P99_LIMIT_MS
+            if outcome.findings or is_slow:
+                failed.append(outcome)
+                _show(outcome, is_slow)
+            progress.update(task, advance=1, description=f"seeds, {len(failed)} failed")
+    rate = total_requests / total_seconds if total_seconds else 0.0
+    print(f"{len(seeds)} seeds, {total_requests:.0f} requests, {rate:.0f}/s a job, {len(failed)} seeds failed")
+    for outcome in sorted(failed):
+        print(f"again: python -m tests.attack --requests {each} --seeds {outcome.seed}")
+    return 1 if failed else 0
+
+
+def _one(seed: int, requests: int, environment: Mapping[str, str]) -> Outcome:
+    with tempfile.TemporaryDirectory(prefix=f"attack-{seed}-", ignore_cleanup_errors=True) as directory:
+        return run(seed, requests, Path(directory), environment=environment)
+
+
+def _pool(jobs: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+
+
+def _build(options: argparse.Namespace) -> tuple[str, Mapping[str, str]]:
+    if options.asan:
+        if PRELOAD not in os.environ:
+            sys.exit(f"--asan needs {PRELOAD}: the path of the sanitizer's library, and compiled modules built with it")
+        return "asan", {"LD_PRELOAD": os.environ[PRELOAD], "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1"}
+    return ("interpreted", INTERPRETED) if options.interpreted else ("compiled", {})
+
+
+def _todo(seeds: Iterable[int], results: Path | None) -> list[int]:
+    """Those that the results file has not."""
+    if results is None or not results.exists():
+        return list(seeds)
+    with results.open(newline="") as file:
+        done = {int(row["seed"]) for row in csv.DictReader(file)}
+    return [seed for seed in seeds if seed not in done]
+
+
+def _append(results: Path | None, build: str, outcome: Outcome) -> None:
+    row = (
+        *(datetime.now(UTC).strftime("%Y-%m-%d"), _commit(), build, outcome.seed, outcome.requests),
+        *(f"{outcome.seconds:.1f}", f"{outcome.p99_ms:.1f}", outcome.max_rss_bytes >> 20, len(outcome.findings)),
+    )
+    if results is None:
+        return
+    results.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not results.exists()
+    with results.open("a", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if is_new:
+            writer.writerow(COLUMNS)
+        writer.writerow(row)
+
+
+def _commit() -> str:
+    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or "unknown"
+
+
+def _show(outcome: Outcome, is_slow: bool) -> None:
+    if is_slow:
+        print(f"seed {outcome.seed}: p99 of polite sends {outcome.p99_ms:.1f} ms, limit {P99_LIMIT_MS:g}")
+    for found in outcome.findings[:SHOWN]:
+        print(f"seed {outcome.seed}: {found}")
+    if len(outcome.findings) > SHOWN:
+        print(f"seed {outcome.seed}: ... and {len(outcome.findings) - SHOWN} more")
+    sys.stdout.flush()
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition("-")
+    seeds = range(int(first), int(last or first) + 1)
+    if not seeds:
+        raise ValueError(text)
+    return seeds
+
+
+def _options() -> argparse.Namespace:
+    about, _, examples = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.attack",
+        description=about,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--requests", type=int, default=100_000, help="in all; each seed has an equal share")
+    parser.add_argument("--seeds", type=_range, default=range(4), metavar="A-B", help="the first and the last")
+    parser.add_argument("--jobs", type=int, default=2, help="seeds that run beside each other")
+    parser.add_argument("--results", type=Path, help="CSV file to which each seed appends a line")
+    parser.add_argument("--asan", action="store_true", help="the daemon with AddressSanitizer preloaded")
+    parser.add_argument("--interpreted", action="store_true", help="the daemon without compiled modules")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""A daemon under attack: a process in a watched directory, which is killed, stopped and started again.
+
+    with Arena(directory, flushDiskType="SYNC_FLUSH") as arena:
+        arena.client()                  a raw client of the broker
+        arena.kill(), arena.start()     kill -9; start again and wait until it is ready
+        arena.finish()                  SIGTERM; AssertionError for everything that must not be
+
+The directory, from outside to inside. Everything but the store and the output is watched: names, kinds, sizes, times
+of modification and contents may not change.
+
+    watched/
+        victim/2024/backup.tar          a directory with numeric names, as those of queues
+        victim/0/000...000              a file with the name of a segment
+        link -> victim                  a symbolic link to a directory
+        home/                           the daemon's working directory
+            victim/...                  the same once more
+            config.json                 a file with the name of a state file
+            store/                      the store; below consumequeue only <topic>/<queue id>/<segment>
+            output.txt                  stdout and stderr of all lives
+
+`prefix` and `environment` are put in front of the daemon's command and into its environment (sanitizers, other builds).
+"""
+
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from broker.store.fsck import Finding, Severity
+from tests.harness.daemon import MQBROKER, STOP_LIMIT_S, STORE, Daemon, variables
+from tests.harness.ports import LOOPBACK, free_ports
+from tests.harness.raw import RawClient
+from tests.harness.sound import findings_of
+
+NAMES: Final = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
+SEGMENT: Final = "0" * 20
+CANARIES: Final = ("2024/backup.tar", f"0/{SEGMENT}", f"1/{SEGMENT}", "notes.txt")
+RSS_LIMIT_BYTES: Final = 512 << 20
+"""Anonymous memory; the mapped log does not count. An idle daemon has 60 MB, one under `bench_overload` below 300."""
+READY_LIMIT_S: Final = 30.0
+SMALL: Final[Mapping[str, object]] = {
+    "flushDiskType": "SYNC_FLUSH",
+    "mappedFileSizeCommitLog": 1 << 22,
+    "mappedFileSizeConsumeQueue": 20 * 1024,
+    "maxHashSlotNum": 1_000,
+    "maxIndexNum": 4_000,
+    "fileReservedTime": 720,
+}
+_TRACEBACK: Final = re.compile(r"^Traceback \(most recent call last\):.*?^\S+.*?$", re.MULTILINE | re.DOTALL)
+_SANITIZER: Final = re.compile(r"AddressSanitizer|runtime error:|Fatal Python error|MemoryError")
+_QUEUE_FILE: Final = re.compile(r"[%|a-zA-Z0-9_-]+/\d{1,10}/\d{20}")
+
+Snapshot = dict[str, tuple[object, ...]]
+
+
+class Arena:
+    """One store and the daemons that serve it, one after the other."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        **settings: object,
+    ) -> None:
+        self.watched = directory / "watched"
+        self.home = self.watched / "home"
+        self.store = self.home / STORE
+        self.output = self.home / "output.txt"
+        self.max_rss_bytes = 0
+        self.starts_s: list[float] = []
+        self.daemon: Daemon
+        self._command = (*prefix, *MQBROKER)
+        self._ports: dict[str, Any] = dict(zip(NAMES, free_ports(len(NAMES)), strict=True))
+        chosen = variables(self._ports | dict(SMALL) | settings)
+        self._environment = chosen | {"PYTHONPATH": os.getcwd()} | dict(environment or {})
+        self._clients: list[RawClient] = []
+        self._lay_canaries()
+        self._before = self.snapshot()
+
+    def __repr__(self) -> str:
+        return f"<Arena {self.home}>"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._hang_up()
+        self.daemon.process.kill()
+        self.daemon.process.wait()
+
+    # ------------------------------------------------------------------------------------------------------- lives
+
+    def start(self) -> None:
+        """Start the daemon and wait until it is ready. AssertionError if it ends or takes too long."""
+        begun_s = time.monotonic()
+        with self.output.open("ab") as out:
+            process = subprocess.Popen(self._command, env=self._environment, cwd=self.home, stdout=out, stderr=out)
+        self.daemon = Daemon(process, self.output, self._ports)
+        self.daemon.wait_ready()
+        self.starts_s.append(time.monotonic() - begun_s)
+
+    def kill(self) -> None:
+        """End the process by SIGKILL."""
+        self._hang_up()
+        self.daemon.process.kill()
+        self.daemon.process.wait()
+
+    def stop(self) -> int:
+        """End the process by SIGTERM; returns its exit code. TimeoutExpired after STOP_LIMIT_S."""
+        self._hang_up()
+        self.daemon.process.send_signal(signal.SIGTERM)
+        return self.daemon.process.wait(STOP_LIMIT_S)
+
+    def restart(self) -> None:
+        """SIGKILL and start."""
+        self.kill()
+        self.start()
+
+    @property
+    def broker_port(self) -> int:
+        return self.daemon.broker_port
+
+    def client(self, timeout_s: float = 10.0, source: str | None = None) -> RawClient:
+        """A connection to the broker; closed with the daemon."""
+        return self._connect(self.daemon.broker_port, timeout_s, source)
+
+    def namesrv_client(self, timeout_s: float = 10.0, source: str | None = None) -> RawClient:
+        """A connection to the name server; closed with the daemon."""
+        return self._connect(self.daemon.namesrv_port, timeout_s, source)
+
+    # ------------------------------------------------------------------------------------------------------ watching
+
+    def rss_bytes(self) -> int:
+        """Anonymous memory of the daemon now; the largest value is kept in `max_rss_bytes`."""
+        try:
+            status = Path(f"/proc/{self.daemon.process.pid}/status").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return 0
+        found = re.search(r"RssAnon:\s+(\d+) kB", status)
+        rss = int(found[1]) * 1024 if found else 0
+        self.max_rss_bytes = max(self.max_rss_bytes, rss)
+        return rss
+
+    def snapshot(self) -> Snapshot:
+        """Kind, size, time and content of everything that the daemon must leave alone."""
+        return {str(path.relative_to(self.watched)): _state(path) for path in self._outside()}
+
+    def findings(self) -> list[str]:
+        """What must not be, of files, log and memory; call it when the daemon does not run."""
+        return [*self._touched(), *self._misplaced(), *self._logged(), *self._too_large()]
+
+    def store_findings(self) -> list[Finding]:
+        """What `store verify` reports."""
+        return findings_of(self.store)
+
+    def finish(self) -> None:
+        """Stop the daemon by SIGTERM. AssertionError with everything that must not be."""
+        self.rss_bytes()
+        code = self.stop()
+        damage = [finding for finding in self.store_findings() if finding.severity is Severity.DAMAGE]
+        found = [*self.findings(), *(f"{finding.file}:{finding.offset}: {finding.what}" for finding in damage)]
+        if code:
+            found.append(f"exit code {code} after SIGTERM")
+        assert not found, "\n".join(found)
+
+    # ------------------------------------------------------------------------------------------------------- details
+
+    def _connect(self, port: int, timeout_s: float, source: str | None) -> RawClient:
+        client = RawClient(LOOPBACK, port, timeout_s, source=source)
+        self._clients.append(client)
+        return client
+
+    def _hang_up(self) -> None:
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
+
+    def _lay_canaries(self) -> None:
+        self.home.mkdir(parents=True)
+        for victim in (self.watched / "victim", self.home / "victim"):
+            for name in CANARIES:
+                (victim / name).parent.mkdir(parents=True, exist_ok=True)
+                (victim / name).write_bytes(name.encode() * 100)
+        (self.home / "config.json").write_text("{}")
+        (self.watched / "link").symlink_to("victim")
+
+    def _outside(self) -> Iterator[Path]:
+        for directory, names, files in os.walk(self.watched):
+            here = Path(directory)
+            if here == self.home:
+                names[:] = [name for name in names if name != STORE]
+                files[:] = [name for name in files if name != self.output.name]
+            else:
+                yield here
+            yield from (here / name for name in files)
+            yield from (here / name for name in names if (here / name).is_symlink())
+
+    def _touched(self) -> Iterator[str]:
+        now = self.snapshot()
+        for name in sorted(self._before.keys() | now.keys()):
+            if self._before.get(name) != now.get(name):
+                yield f"outside the store: {name} was {self._before.get(name)}, is {now.get(name)}"
+
+    def _misplaced(self) -> Iterator[str]:
+        queues = self.store / "consumequeue"
+        for path in queues.rglob("*"):
+            name = str(path.relative_to(queues))
+            if path.is_file() and not _QUEUE_FILE.fullmatch(name):
+                yield f"in the store: {name!r} is not the place of a queue's segment"
+
+    def _logged(self) -> Iterator[str]:
+        text = self.output.read_text(errors="replace")
+        for found in dict.fromkeys(trace[0].strip() for trace in _TRACEBACK.finditer(text)):
+            yield f"logged: {found}"
+        yield from (f"logged: {line[:300]}" for line in text.splitlines() if _SANITIZER.search(line))
+
+    def _too_large(self) -> Iterator[str]:
+        if self.max_rss_bytes > RSS_LIMIT_BYTES:
+            yield f"memory: {self.max_rss_bytes >> 20} MiB, limit {RSS_LIMIT_BYTES >> 20}"
+
+
+def _state(path: Path) -> tuple[object, ...]:
+    if path.is_symlink():
+        return "link", os.readlink(path)
+    status = path.stat()
+    if path.is_dir():
+        return "directory", status.st_mtime_ns
+    return "file", status.st_size, status.st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,339 @@
+"""Odd requests without end, from a seed: valid requests of every code, and what can be wrong with them.
+
+    generator = Generator(seed)
+    generator.request()        one frame, and whether the connection is to be closed behind it
+
+A base is a request that real clients or operators send: the transcripts under tests/golden/wire, and `BY_HAND` for
+codes that no transcript has. One to three mutations change it: fields (missing, other type, extreme, huge, control
+characters, flags), properties that mean something to the broker, the body, the dialect, the frame.
+
+What an operator without credentials may do is no finding, so it never reaches what polite clients use: every name of a
+topic, group, client or broker in a base is replaced by one of the attacker's (`OWN`), and no mutation makes up a polite
+name (`polite.KEPT`, `polite.LATER`). By code:
+
+    code                        aimed at
+    17 18 215 216               the attacker's topics, internal topics, names that are none
+    200 225 207                 the attacker's groups, names that are none
+    15 41 42 222 223 307 309    the attacker's groups
+    103 104 904 205 327         brokers that do not exist
+    25 318                      unknown and refused keys, invalid values, keys without effect (`CONFIGS`)
+    100 102                     the attacker's namespace
+    306 316 329                 everything (what is used or not due must survive)
+"""
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from functools import cache
+from struct import error as StructError
+from typing import Any, Final, NamedTuple
+
+from protocol.codes import RequestCode, SystemTopic
+from protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
+from protocol.message import BatchRecord, PropertyName, encode_batch
+from protocol.serialize import encode_command
+from protocol.timers import DELETES, DEQUEUE_MS, ENQUEUE_MS, OUT_MS, ROLL_TIMES
+from tests.attack.polite import long_names, send_header
+from tests.harness.golden import transcripts
+from tests.harness.raw import frame
+
+TOPICS: Final = tuple(f"Attack{n}" for n in range(8))
+GROUPS: Final = tuple(f"attackers{n}" for n in range(8))
+INTERNAL: Final = (*(str(value) for name, value in vars(SystemTopic).items() if name.isupper()), "rmq_sys_wheel_timer")
+PROPERTIES: Final = (
+    *(str(value) for name, value in vars(PropertyName).items() if name.isupper()),
+    *(OUT_MS, ENQUEUE_MS, DEQUEUE_MS, ROLL_TIMES, DELETES, "TIMER_DELAY_SEC", "INNER_NUM", "INNER_BASE"),
+    *("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "POP_CK_OFFSET", "1ST_POP_TIME", "BUYER_ID", "INSTANCE_ID"),
+    *("TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "TRAN_MSG_ID", "__SHARDINGKEY", "DUP_INFO", "CONSUME_START_TIME"),
+)
+OWN: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("topic", "b", "originTopic", "topicName"), TOPICS),
+    **dict.fromkeys(("group", "consumerGroup", "producerGroup", "groupName", "a"), GROUPS),
+    **dict.fromkeys(("brokerName", "bname", "n"), ("attackedBroker",)),
+    **dict.fromkeys(("clusterName", "cluster"), ("AttackedCluster",)),
+    **dict.fromkeys(("clientId", "clientID", "clientAddr"), ("127.0.0.1@attacker",)),
+    "namespace": ("attack",),
+    "brokerAddr": ("10.66.66.66:10911",),
+}
+CONFIGS: Final = (
+    *(b"noSuchKey=1", b"\xff=\xff", b"=", b"fileReservedTime=never", b"listenPort=-1", b"flushDiskType=SOMETIMES"),
+    *(b"storePathRootDir=/nonexistent/attack", b"maxMessageSize=nine", b"brokerPermission=x", b"a" * 100_000),
+    *(b"bindAddress=256.256.256.256", b"sendMessageThreadPoolNums=4", b"traceOn=\x00", b"k\n\n\nk=\x1b[2J"),
+)
+NUMBERS: Final = (
+    *(0, -1, 1, 2**15, 2**31 - 1, -(2**31), 2**31, 2**32, 2**53, 2**63 - 1, 2**63, -(2**63), 2**64),
+    *("9" * 5_000, "-" + "9" * 5_000, "1e9", "0x7f", "NaN", "Infinity", "٣", " 1", "1 ", "+1", "1_000", ""),
+)
+NAMES: Final = (
+    *("../../x", "../../../victim", "a/b", ".", "..", "/", "x\0y", "x\ny", "\x1b[2J", "\x7f", "\u2028", "\U0001f600"),
+    *("", " ", "%", "%RETRY%", "%DLQ%", "%RETRY%../../x", "%DLQ%a/b", "%RETRY%%RETRY%a", "a|b", "a%b", "T" * 127),
+    *("T" * 128, "T" * 255, "G" * 256, "T" * 32_767, "2024", "0", "../consumequeue/Attack0", "CON", "a\\b"),
+    "attack\u0130",
+    *(*INTERNAL, "rmq_sys_other", "TBW102", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "CID_RMQ_SYS_TRANS"),
+)
+TYPES: Final[tuple[Any, ...]] = (None, True, False, [], {}, [[]], {"a": {}}, 1.5, 1e308, [None] * 10, {"": ""}, 7)
+SYS_FLAGS: Final = (*(1 << bit for bit in range(32)), 12, 4 | 0x80, 0xFF, -1, 0x7FFF_FFFF)
+BODIES: Final = (b"", b"\0", b"{", b"[", b"[]", b"null", b"{}", b"\xff" * 100, b"[" * 50_000, b'{"a":' * 20_000, b"0")
+
+
+class Base(NamedTuple):
+    """A valid request."""
+
+    code: int
+    ext: Mapping[str, object]
+    body: bytes = b""
+
+
+class Odd(NamedTuple):
+    """A frame to send; `ends` if the connection is to be closed behind it."""
+
+    data: bytes
+    ends: bool = False
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+QUEUE: Final = {"topic": "Attack0", "brokerName": "attackedBroker", "queueId": 0}
+BROKER: Final = {"brokerName": "b", "brokerAddr": "10.66.66.66:10911", "clusterName": "c", "brokerId": 0}
+TOPIC: Final = {"topicName": "Attack0", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+VERSION: Final = {"stateVersion": 0, "timestamp": 1, "counter": 1}
+REGISTRATION: Final = {
+    "topicConfigSerializeWrapper": {"dataVersion": VERSION, "topicConfigTable": {"Attack0": TOPIC}},
+    "filterServerList": [],
+}
+OF_TOPIC: Final = {"topic": "Attack0"}
+BY_HAND: Final = (
+    Base(RequestCode.SEND_MESSAGE, long_names(send_header("Attack0")), b"body"),
+    Base(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, _json({"topicConfigList": [TOPIC]})),
+    Base(RequestCode.REGISTER_BROKER, {**BROKER, "haServerAddr": ""}, _json(REGISTRATION)),
+    Base(RequestCode.UNREGISTER_BROKER, BROKER),
+    Base(RequestCode.QUERY_DATA_VERSION, BROKER, _json(VERSION)),
+    Base(RequestCode.BROKER_HEARTBEAT, BROKER),
+    Base(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}, _json({"groupConfigList": [{"groupName": "g"}]})),
+    Base(RequestCode.QUERY_CONSUME_TIME_SPAN, {**OF_TOPIC, "group": "g"}),
+    Base(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}),
+    Base(RequestCode.UPDATE_NAMESRV_CONFIG, {}, b"noSuchKey=1"),
+    Base(RequestCode.RESUME_CHECK_HALF_MESSAGE, {**OF_TOPIC, "msgId": "7F00000100002A9F0000000000000000"}),
+    Base(RequestCode.SEND_REPLY_MESSAGE, long_names(send_header("DefaultCluster_REPLY_TOPIC")), b"body"),
+    Base(RequestCode.SEND_REPLY_MESSAGE_V2, send_header("DefaultCluster_REPLY_TOPIC"), b"body"),
+    Base(RequestCode.GET_TOPIC_CONFIG, OF_TOPIC),
+    Base(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"}),
+    Base(RequestCode.RECALL_MESSAGE, {**OF_TOPIC, "recallHandle": "djEgYSBiIDAgeA==", "producerGroup": "g"}),
+    Base(
+        RequestCode.SEND_BATCH_MESSAGE,
+        send_header("Attack0", m="true"),
+        encode_batch(BatchRecord(0, b"%d" % n, b"") for n in range(3)),
+    ),
+    *(
+        Base(code, {})
+        for code in (
+            RequestCode.GET_ALL_TOPIC_CONFIG,
+            RequestCode.GET_BROKER_CONFIG,
+            RequestCode.GET_ALL_CONSUMER_OFFSET,
+            RequestCode.GET_ALL_DELAY_OFFSET,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+            RequestCode.GET_UNIT_TOPIC_LIST,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+            RequestCode.CLEAN_UNUSED_TOPIC,
+            RequestCode.GET_NAMESRV_CONFIG,
+            RequestCode.GET_ALL_PRODUCER_INFO,
+            RequestCode.DELETE_EXPIRED_COMMITLOG,
+        )
+    ),
+)
+
+
+@cache
+def bases() -> dict[int, list[Base]]:
+    """Valid requests by code."""
+    found: dict[int, list[Base]] = {}
+    captured = [
+        Base(frame.header["code"], frame.header.get("extFields") or {}, bytes(frame.body))
+        for frame in transcripts()
+        if not frame.header.get("flag", 0) & 1 and frame.direction.startswith("client")
+    ]
+    pulls = [base for base in captured if base.code == RequestCode.PULL_MESSAGE]
+    lite = [base._replace(code=RequestCode.LITE_PULL_MESSAGE) for base in pulls]
+    for base in (*captured, *lite, *BY_HAND):
+        found.setdefault(base.code, []).append(base)
+    return found
+
+
+class Generator:
+    """`request()` after `request()`; the same seed gives the same ones."""
+
+    def __init__(self, seed: object) -> None:
+        self._rng = random.Random(repr(seed))
+        self._codes = sorted(bases())
+        self._opaque = 0
+
+    def __repr__(self) -> str:
+        return f"<Generator {self._opaque} requests>"
+
+    def request(self) -> Odd:
+        """The next one."""
+        rng = self._rng
+        self._opaque += 1
+        code = rng.choice(self._codes if rng.random() < 0.7 else SENDS)
+        base = rng.choice(bases()[code])
+        ext = {name: rng.choice(OWN[name]) if name in OWN else value for name, value in base.ext.items()}
+        odd = Changed(code, ext, self._own_body(base))
+        for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
+            rng.choices(MUTATIONS, WEIGHTS)[0](rng, odd)
+        return self._framed(odd)
+
+    def _own_body(self, base: Base) -> bytes:
+        """Bodies of transcripts name topics and groups, too; none of them is polite."""
+        if base.code in (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG):
+            return self._rng.choice(CONFIGS)
+        return base.body
+
+    def _framed(self, odd: "Changed") -> Odd:
+        rng = self._rng
+        if odd.dialect == JSON:
+            header = {"code": odd.code, "opaque": self._opaque, "flag": odd.flag, "extFields": odd.ext} | odd.members
+            data = frame(header, odd.body)
+        else:
+            texts = {str(name): value if isinstance(value, str) else str(value) for name, value in odd.ext.items()}
+            command = RemotingCommand(code=odd.code, flag=odd.flag, opaque=self._opaque, version=479)
+            command.ext, command.body, command.dialect = texts, odd.body, odd.dialect
+            try:
+                data = encode_command(command)
+            except (ValueError, OverflowError, StructError):  # it does not fit into this dialect
+                data = frame({"code": odd.code, "opaque": self._opaque, "extFields": texts}, odd.body)
+        if odd.damage:
+            return Odd(_damaged(rng, data), ends=True)
+        return Odd(data)
+
+
+class Changed:
+    """A request while it is changed."""
+
+    def __init__(self, code: int, ext: dict[str, Any], body: bytes) -> None:
+        self.code = code
+        self.ext = ext
+        self.body = body
+        self.flag = 0
+        self.dialect = JSON
+        self.members: dict[str, Any] = {}
+        self.damage = False
+
+    def __repr__(self) -> str:
+        return f"<Changed {self.code} {self.ext}>"
+
+    def field(self, rng: random.Random) -> str:
+        """One of its fields, or one that it has not."""
+        return rng.choice([*self.ext]) if self.ext and rng.random() < 0.95 else rng.choice([*OWN, "queueId", "offset"])
+
+
+def drop(rng: random.Random, odd: Changed) -> None:
+    odd.ext.pop(odd.field(rng), None)
+
+
+def retype(rng: random.Random, odd: Changed) -> None:
+    odd.ext[odd.field(rng)] = rng.choice(TYPES)
+
+
+def renumber(rng: random.Random, odd: Changed) -> None:
+    value = rng.choice(NUMBERS)
+    odd.ext[odd.field(rng)] = value if rng.random() < 0.2 else str(value)
+
+
+def rename(rng: random.Random, odd: Changed) -> None:
+    names = [name for name in odd.ext if name in OWN] or [odd.field(rng)]
+    odd.ext[rng.choice(names)] = rng.choice(NAMES)
+
+
+def enlarge(rng: random.Random, odd: Changed) -> None:
+    if rng.random() < 0.03:
+        odd.body = bytes(rng.choice((70_000, 300_000, 4_300_000)))
+    else:
+        odd.ext[odd.field(rng)] = rng.choice("x\x01\x02,") * rng.choice((256, 33_000, 70_000))
+
+
+def flags(rng: random.Random, odd: Changed) -> None:
+    odd.flag = rng.choice((1, 2, 3, 0x80, -1, 2**31 - 1, 2, 2))
+
+
+def sys_flags(rng: random.Random, odd: Changed) -> None:
+    for name in ("sysFlag", "f"):
+        if name in odd.ext:
+            odd.ext[name] = str(rng.choice(SYS_FLAGS))
+
+
+def properties(rng: random.Random, odd: Changed) -> None:
+    entries = []
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        value = rng.choice(rng.choice((NUMBERS, NAMES, ("true", "false", "k1 k2", "3", "1000"))))
+        entries.append(f"{rng.choice(PROPERTIES)}{rng.choice(SEPARATORS)}{value}{rng.choice(ENDS)}")
+    name = "i" if "i" in odd.ext else "properties"
+    odd.ext[name] = "".join(entries) + str(odd.ext.get(name, ""))
+
+
+def bodily(rng: random.Random, odd: Changed) -> None:
+    if odd.code in CONFIGURING:
+        return
+    try:
+        tree = json.loads(odd.body)
+    except (ValueError, RecursionError):
+        odd.body = _damaged(rng, odd.body) if odd.body and rng.random() < 0.7 else rng.choice(BODIES)
+    else:
+        odd.body = json.dumps(_changed(rng, tree)).encode() if rng.random() < 0.8 else rng.choice(BODIES)
+
+
+def dialect(rng: random.Random, odd: Changed) -> None:
+    odd.dialect = rng.choice((ROCKETMQ, MSGPACK))
+
+
+def members(rng: random.Random, odd: Changed) -> None:
+    name = rng.choice(MEMBERS)
+    odd.members[name] = rng.choice((*TYPES, *NUMBERS, "JAVA"))
+
+
+def frames(_rng: random.Random, odd: Changed) -> None:
+    odd.damage = True
+
+
+MEMBERS: Final = ("(sent)", "(ext)", "(body)", "(dialect)", "code", "opaque", "version", "language", "remark", "x")
+SENDS: Final = (10, 310, 310, 320, 36, 37, 324, 325)
+CONFIGURING: Final = (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG)
+SEPARATORS: Final = ("\x01", "\x01", "\x01", "\x01", "", "\x01\x01", "\x02")
+ENDS: Final = ("\x02", "\x02", "\x02", "", "\x01", "\x02\x02")
+_WEIGHTED: Final[Mapping[Callable[[random.Random, Changed], None], int]] = {
+    drop: 4, retype: 4, renumber: 8, rename: 8, enlarge: 1, flags: 2, sys_flags: 4, properties: 10, bodily: 8,
+    dialect: 6, members: 2, frames: 1,
+}  # fmt: skip
+MUTATIONS: Final = list(_WEIGHTED)
+WEIGHTS: Final = list(_WEIGHTED.values())
+
+
+def _damaged(rng: random.Random, data: bytes) -> bytes:
+    """Cut, with other bytes, or with other bytes in front."""
+    kind = rng.randrange(3)
+    if kind == 0:
+        return data[: rng.randrange(len(data) + 1)]
+    damaged = bytearray(data)
+    for _ in range(rng.choice((1, 1, 4))):
+        damaged[rng.randrange(len(data) if kind == 1 else min(12, len(data)))] = rng.randrange(256)
+    return bytes(damaged)
+
+
+def _changed(rng: random.Random, tree: Any) -> Any:
+    """The same JSON with one leaf or branch replaced."""
+    if isinstance(tree, dict) and tree and rng.random() < 0.9:
+        name = rng.choice(list(tree))
+        if rng.random() < 0.1:
+            return {key: value for key, value in tree.items() if key != name}
+        return tree | {name: _changed(rng, tree[name])}
+    if isinstance(tree, list) and tree and rng.random() < 0.9:
+        at = rng.randrange(len(tree))
+        return [*tree[:at], _changed(rng, tree[at]), *tree[at + 1 :]]
+    if isinstance(tree, list) and rng.random() < 0.2:
+        return tree * rng.choice((0, 2, 1_000))
+    return rng.choice((rng.choice(NUMBERS), rng.choice(NAMES), rng.choice(TYPES)))

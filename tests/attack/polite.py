@@ -1,0 +1,115 @@
+"""What polite clients ask: requests as mappings of names to values, and the few exchanges that every test needs.
+
+`Ledger` keeps what was acknowledged, and finds what of it is missing later.
+"""
+
+import time
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from protocol.codes import RequestCode, ResponseCode
+from protocol.message import decode_properties, encode_properties
+from protocol.record import Record, iterate
+from tests.harness.raw import RawClient
+
+KEPT: Final = "PoliteKept"
+LATER: Final = "PoliteLater"
+BEHIND: Final = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+SUSPEND, SUBSCRIPTION = 2, 4
+COMMIT: Final = 8
+
+
+def send_header(topic: str, properties: Mapping[str, str] | str = "", **changed: object) -> dict[str, object]:
+    """Fields of SEND_MESSAGE_V2 (310); `changed` is by letter."""
+    text = properties if isinstance(properties, str) else encode_properties(properties)
+    fields: dict[str, object] = {"a": "P", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "h": 0, "j": 0}
+    return fields | {"g": int(time.time() * 1000), "i": text, "k": "false", "m": "false"} | changed
+
+
+def long_names(header: Mapping[str, object]) -> dict[str, object]:
+    """The same for SEND_MESSAGE (10)."""
+    names = "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag properties"
+    names += " reconsumeTimes unitMode maxReconsumeTimes batch"
+    by_letter = dict(zip("abcdefghijklm", names.split(), strict=True))
+    return {by_letter[letter]: value for letter, value in header.items()}
+
+
+def pull_header(topic: str, offset: int, queue_id: int = 0, **changed: object) -> dict[str, object]:
+    """Fields of PULL_MESSAGE (11) for 32 messages, with a subscription to all; `suspendTimeoutMillis` with SUSPEND."""
+    fields: dict[str, object] = {
+        "consumerGroup": "CG", "topic": topic, "queueId": queue_id, "queueOffset": offset, "maxMsgNums": 32,
+        "sysFlag": SUBSCRIPTION, "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0, "subscription": "*",
+    }  # fmt: skip
+    return fields | changed
+
+
+def read_queue(client: RawClient, topic: str, queue_id: int = 0) -> list[Record]:
+    """Every message of a queue. AssertionError if a pull is answered by an error."""
+    records: list[Record] = []
+    offset = 0
+    while True:
+        answer = client.call(RequestCode.PULL_MESSAGE, pull_header(topic, offset, queue_id))
+        if answer.code == ResponseCode.SUCCESS:
+            found = [record for record in iterate(answer.body) if isinstance(record, Record)]
+            assert found, f"FOUND with {len(answer.body)} bytes and no message at {topic}/{queue_id} {offset}"
+            records += found
+        else:
+            assert answer.code in BEHIND, answer
+        if (behind := int(answer.ext["nextBeginOffset"])) <= offset:
+            return records
+        offset = behind
+
+
+def await_message(client: RawClient, topic: str, offset: int, limit_s: float = 15.0) -> Record:
+    """The message at `offset` of queue 0 once it is there: long polls. AssertionError after `limit_s`."""
+    end_s = time.monotonic() + limit_s
+    wanted = pull_header(topic, offset, sysFlag=SUSPEND | SUBSCRIPTION, suspendTimeoutMillis=1_000)
+    while time.monotonic() < end_s:
+        answer = client.call(RequestCode.PULL_MESSAGE, wanted)
+        if answer.code == ResponseCode.SUCCESS:
+            record = next(iterate(answer.body))
+            assert isinstance(record, Record)
+            return record
+    raise AssertionError(f"no message at {topic}/0 {offset} within {limit_s:g} s")
+
+
+class Ledger:
+    """Messages of one topic that were acknowledged: by queue and offset, the CRC of the body."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.acknowledged: dict[tuple[int, int], int] = {}
+
+    def note(self, body: bytes, answer_ext: Mapping[str, str]) -> None:
+        """An acknowledgement came."""
+        self.acknowledged[int(answer_ext["queueId"]), int(answer_ext["queueOffset"])] = zlib.crc32(body)
+
+    def send(self, client: RawClient, count: int, **properties: str) -> None:
+        """Send messages in one piece. AssertionError if one is refused."""
+        bodies = [b"%s %d" % (self.topic.encode(), len(self.acknowledged) + n) for n in range(count)]
+        requests = [(send_header(self.topic, properties), body) for body in bodies]
+        answered = 0
+        for number, answer in client.pipeline(RequestCode.SEND_MESSAGE_V2, requests):
+            assert answer.code == ResponseCode.SUCCESS, answer
+            self.note(bodies[number], answer.ext)
+            answered += 1
+        assert answered == count
+
+    def missing(self, client: RawClient) -> list[str]:
+        """What of the acknowledged messages cannot be pulled where it was acknowledged."""
+        found: dict[tuple[int, int], int] = {}
+        for queue_id in sorted({queue_id for queue_id, _ in self.acknowledged}):
+            for record in read_queue(client, self.topic, queue_id):
+                found[queue_id, record.queue_offset] = zlib.crc32(record.body)
+        return [
+            f"{self.topic}/{queue_id} #{offset} was acknowledged and is {'another' if found.get(place) else 'missing'}"
+            for place in sorted(self.acknowledged)
+            for queue_id, offset in [place]
+            if found.get(place) != self.acknowledged[place]
+        ]
+
+
+def properties_of(record: Record) -> dict[str, Any]:
+    """The properties of a record by name."""
+    return decode_properties(bytes(record.properties).decode())

@@ -1,0 +1,262 @@
+"""One seed, one run: a daemon, its attacker, polite clients; kills, stops and starts; then the judge.
+
+    outcome = run(seed, requests, directory)
+
+Each life of the daemon: the attacker, a process of its own, sends its share of the requests over a few connections,
+most of them pipelined, some cut off; a polite client sends, pulls, commits offsets and locks, sends delayed messages,
+timers and transactions. The life ends by SIGKILL or SIGTERM amid that. What must hold is `Outcome.findings`:
+
+    kept        behind each start, every acknowledged message is at its queue and offset with its body
+    forward     a committed offset that was answered is not behind what a clean stop saved
+    delivered   at the end, every acknowledged delayed message, timer and committed transaction arrives
+    alive       each life acknowledges polite messages; the daemon ends only when it is asked to, SIGTERM with 0 in time
+    files, log, memory: see `Arena.findings`; `store verify` finds no damage behind the last stop
+"""
+
+import multiprocessing
+import random
+import select
+import socket
+import subprocess
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import quantiles
+from typing import Final, NamedTuple
+
+from broker.store.fsck import Severity
+from protocol.codes import RequestCode, ResponseCode
+from tests.attack.arena import Arena
+from tests.attack.generators import Generator
+from tests.attack.polite import COMMIT, KEPT, LATER, Ledger, pull_header, read_queue, send_header
+from tests.harness.ports import LOOPBACK
+from tests.harness.raw import Answer, RawClient
+
+LIVES: Final = 4
+CONNECTIONS: Final = 6
+PIECE: Final = 40
+"""Requests that go out in one piece on one connection, at most."""
+DELIVERY_LIMIT_S: Final = 20.0
+OFFSETS: Final = "polite"
+SETTINGS: Final[Sequence[Mapping[str, object]]] = (
+    {},
+    {},
+    {"enabledAppendPropCRC": "true"},
+    {"timerWheelEnable": "false"},
+)
+
+_processes: Final = multiprocessing.get_context("fork")
+
+
+class Outcome(NamedTuple):
+    """`p99_ms`: of polite sends, under SYNC_FLUSH."""
+
+    seed: int
+    requests: int
+    seconds: float
+    p99_ms: float
+    max_rss_bytes: int
+    acknowledged: int
+    findings: list[str]
+
+
+def attack(port: int, namesrv_port: int, seed: str, count: int) -> None:
+    """Send `count` odd requests; a connection that the daemon closes is replaced. Ends early if the daemon is gone."""
+    generator, rng = Generator(seed), random.Random(seed)
+    peers: list[socket.socket] = []
+    sent = 0
+    while sent < count:
+        try:
+            while len(peers) < CONNECTIONS:
+                to = namesrv_port if rng.random() < 0.2 else port
+                peers.append(socket.create_connection((LOOPBACK, to), 10.0))
+        except OSError:
+            return
+        peer = rng.choice(peers)
+        odd = [generator.request() for _ in range(rng.randint(1, PIECE))]
+        end = next((n for n, request in enumerate(odd) if request.ends), None)
+        piece = odd if end is None else odd[: end + 1]
+        sent += len(piece)
+        if not _exchange(peer, b"".join(request.data for request in piece)) or end is not None:
+            peer.close()
+            peers.remove(peer)
+
+
+def _exchange(peer: socket.socket, data: bytes) -> bool:
+    """Write it all, reading what comes meanwhile; whether the connection lives. Waits for a first response, briefly."""
+    view, limit_s = memoryview(data), time.monotonic() + 5.0
+    wait_s = 0.05
+    while time.monotonic() < limit_s:
+        readable, writable, _ = select.select([peer], [peer] if view else [], [], wait_s)
+        try:
+            if readable:
+                if not peer.recv(1 << 18):
+                    return False
+                if not view:
+                    return True
+            if writable:
+                view = view[peer.send(view[: 1 << 18]) :]
+        except OSError:
+            return False
+        if not readable and not writable:
+            return not view
+    return False
+
+
+class Polite:
+    """What is kept of one polite client over all lives."""
+
+    def __init__(self) -> None:
+        self.kept = Ledger(KEPT)
+        self.owed: set[int] = set()
+        self.committed = self.saved = 0
+        self.latencies_s: list[float] = []
+        self.refused = 0
+        self._number = 0
+
+    def __repr__(self) -> str:
+        return f"<Polite {len(self.kept.acknowledged)} acknowledged>"
+
+    def step(self, client: RawClient) -> None:
+        """One exchange. OSError if the connection is lost."""
+        self._number += 1
+        body = b"polite %d " % self._number + b"x" * (self._number * 37 % 2_000)
+        begun_s = time.monotonic()
+        answer = self._send(client, send_header(KEPT, {"KEYS": str(self._number)}, e=self._number % 4), body)
+        self.latencies_s.append(time.monotonic() - begun_s)
+        if answer.code == ResponseCode.SUCCESS:
+            self.kept.note(body, answer.ext)
+        else:
+            self.refused += 1
+        if self._number % 10 == 0:
+            self._commit(client)
+        if self._number % 25 == 0:
+            self._later(client, {"DELAY": "1"} if self._number % 50 else {"TIMER_DELAY_MS": "1000"})
+        if self._number % 40 == 0:
+            self._transaction(client)
+
+    def _send(self, client: RawClient, header: Mapping[str, object], body: bytes) -> Answer:
+        return client.call(RequestCode.SEND_MESSAGE_V2, header, body)
+
+    def _later(self, client: RawClient, properties: Mapping[str, str]) -> None:
+        body = b"later %d" % self._number
+        if self._send(client, send_header(LATER, properties), body).code == ResponseCode.SUCCESS:
+            self.owed.add(zlib.crc32(body))
+
+    def _transaction(self, client: RawClient) -> None:
+        body, key = b"paid %d" % self._number, f"polite{self._number}"
+        half = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": key}
+        answer = self._send(client, send_header(LATER, half, f=4), body)
+        if answer.code != ResponseCode.SUCCESS:
+            return
+        decision = {
+            "producerGroup": "P", "tranStateTableOffset": answer.ext["queueOffset"], "msgId": key,
+            "commitLogOffset": int(answer.ext["msgId"][16:], 16), "commitOrRollback": COMMIT,
+            "fromTransactionCheck": "false", "transactionId": key,
+        }  # fmt: skip
+        if client.call(RequestCode.END_TRANSACTION, decision).code == ResponseCode.SUCCESS:
+            self.owed.add(zlib.crc32(body))
+
+    def _commit(self, client: RawClient) -> None:
+        offset = sum(queue_id == 0 for queue_id, _ in self.kept.acknowledged)
+        client.call(RequestCode.PULL_MESSAGE, pull_header(KEPT, max(offset - 1, 0), consumerGroup=OFFSETS))
+        asked = {"consumerGroup": OFFSETS, "topic": KEPT, "queueId": 0}
+        answer = client.call(RequestCode.UPDATE_CONSUMER_OFFSET, asked | {"commitOffset": offset})
+        if answer.code == ResponseCode.SUCCESS:
+            self.committed = offset
+
+    def judge(self, client: RawClient) -> list[str]:
+        """What does not hold behind a start."""
+        found = self.kept.missing(client)
+        if self.saved:
+            asked = {"consumerGroup": OFFSETS, "topic": KEPT, "queueId": 0}
+            answer = client.call(RequestCode.QUERY_CONSUMER_OFFSET, asked)
+            now = int(answer.ext.get("offset", -1))
+            if now < self.saved:
+                found.append(f"forward: offset {now} of {KEPT}/0 is behind {self.saved}, which a clean stop saved")
+        return found
+
+    def undelivered(self, client: RawClient) -> set[int]:
+        """CRCs of what was acknowledged to come later and has not come."""
+        came = {zlib.crc32(record.body) for queue in range(4) for record in read_queue(client, LATER, queue)}
+        return self.owed - came
+
+
+def run(
+    seed: int,
+    requests: int,
+    directory: Path,
+    *,
+    prefix: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Everything of one seed, in `directory`, which must be empty."""
+    rng, begun_s = random.Random(seed), time.monotonic()
+    arena = Arena(directory, prefix=prefix, environment=environment, **rng.choice(SETTINGS))
+    polite, findings = Polite(), list[str]()
+    try:
+        with arena:
+            for life in range(LIVES):
+                _live(arena, polite, f"{seed}/{life}", requests // LIVES, rng, findings)
+                arena.start()
+                findings += [f"behind life {life}: {found}" for found in polite.judge(arena.client())]
+            _finish(arena, polite, findings)
+    except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
+        findings.append(f"{type(error).__name__}: {str(error)[-2_000:]}")
+        findings += arena.findings()
+    waits = polite.latencies_s
+    p99_ms = 1000 * quantiles(waits, n=100)[98] if len(waits) > 1 else 0.0
+    acknowledged = len(polite.kept.acknowledged)
+    seconds = time.monotonic() - begun_s
+    return Outcome(seed, requests, seconds, p99_ms, arena.max_rss_bytes, acknowledged, findings)
+
+
+def _live(arena: Arena, polite: Polite, seed: str, count: int, rng: random.Random, findings: list[str]) -> None:
+    """A life of the daemon under attack, which ends by a signal."""
+    before = len(polite.kept.acknowledged)
+    client = arena.client()
+    polite.step(client)
+    attacker = _processes.Process(target=attack, args=(arena.broker_port, arena.daemon.namesrv_port, seed, count))
+    attacker.start()
+    try:
+        while attacker.is_alive():
+            client = _step(arena, polite, client)
+            arena.rss_bytes()
+            if (code := arena.daemon.process.poll()) is not None:
+                raise AssertionError(f"alive: the daemon ended by itself with {code}")
+    finally:
+        attacker.kill()
+        attacker.join()
+    if len(polite.kept.acknowledged) == before:
+        findings.append(f"alive: no polite message was acknowledged in life {seed}, {polite.refused} were refused")
+    if rng.random() < 0.6:
+        arena.kill()
+    elif code := arena.stop():
+        findings.append(f"alive: exit code {code} after SIGTERM")
+    else:
+        polite.saved = polite.committed
+
+
+def _step(arena: Arena, polite: Polite, client: RawClient) -> RawClient:
+    """A polite exchange; on a new connection if the old one is lost."""
+    try:
+        polite.step(client)
+    except OSError:
+        polite.refused += 1
+        return arena.client()
+    return client
+
+
+def _finish(arena: Arena, polite: Polite, findings: list[str]) -> None:
+    """Wait for what is to come, stop, and look at what is left."""
+    client, end_s = arena.client(), time.monotonic() + DELIVERY_LIMIT_S
+    while (owed := polite.undelivered(client)) and time.monotonic() < end_s:
+        polite.step(client)
+    if owed:
+        findings.append(f"delivered: {len(owed)} of {len(polite.owed)} messages have not come")
+    if code := arena.stop():
+        findings.append(f"alive: exit code {code} after SIGTERM")
+    findings += arena.findings()
+    damage = (finding for finding in arena.store_findings() if finding.severity is Severity.DAMAGE)
+    findings += (f"store verify: {finding.file}:{finding.offset}: {finding.what}" for finding in damage)
