@@ -23,6 +23,7 @@ import msgspec
 from broker.black_list import DEFAULT
 from broker.errors import StartError
 from broker.keys import BROKER_KEYS, NAMESRV_KEYS
+from broker.metadata.limits import LimitsConfig
 from broker.namesrv.config import NamesrvConfig
 from broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
 from broker.settings import Catalogue, Given, Setting, Settled, settle, shown
@@ -156,6 +157,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     fast_failure: FastFailureConfig
     store: StoreConfig
     ops: OpsConfig
+    limits: LimitsConfig
     namesrv: NamesrvConfig | None  # the one in this process
 
 
@@ -207,6 +209,7 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
         fast_failure=FastFailureConfig(**settled.of("fast_failure")),
         store=store,
         ops=msgspec.structs.replace(OpsConfig(host=listen.bind_host), **settled.of("ops")),
+        limits=LimitsConfig(**settled.of("limits")),
         namesrv=None if broker.namesrv_addresses else embedded_namesrv(settled, listen, store),
     )
     check_own_registration(config)

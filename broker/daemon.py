@@ -111,6 +111,7 @@ class Broker(Parts):
             await self._open_store(running, stop)
             self._open_tables(running)
             self.topics.restore(self.store.lost_topics(lambda topic: self.topics.find(topic) is not None))
+            self.limits.warn_if_above()
             self._start_deliveries(running)
             if stop.is_set():
                 raise StartStopped

@@ -36,6 +36,7 @@ def follow_settings(settings: LiveSettings[DaemonConfig], parts: Parts) -> None:
     )
     follow(groups_config, parts.groups.configure)
     follow(offsets_config, parts.offsets.configure)
+    follow(lambda config: config.limits, parts.limits.configure)
     follow(live_store(settings.config), parts.store.configure)
     follow(send_config, parts.send_checks.configure)
     follow(send_config, parts.send_backs.configure)

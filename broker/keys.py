@@ -313,6 +313,20 @@ NAMESRV: Final = section(
     ("maxKVConfigBytes", "max_kv_config_bytes", BYTES),  # ours
 )
 
+LIMITS: Final = section(  # ours
+    "limits",
+    ("maxTopics", "max_topics", COUNT),
+    ("maxQueuesPerTopic", "max_queues_per_topic", COUNT),
+    ("maxQueues", "max_queues", COUNT),
+    ("maxSubscriptionGroups", "max_subscription_groups", COUNT),
+    ("maxGroupsPerClient", "max_groups_per_client", COUNT),
+    ("maxSubscriptionsPerGroup", "max_subscriptions_per_group", COUNT),
+    ("maxLocksPerGroup", "max_locks_per_group", COUNT),
+    ("maxConsumerOffsets", "max_consumer_offsets", COUNT),
+    ("maxClientIdLength", "max_client_id_length", COUNT),
+    ("maxExpressionLength", "max_expression_length", COUNT),
+)
+
 NAMESRV_IN_BROKER: Final = section("namesrv", ("embeddedNamesrvPort", "listen_port", PORT))  # ours
 NAMESRV_ALONE: Final = section(
     "namesrv",
@@ -341,7 +355,7 @@ SHOWN_TOO: Final = {"filterServerNums": "0"}
 BROKER_KEYS: Final = Catalogue(
     settings=(
         *(BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV),
-        *(REMOTING + TRANSFER + TLS + OUTBOUND_TLS + POOLS + WAITS + FAST_FAILURE + STORE + OPS + METRICS),
+        *(REMOTING + TRANSFER + TLS + OUTBOUND_TLS + POOLS + WAITS + FAST_FAILURE + STORE + OPS + METRICS + LIMITS),
     ),
     only=ONLY_VALUES,
     inactive=INACTIVE_IN_BROKER,

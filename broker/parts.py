@@ -40,6 +40,7 @@ from broker.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
 from broker.live_settings import LiveSettings, SettingsDoor
 from broker.metadata.client_sessions import ClientSessions
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
+from broker.metadata.limits import Limits
 from broker.metadata.saver import Saver
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import TopicTable
@@ -117,13 +118,14 @@ class Parts:
         broker = config.broker
         self.tls = ServerTls(config.tls)
         self.server = RemotingServer(config.remoting, self.tls)
-        self.topics = TopicTable(topics_config(config), wall_ms)
-        self.groups = SubscriptionGroups(groups_config(config), wall_ms)
-        self.offsets = ConsumerOffsetTable(offsets_config(config), wall_ms)
+        self.limits = Limits(config.limits)
+        self.topics = TopicTable(topics_config(config), wall_ms, self.limits)
+        self.groups = SubscriptionGroups(groups_config(config), wall_ms, self.limits)
+        self.offsets = ConsumerOffsetTable(offsets_config(config), wall_ms, self.limits)
         self.sessions = ClientSessions()
         self.calls = ClientCalls()
         self.notices = Notices(asyncio.get_running_loop(), self.sessions)
-        self.queue_locks = QueueLocks(broker.rebalance_lock_max_live_time)
+        self.queue_locks = QueueLocks(broker.rebalance_lock_max_live_time, limits=self.limits)
         self.pools = pools_of(config)
         self.arrivals = Arrivals(asyncio.get_running_loop(), self.pools["pull"])
         self.store = MessageStore(
@@ -156,7 +158,7 @@ class Parts:
         sent_back = self.send_backs.sent_back
         self.windows = StatsWindows(sources_of(cluster, self.store, self.pulls.deliveries, sent_back, self.traffic))
         self.clients = ClientManageProcessor(
-            notices_config(self._config), self.sessions, self.groups, self.topics, self.notices, steady_ms
+            notices_config(self._config), self.sessions, self.groups, self.topics, self.notices, steady_ms, self.limits
         )
         self.runtime = self._runtime_processor()
         sends = self._send_processor()
@@ -181,7 +183,7 @@ class Parts:
             ("consumer_manage", offsets),
             ("admin", self.topic_requests),
             ("admin", GroupProcessor(self.groups, self.offsets, self._groups_saved, self._offsets_saved)),
-            ("admin", QueueLockProcessor(self.queue_locks, steady_ms)),
+            ("admin", QueueLockProcessor(self.queue_locks, self.topics, steady_ms)),
             ("send", self._recall_processor()),
             ("admin", DelayOffsetProcessor(self.background.delay_offsets)),
             ("admin", self.runtime),
@@ -385,6 +387,7 @@ class Parts:
             topic_times=self.topic_requests.times,
             pools=self._pool_statistics,
             checks=self.checks(),
+            limits=self.limits,
             refused_registrations=lambda: {} if self.name_server is None else self.name_server.refused,
             runtime=self.runtime.table,
             heartbeats=lambda: self.clients.statistics().heartbeats,

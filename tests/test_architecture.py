@@ -23,7 +23,10 @@ DAEMON = (*PROCESSORS, "broker.processors", "broker.namesrv", "broker.ops")
 
 # Reading the configuration: below everything but the structs that the parts declare for themselves.
 KEYS = ("broker.errors", "broker.inactive", "broker.settings", "broker.store.config", "broker.remoting.config")
-CONFIG = (*KEYS, "broker.black_list", "broker.keys", "broker.namesrv.config", "protocol")
+CONFIG = (
+    *(*KEYS, "broker.black_list", "broker.keys", "broker.metadata.limits", "broker.namesrv.config"),
+    "protocol",
+)
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "protocol": (),

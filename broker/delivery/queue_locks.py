@@ -10,7 +10,8 @@ queues of one that was killed stand still until their locks have run out, which 
 All locks live equally long, so they run out in the order in which they were last asked for: that is the order of both
 tables, and neither `step` nor the question whether a group is an orderly one walks over more than it drops.
 
-At most MOST_LOCKS are kept; beyond that no queue is locked that is not locked already.
+A group has at most `maxLocksPerGroup` locks. All groups together have at most MOST_LOCKS; beyond that no queue is
+locked that is not locked already.
 Source: docs/formats.md, "Queue locks".
 """
 
@@ -20,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from broker.metadata.limits import Limits
 from protocol.bodies.message_queue import MessageQueue
 
 MOST_LOCKS: Final = 100_000
@@ -48,8 +50,10 @@ class QueueLocksStatistics(msgspec.Struct, frozen=True):
 class QueueLocks:
     """Locks of all groups. A lock that is not asked for again within `max_live_ms` has run out."""
 
-    def __init__(self, max_live_ms: int, most: int = MOST_LOCKS) -> None:
+    def __init__(self, max_live_ms: int, most: int = MOST_LOCKS, limits: Limits | None = None) -> None:
         self._max_live_ms = max_live_ms
+        self._limit = (limits or Limits()).locks_per_group
+        self._limit.used = lambda: max(map(len, self._groups.values()), default=0)
         self._most = most
         self._groups: dict[str, dict[MessageQueue, QueueLock]] = {}  # last renewed last
         self._order: dict[tuple[str, MessageQueue], QueueLock] = {}  # first renewed first
@@ -68,8 +72,16 @@ class QueueLocks:
         self._max_live_ms = max_live_ms
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> list[MessageQueue]:
-        """Lock what is free, renew what is the client's already; returns the queues that it holds now."""
-        return [queue for queue in queues if self._take(group, client_id, queue, now_ms)]
+        """Lock what is free, renew what is the client's already; returns the queues that it holds now.
+
+        RequestError, and nothing changes, if the group asks for more locks than it may have.
+        """
+        asked = list(queues)
+        locks = self._groups.get(group, {})
+        wanted = len(locks) + sum(queue not in locks for queue in asked)
+        if wanted > max(self._limit.most, len(locks)):
+            raise self._limit.refusal(f"{wanted} locks of group {group}")
+        return [queue for queue in asked if self._take(group, client_id, queue, now_ms)]
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Free those of the queues that the client holds."""

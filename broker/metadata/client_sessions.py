@@ -159,6 +159,11 @@ class ClientSessions:
         """The connection of the producer of that client id; of several, the one that came last."""
         return next(reversed(self._producers_by_id.get(client_id, {})), None)
 
+    def groups_with(self, connection: Connection, consumers: Iterable[str], producers: Iterable[str]) -> int:
+        """Return how many groups the connection would be a member of with these."""
+        consumed = self._consumes.get(connection, set()).union(consumers)
+        return len(consumed) + len(self._produces.get(connection, set()).union(producers))
+
     # ---------------------------------------------------------------------------------------------------------- join
 
     def join_producers(self, group: str, member: ClientMember) -> None:

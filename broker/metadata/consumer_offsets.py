@@ -17,9 +17,11 @@ from typing import Final
 
 import msgspec
 
+from broker.metadata.limits import Limits
 from protocol.bodies.offsets import ConsumerOffsets
 from protocol.bodies.topic import DataVersion
 from protocol.codes import TRANSACTIONS_GROUP
+from protocol.errors import RequestError
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,10 @@ class OffsetsStatistics(msgspec.Struct, frozen=True):
 class ConsumerOffsetTable:
     """Offsets by topic and group. `clock` gives Unix ms, for versions."""
 
-    def __init__(self, config: OffsetsConfig, clock: Callable[[], int]) -> None:
+    def __init__(self, config: OffsetsConfig, clock: Callable[[], int], limits: Limits | None = None) -> None:
+        self._entries = 0  # of all rows
+        self._limit = (limits or Limits()).offsets
+        self._limit.used = lambda: self._entries
         self._interval_ms = config.flush_consumer_offset_interval
         self._clock = clock
         self._committed: dict[str, dict[int, int]] = {}
@@ -80,6 +85,7 @@ class ConsumerOffsetTable:
             self._committed = body.offset_table
             for key in self._committed:
                 self._enter(key)
+            self._entries = sum(map(len, self._committed.values()))
             self.version = body.data_version or DataVersion()
             self._moved.update(self._committed)
         log.info("consumer offsets loaded rows=%d", len(self._committed))
@@ -89,15 +95,23 @@ class ConsumerOffsetTable:
         row = self._committed.get(topic + SEPARATOR + group)
         return None if row is None else row.get(queue_id)
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """Note how far the group has consumed; an offset below 0 says nothing, and one of before a reset no more.
 
-        Nothing is noted for the group whose offsets are the broker's own (`commit_own`).
+        Nothing is noted for the group whose offsets are the broker's own (`commit_own`). False: there are as many
+        offsets as may be, and none of this group in this queue.
         """
         if offset < 0 or group == TRANSACTIONS_GROUP or self.is_reset(group, topic, queue_id):
-            return
+            return True
+        if self._entries >= self._limit.most and self.committed(group, topic, queue_id) is None:
+            return False
         self._commits += 1
         self._move(topic + SEPARATOR + group, queue_id, offset)
+        return True
+
+    def refusal(self, group: str, topic: str, queue_id: int) -> RequestError:
+        """Return the error for an offset that was not noted because there are too many, to be raised."""
+        return self._limit.refusal(f"an offset of {group} in {topic} queue {queue_id} besides {self._entries}")
 
     def commit_own(self, topic: str, queue_id: int, offset: int) -> None:
         """Note how far the broker itself has read a topic of its transactions."""
@@ -109,7 +123,9 @@ class ConsumerOffsetTable:
         if row is None:
             row = self._committed[key] = {}
             self._enter(key)
-        if row.get(queue_id) != offset:
+        known = row.get(queue_id)
+        if known != offset:
+            self._entries += known is None
             row[queue_id] = offset
             self._moved.add(key)
             self._unsaved = True
@@ -194,7 +210,7 @@ class ConsumerOffsetTable:
 
     def _remove(self, topic: str, group: str) -> None:
         key = topic + SEPARATOR + group
-        self._committed.pop(key, None)
+        self._entries -= len(self._committed.pop(key, ()))
         self._texts.pop(key, None)
         self._moved.discard(key)
         self._unsaved = True

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from broker.metadata.limits import Limits
 from protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from protocol.bodies.topic import DataVersion
 from protocol.codes import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS
@@ -42,10 +43,12 @@ class GroupsStatistics(msgspec.Struct, frozen=True):
 class SubscriptionGroups:
     """Consumer groups by name. `clock` gives Unix ms, for versions."""
 
-    def __init__(self, config: GroupsConfig, clock: Callable[[], int]) -> None:
+    def __init__(self, config: GroupsConfig, clock: Callable[[], int], limits: Limits | None = None) -> None:
         self._config = config
         self._clock = clock
         self._groups = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
+        self._limit = (limits or Limits()).groups
+        self._limit.used = lambda: len(self._groups)
         self._forbidden: dict[str, dict[str, int]] = {}
         self._listeners: list[Callable[[], None]] = []
         self._delete_listeners: list[Callable[[str], None]] = []
@@ -83,7 +86,8 @@ class SubscriptionGroups:
         return self._groups.get(name)
 
     def find_or_create(self, name: str) -> SubscriptionGroupConfig | None:
-        """The group, made now if that is allowed; None if it is not, or if the name is none."""
+        """The group, made now if that is allowed; None if it is not, or if the name is none. RequestError at a
+        limit."""
         group = self._groups.get(name)
         if group is not None:
             return group
@@ -93,6 +97,7 @@ class SubscriptionGroups:
             check_group_name(name)
         except RequestError:
             return None
+        self._check_growth(name)
         group = SubscriptionGroupConfig(group_name=name)
         log.info("group created group=%s", name)
         self._groups[name] = group
@@ -100,13 +105,18 @@ class SubscriptionGroups:
         return group
 
     def update(self, group: SubscriptionGroupConfig) -> bool:
-        """Make or replace a group as an operator wants it; False if it is so already."""
+        """Make or replace a group as an operator wants it; False if it is so already. RequestError at a limit."""
         if self._groups.get(group.group_name) == group:
             return False
+        self._check_growth(group.group_name)
         log.info("group updated %s", group)
         self._groups[group.group_name] = group
         self._changed()
         return True
+
+    def _check_growth(self, name: str) -> None:
+        if name not in self._groups and len(self._groups) >= self._limit.most:
+            raise self._limit.refusal(f"group {name} besides {len(self._groups)}")
 
     def delete(self, name: str) -> bool:
         """Forget a group, and what it was forbidden to read; False if there was none."""

@@ -14,11 +14,12 @@ Sources: docs/formats.md, "System topics", "Topic auto-creation", "State files".
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from broker.metadata.limits import Limits
 from protocol.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from protocol.codes import DLQ_PREFIX, RETRY_PREFIX, Permission, ResponseCode, SystemTopic, is_reserved_topic
 from protocol.errors import RequestError
@@ -59,8 +60,12 @@ class TopicsStatistics(msgspec.Struct, frozen=True):
 class TopicTable:
     """Topics by name. `clock` gives Unix ms, for versions."""
 
-    def __init__(self, config: TopicsConfig, clock: Callable[[], int]) -> None:
+    def __init__(self, config: TopicsConfig, clock: Callable[[], int], limits: Limits | None = None) -> None:
         self._config = config
+        self._limits = limits = limits or Limits()
+        self._queues = 0  # of all topics
+        limits.topics.used = lambda: len(self._topics)
+        limits.queues.used = lambda: self._queues
         self.permission = config.broker_permission
         """What the broker as a whole permits; changed by `permit` only."""
         self._clock = clock
@@ -112,6 +117,7 @@ class TopicTable:
             self.version = wrapper.data_version
         missing = [topic for topic in self._own.values() if topic.topic_name not in self._topics]
         self._topics.update((topic.topic_name, topic) for topic in missing)
+        self._queues = sum(map(queues_of, self._topics.values()))
         template = self._topics.get(SystemTopic.AUTO_CREATE)
         if template is not None and not self._config.auto_create_topic_enable:
             template.perm &= ~Permission.INHERIT
@@ -141,6 +147,7 @@ class TopicTable:
             topic_filter_type=model.topic_filter_type,
             topic_sys_flag=sys_flag,
         )
+        self._check_growth([topic])
         log.info("topic created topic=%s queues=%d template=%s", name, count, template)
         self._put(topic)
         return topic
@@ -156,6 +163,7 @@ class TopicTable:
             if not is_storable_topic(name):
                 raise RequestError(ResponseCode.SYSTEM_ERROR, f"topic[{name}] not exist")
             topic = TopicConfig(name, queues, queues, Permission.READ_WRITE, topic_sys_flag=sys_flag, order=order)
+            self._check_growth([topic])
             log.info("topic created topic=%s queues=%d", name, queues)
             self._put(topic)
         return topic
@@ -171,21 +179,45 @@ class TopicTable:
         inherited = template.write_queue_nums if template is not None and template.perm & Permission.INHERIT else 0
         for name, queues in needed.items():
             count = queues if name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else max(queues, inherited)
+            count = min(count, self._limits.queues_per_topic.most)
             log.warning("topic restored, it has messages and was not saved topic=%s queues=%d", name, count)
             self._put(TopicConfig(name, count, count, Permission.READ_WRITE))
 
     def update(self, topic: TopicConfig) -> bool:
-        """Make or replace a topic as an operator wants it; False if it is so already."""
+        """Make or replace a topic as an operator wants it; False if it is so already. RequestError at a limit."""
         if self._topics.get(topic.topic_name) == topic:
             return False
+        self._check_growth([topic])
         log.info("topic updated %s", topic)
         self._put(topic)
         return True
 
+    def update_all(self, topics: Sequence[TopicConfig]) -> list[TopicConfig]:
+        """Make or replace topics, all of them or none; those that were not so already. RequestError at a limit."""
+        self._check_growth(topics)
+        return [topic for topic in topics if self.update(topic)]
+
+    def _check_growth(self, topics: Sequence[TopicConfig]) -> None:
+        """Raise RequestError if these topics would have more queues, or be more topics, than the limits allow."""
+        limits, queues, new = self._limits, 0, 0
+        for topic in topics:
+            known = self._topics.get(topic.topic_name)
+            before, wanted = 0 if known is None else queues_of(known), queues_of(topic)
+            if wanted > max(before, limits.queues_per_topic.most):
+                raise limits.queues_per_topic.refusal(f"topic {topic.topic_name} with {wanted} queues")
+            new += known is None
+            queues += wanted - before
+        if new and len(self._topics) + new > limits.topics.most:
+            raise limits.topics.refusal(f"{new} more topics than {len(self._topics)}")
+        if queues > 0 and self._queues + queues > limits.queues.most:
+            raise limits.queues.refusal(f"{queues} more queues than {self._queues}")
+
     def delete(self, name: str) -> bool:
         """Forget a topic; False if there was none."""
-        if self._topics.pop(name, None) is None:
+        topic = self._topics.pop(name, None)
+        if topic is None:
             return False
+        self._queues -= queues_of(topic)
         log.info("topic deleted topic=%s", name)
         for listener in self._delete_listeners:
             listener(name)
@@ -212,6 +244,8 @@ class TopicTable:
         return b'{"dataVersion":%b,"topicConfigTable":%b}' % (_encode(self.version), _encode(topics))
 
     def _put(self, topic: TopicConfig) -> None:
+        known = self._topics.get(topic.topic_name)
+        self._queues += queues_of(topic) - (0 if known is None else queues_of(known))
         self._topics[topic.topic_name] = topic
         self._changed()
 
@@ -219,6 +253,11 @@ class TopicTable:
         self.version = self.version.next(self._clock())
         for listener in self._listeners:
             listener()
+
+
+def queues_of(topic: TopicConfig) -> int:
+    """Return how many queues a topic has: its messages lie in those that can be read or written."""
+    return max(topic.read_queue_nums, topic.write_queue_nums, 0)
 
 
 def _topics_at_start(config: TopicsConfig) -> Iterator[TopicConfig]:

@@ -24,6 +24,6 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_route_brokers: int = 1_024  # broker names
     max_route_addresses: int = 64  # of one broker name
     max_route_topics: int = 100_000
-    max_route_queues: int = 4_096  # of a topic on one broker
+    max_route_queues: int = 65_536  # of a topic on one broker
     max_kv_config_bytes: int = 1 << 20  # keys and values together; each change writes all of them
     config_black_list: tuple[str, ...] = DEFAULT  # keys that 318 may not change, besides those of black_list.ALWAYS

@@ -20,6 +20,7 @@ from broker.delivery.transactions.checks import TransactionChecks
 from broker.delivery.transactions.transactions import Transactions
 from broker.metadata.client_sessions import ClientSessions
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
+from broker.metadata.limits import Limits
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import TopicTable
 from broker.ops.catalogue import CATALOGUE, Switch
@@ -35,6 +36,7 @@ from broker.ops.collectors.topics import TopicCollector
 from broker.ops.collectors.transactions import TransactionCollector
 from broker.ops.collectors.whole import (
     CheckCollector,
+    LimitCollector,
     RouteCollector,
     RuntimeCollector,
     TableCollector,
@@ -78,6 +80,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     topic_times: Mapping[tuple[bool, bool], Buckets]  # of TopicProcessor
     pools: Callable[[], Iterable[PoolStatistics]]
     checks: Mapping[str, Check]
+    limits: Limits
     refused_registrations: Callable[[], Mapping[str, int]]  # of the broker's own name server, by reason
     runtime: Callable[[], Mapping[str, str]]
     heartbeats: Callable[[], int]
@@ -115,6 +118,7 @@ def collectors_of(parts: Observed) -> list[Collector]:
     return [
         CheckCollector(parts.checks),
         RouteCollector(parts.refused_registrations),
+        LimitCollector(parts.limits),
         TableCollector(parts.topics, parts.groups, parts.offsets, parts.permission, parts.topic_times),
         TrafficCollector(parts.traffic, parts.arrivals, parts.loop_lag, parts.heartbeats),
         ProcessCollector(),

@@ -21,6 +21,7 @@ import msgspec
 from broker.delivery.notices import Notices
 from broker.metadata.client_sessions import ClientMember, ClientSessions
 from broker.metadata.expressions import compiled
+from broker.metadata.limits import Limits
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import UNIT_SUB, TopicTable
 from broker.remoting.connection import Connection
@@ -66,8 +67,10 @@ class ClientManageProcessor:
         topics: TopicTable,
         notices: Notices,
         now_ms: Callable[[], int],
+        limits: Limits | None = None,
     ) -> None:
         self._config = config
+        self._limits = limits or Limits()
         self._notices = notices
         self.configure(config)
         self._sessions = sessions
@@ -106,15 +109,39 @@ class ClientManageProcessor:
     def heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """Request 34, of both kinds."""
         heartbeat = HeartbeatData.decode_request(command.body)
+        self._check_limits(connection, heartbeat)
         self._heartbeats += 1
-        changes = [self._hear_consumers(connection, command, heartbeat, data) for data in heartbeat.consumer_data_set]
+        changes, refusal = [], None
+        for data in heartbeat.consumer_data_set:
+            try:
+                changes.append(self._hear_consumers(connection, command, heartbeat, data))
+            except RequestError as error:  # of one group that cannot be made; the others of this client live on
+                refusal = error
         for producers in heartbeat.producer_data_set:
             if is_group(producers.group_name):
                 self._sessions.join_producers(producers.group_name, self._member(connection, command, heartbeat))
+        if refusal is not None:
+            raise refusal
         is_changed = any(changes) if heartbeat.heartbeat_fingerprint else True
         ext = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if is_changed else "false"}
         ext[ANNOUNCED_BY] = ANNOUNCED_AS
         return RemotingCommand.response(ext=ext)
+
+    def _check_limits(self, connection: Connection, heartbeat: HeartbeatData) -> None:
+        """Raise RequestError, before anything is kept, if a client names more than the broker keeps of one client."""
+        limits = self._limits
+        limits.client_id.check(len(heartbeat.client_id), "characters of a client id")
+        consumers, producers = heartbeat.consumer_data_set, heartbeat.producer_data_set
+        limits.groups_per_client.check(len(consumers) + len(producers), "groups in a heartbeat")
+        if consumers or producers:
+            wanted = self._sessions.groups_with(
+                connection, (data.group_name for data in consumers), (data.group_name for data in producers)
+            )
+            limits.groups_per_client.check(wanted, "groups of a connection")
+        for data in consumers:
+            limits.subscriptions.check(len(data.subscription_data_set), f"subscriptions of group {data.group_name}")
+            longest = max((len(each.sub_string) for each in data.subscription_data_set), default=0)
+            limits.expression.check(longest, f"characters of an expression of group {data.group_name}")
 
     def _hear_consumers(
         self, connection: Connection, command: RemotingCommand, heartbeat: HeartbeatData, data: ConsumerData

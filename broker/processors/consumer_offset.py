@@ -5,7 +5,8 @@ sees history. A group without offset begins at 0 if the queue does, or is empty,
 nothing be lost that arrives while the group still finds its members. It is told 22 if the queue begins later, or if
 its beginning is so far behind that reading it all would mean reading from disk.
 
-What a group commits where it has been reset, and does not know yet, is accepted and passed over.
+What a group commits where it has been reset, and does not know yet, is accepted and passed over. So is an offset in a
+queue that the topic does not have, unless there is one already: the topic had more queues before.
 
 Source: docs/formats.md, "Consumer offsets", "Resetting offsets".
 """
@@ -14,7 +15,7 @@ from typing import Final
 
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
 from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import TopicTable
+from broker.metadata.topics import TopicTable, queues_of
 from broker.processors.patience import patient
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
@@ -76,7 +77,8 @@ class ConsumerOffsetProcessor:
         refuse_own_group(group, topic)
         if self._groups.find(group) is None:
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-        if self._topics.find(topic) is None:
+        topic_config = self._topics.find(topic)
+        if topic_config is None:
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if header.queue_id is None:
             raise RequestError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {topic}")
@@ -84,7 +86,10 @@ class ConsumerOffsetProcessor:
             raise RequestError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}")
         if self._offsets.is_reset(group, topic, header.queue_id):
             return RemotingCommand.response(remark=RESET)
-        self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
+        has_queue = 0 <= header.queue_id < queues_of(topic_config)
+        is_kept = has_queue or self._offsets.committed(group, topic, header.queue_id) is not None
+        if is_kept and not self._offsets.commit(group, topic, header.queue_id, header.commit_offset):
+            raise self._offsets.refusal(group, topic, header.queue_id)
         return RemotingCommand.response()
 
 

@@ -1,15 +1,18 @@
 """Queues that members of a group lock to consume them in order: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
 
-The answer to 41 names the queues that the client holds now; who gets none may ask again. This broker has no replicas
+The answer to 41 names the queues that the client holds now; who gets none may ask again. Queues that this broker does
+not have are never held, so that a lock is kept only for a queue that there is. This broker has no replicas
 to ask, so `lockInStrictMode` and `onlyThisBroker` change nothing. Source: docs/formats.md, "Queue locks".
 """
 
 from collections.abc import Callable
 
 from broker.delivery.queue_locks import QueueLocks
+from broker.metadata.topics import TopicTable, queues_of
 from broker.remoting.connection import Connection
 from broker.remoting.dispatch import Processor
 from protocol.bodies.locks import LockedQueues, LockRequest
+from protocol.bodies.message_queue import MessageQueue
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 
@@ -17,8 +20,9 @@ from protocol.command import RemotingCommand
 class QueueLockProcessor:
     """Gives and takes locks. `now_ms` is a steady clock."""
 
-    def __init__(self, locks: QueueLocks, now_ms: Callable[[], int]) -> None:
+    def __init__(self, locks: QueueLocks, topics: TopicTable, now_ms: Callable[[], int]) -> None:
         self._locks = locks
+        self._topics = topics
         self._now_ms = now_ms
 
     def __repr__(self) -> str:
@@ -31,8 +35,13 @@ class QueueLockProcessor:
     def lock(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """Request 41."""
         asked = LockRequest.decode_request(command.body)
-        held = self._locks.lock(asked.consumer_group, asked.client_id, asked.mq_set, self._now_ms())
+        there = filter(self._has_queue, asked.mq_set)
+        held = self._locks.lock(asked.consumer_group, asked.client_id, there, self._now_ms())
         return RemotingCommand.response(body=LockedQueues(held).encode())
+
+    def _has_queue(self, queue: MessageQueue) -> bool:
+        topic = self._topics.find(queue.topic)
+        return topic is not None and 0 <= queue.queue_id < queues_of(topic)
 
     def unlock(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """Request 42."""

@@ -11,10 +11,22 @@ from protocol.codes import RequestCode, ResponseCode
 from tests.attack.arena import Arena
 from tests.attack.generators import CONFIGURING, MUTATIONS, Changed, Generator, bases
 from tests.attack.polite import KEPT, LATER
+from tests.attack.run import run
 
 REQUESTS: Final = int(os.environ.get("SKYLARK_ATTACKS", "100000"))
 SEEDS: Final = 4
 READ_ONLY_LIMIT_S: Final = 5.0
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_attacks(tmp_path: Path, seed: int) -> None:
+    """Nothing acknowledged is missing, no file touched, no traceback, memory bounded. SKYLARK_ATTACKS sets how many."""
+    outcome = run(seed, REQUESTS // SEEDS, tmp_path)
+    print(f"seed {seed}: p99 {outcome.p99_ms:.1f} ms, {outcome.requests / outcome.seconds:.0f} requests/s")
+    assert outcome.acknowledged
+    assert not outcome.findings, "\n".join(outcome.findings[:20])
 
 
 def test_every_served_code_has_a_base(tmp_path: Path) -> None:

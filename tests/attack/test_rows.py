@@ -212,6 +212,18 @@ def test_8_forged_decisions(arena: Arena, body: bytes) -> None:
     arena.finish()
 
 
+@pytest.mark.parametrize("count", [(1 << 31) - 1, 1 << 20])
+def test_9_queues_of_a_topic(arena: Arena, count: int) -> None:
+    """A topic with more queues than the limit is refused; the remark names the setting."""
+    client = arena.client()
+    header: dict[str, object] = {"topic": "Wide", "defaultTopic": "TBW102", "perm": 6, **SINGLE}
+    header |= {"readQueueNums": count, "writeQueueNums": count}
+    answer = client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+    assert_at_limit(answer)
+    assert client.call(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "Wide"}).code == ResponseCode.TOPIC_NOT_EXIST
+    arena.finish()
+
+
 def assert_at_limit(answer: Answer) -> None:
     """Refused, and the remark names a setting."""
     assert answer.code != ResponseCode.SUCCESS
@@ -254,6 +266,29 @@ def held_s(arena: Arena, attack: Any) -> float:
         over.set()
         thread.join()
     return longest
+
+
+def test_12_groups_of_a_heartbeat(arena: Arena) -> None:
+    """Many groups in a heartbeat are refused at the limit; the loop is not held, and nothing is kept of them.
+
+    130,000 make a body that is too large for any heartbeat.
+    """
+    client = arena.client(20.0)
+    subscribed = [{"topic": "Orders", "subString": "*", "subVersion": 1}]
+    answers: list[Answer] = []
+    before = arena.rss_bytes()
+    for count in (130_000, 20_000):
+        consumers = [{"groupName": f"g{n}", "subscriptionDataSet": subscribed if n < 10 else []} for n in range(count)]
+        body = json.dumps({"clientID": "c", "producerDataSet": [], "consumerDataSet": consumers}).encode()
+        held = held_s(arena, lambda body=body: answers.append(client.call(RequestCode.HEART_BEAT, body=body)))
+        assert held < LOOP_HELD_LIMIT_S
+    assert answers[0].code != ResponseCode.SUCCESS
+    assert_at_limit(answers[1])
+    assert arena.rss_bytes() - before < 100 << 20
+    new = {"topic": "New", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6} | SINGLE
+    held = held_s(arena, lambda: client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, new))
+    assert held < LOOP_HELD_LIMIT_S
+    arena.finish()
 
 
 def test_13_locks_of_queues_that_do_not_exist(arena: Arena) -> None:
@@ -388,6 +423,22 @@ def test_19_half_open_http(arena: Arena) -> None:
     finally:
         for peer in peers:
             peer.close()
+    arena.finish()
+
+
+def test_23_offsets_of_queues_that_do_not_exist(arena: Arena) -> None:
+    """Rows of offsets exist for queues that exist only."""
+    client, ledger = arena.client(), Ledger("Orders")
+    ledger.send(client, 1)
+    assert ledger.missing(client) == []  # its pulls make the group
+    header = {"consumerGroup": "CG", "topic": "Orders", "commitOffset": 1}
+    requests = [(header | {"queueId": queue_id}, b"") for queue_id in (0, *range(100, 2_100), -1, (1 << 31) - 1)]
+    answers = list(client.pipeline(RequestCode.UPDATE_CONSUMER_OFFSET, requests))
+    assert len(answers) == len(requests)
+    table = client.call(RequestCode.GET_ALL_CONSUMER_OFFSET).body.decode()
+    rows = re.search(r'"Orders@CG"\s*:\s*\{([^}]*)\}', table)
+    assert rows is not None, table[:200]
+    assert rows[1].replace('"', "").strip() == "0:1"
     arena.finish()
 
 

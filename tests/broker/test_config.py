@@ -22,6 +22,7 @@ from broker.config import (
 )
 from broker.errors import StartError
 from broker.keys import BROKER_KEYS, NAMESRV_KEYS
+from broker.metadata.limits import LimitsConfig
 from broker.namesrv.config import NamesrvConfig
 from broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
 from broker.settings import Catalogue, bare, from_file
@@ -41,6 +42,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "fast_failure": FastFailureConfig,
     "store": StoreConfig,
     "ops": OpsConfig,
+    "limits": LimitsConfig,
     "namesrv": NamesrvConfig,
 }
 # Fields that follow from others and have no key of their own.

@@ -130,6 +130,7 @@ def test_locks_and_send_backs_obey_what_was_changed(broker: tuple[Daemon, RawCli
         body = json.dumps({"clientId": client_id, "consumerGroup": "CG", "mqSet": queues}).encode()
         return bool(json.loads(operator.call(RequestCode.LOCK_BATCH_MQ, body=body).body)["lockOKMQSet"] == queues)
 
+    send(operator)  # which makes the topic: queues that do not exist cannot be locked
     assert held("one")
     assert not held("two")
     change(operator, "rebalanceLockMaxLiveTime=1")

@@ -18,6 +18,7 @@ from broker.delivery.arrivals import Arrivals
 from broker.delivery.notices import Notices
 from broker.metadata.client_sessions import ClientSessions
 from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
+from broker.metadata.limits import Limits, LimitsConfig
 from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
 from broker.metadata.topics import TopicsConfig, TopicTable
 from broker.processors.client_manage import ClientManageConfig, ClientManageProcessor
@@ -58,12 +59,15 @@ class BrokerParts:
         self.store = MessageStore(config_of(root, **_of(StoreConfig, settings)), self.clock, self.arrivals.arrived)
         self.store.load()
         self.store.start()
-        self.topics = TopicTable(_config(TopicsConfig, settings, cluster_name="C", broker_name="b"), self.clock)
+        self.limits = Limits(_config(LimitsConfig, settings))
+        self.topics = TopicTable(
+            _config(TopicsConfig, settings, cluster_name="C", broker_name="b"), self.clock, self.limits
+        )
         self.topics.load(None)
         self.topics.update(TopicConfig(TOPIC, 4, 4))
-        self.groups = SubscriptionGroups(_config(GroupsConfig, settings), self.clock)
+        self.groups = SubscriptionGroups(_config(GroupsConfig, settings), self.clock, self.limits)
         self.groups.load(None)
-        self.offsets = ConsumerOffsetTable(OffsetsConfig(), self.clock)
+        self.offsets = ConsumerOffsetTable(OffsetsConfig(), self.clock, self.limits)
         self.sessions = ClientSessions()
         pull_config: PullConfig = _config(PullConfig, settings, broker_ip="10.0.0.1")
         checks = PullChecks(pull_config, self.topics, self.groups, self.sessions)
@@ -78,7 +82,7 @@ class BrokerParts:
         self.loop = SteppedLoop(self.clock)
         self.notices = Notices(self.loop, self.sessions)
         self.clients = ClientManageProcessor(
-            clients_config, self.sessions, self.groups, self.topics, self.notices, self.clock
+            clients_config, self.sessions, self.groups, self.topics, self.notices, self.clock, self.limits
         )
         self.consumer_offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
         self.queries = QueryProcessor(self.store, 32)

@@ -1,12 +1,13 @@
 """The broker as a whole: its checks, its tables, its traffic, and the runtime information turned into numbers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from broker.buckets import Buckets
 from broker.delivery.arrivals import Arrivals
 from broker.delivery.traffic import Traffic
 from broker.metadata.consumer_offsets import ConsumerOffsetTable
+from broker.metadata.limits import Limit
 from broker.metadata.subscription_groups import SubscriptionGroups
 from broker.metadata.topics import TopicTable
 from broker.ops.health import Check
@@ -105,6 +106,24 @@ class RouteCollector:
         """Every value."""
         for reason, count in self._refused().items():
             yield Value("skylark_registrations_refused_total", (reason,), count)
+
+
+class LimitCollector:
+    """The limits for what callers make the broker keep: value, use and refusals of each, by its setting."""
+
+    def __init__(self, limits: Iterable[Limit]) -> None:
+        self._limits = limits
+
+    def __repr__(self) -> str:
+        return f"<LimitCollector {self._limits!r}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        for limit in self._limits:
+            yield Value("skylark_limit", (limit.setting,), limit.most)
+            if limit.used is not None:
+                yield Value("skylark_limit_used", (limit.setting,), limit.used())
+            yield Value("skylark_limit_refused_total", (limit.setting,), limit.refused)
 
 
 class RuntimeCollector:

@@ -99,7 +99,9 @@ class TopicProcessor:
         began_s = monotonic()
         told = TopicConfigList.decode_request(command.body).topic_config_list
         wanted = [self._wanted(_as_header(topic)) for topic in told]
-        changed = [topic for topic in wanted if self._set(connection, topic)]
+        changed = self._topics.update_all(wanted)
+        for topic in changed:
+            log.info("topic set by request topic=%s peer=%s", topic.topic_name, connection.peer)
         if changed:
             return self._answer_when_settled(began_s, is_system=False)
         return RemotingCommand.response(remark=NOT_ANSWERED)

@@ -12,7 +12,7 @@ from protocol.bodies.enums import ConsumeType, MessageModel
 from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, SubscriptionData
 from protocol.bodies.subscription_group import SubscriptionGroupConfig
 from protocol.bodies.topic import TopicConfig
-from protocol.codes import VERSION, Flag, RequestCode
+from protocol.codes import VERSION, Flag, RequestCode, ResponseCode
 from protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
 from protocol.filters.tag import subscribe
 from protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeader
@@ -191,6 +191,55 @@ async def test_a_group_that_may_not_be_made_is_passed_over(tmp_path: Path) -> No
         assert parts.sessions.consumer_group(GROUP) is None
         assert parts.sessions.consumer_group("TOOLS_CONSUMER") is not None
         assert parts.topics.find("%RETRY%G") is None
+
+
+async def test_groups_of_a_client_are_limited(tmp_path: Path) -> None:
+    """Of one heartbeat and of its connection, those of producers too; what is refused leaves nothing behind."""
+    with broker_parts(tmp_path, max_groups_per_client=3) as parts:
+        peer = parts.peer()
+        assert peer.ask(heartbeat(consumer(group="A"), consumer(group="B"), producers=("P",))).code == 0
+        many = [consumer(group=f"X{number}") for number in range(4)]
+        for refused in (heartbeat(*many), heartbeat(consumer(group="C")), heartbeat(producers=("Q",))):
+            answer = peer.ask(refused)
+            assert answer.code == ResponseCode.SYSTEM_BUSY
+            assert "maxGroupsPerClient=3" in str(answer.remark)
+        assert [parts.groups.find(name) for name in ("C", "X0")] == [None, None]
+        assert not parts.sessions.producers("Q")
+        assert peer.ask(heartbeat(consumer(group="A"), consumer(group="B"), producers=("P",))).code == 0
+        assert parts.peer(4322).ask(heartbeat(consumer(group="C"))).code == 0
+        peer.ask(leave(consumer_group="B"))
+        assert peer.ask(heartbeat(consumer(group="D"))).code == 0
+
+
+async def test_subscriptions_and_texts_of_a_client_are_limited(tmp_path: Path) -> None:
+    """At the limit they are accepted, beyond it nothing of the heartbeat is."""
+    limits = {"max_subscriptions_per_group": 2, "max_client_id_length": 5, "max_expression_length": 4}
+    with broker_parts(tmp_path, **limits) as parts:
+        peer = parts.peer()
+        topics = [subscribe(f"T{number}", "a||b", 1) for number in range(3)]
+        assert peer.ask(heartbeat(consumer(*topics[:2]), client_id="12345")).code == 0
+        for refused, setting in (
+            (heartbeat(consumer(*topics, group="N")), "maxSubscriptionsPerGroup=2"),
+            (heartbeat(consumer(subscribe("T", "a||bc", 1), group="N")), "maxExpressionLength=4"),
+            (heartbeat(consumer(group="N"), client_id="123456"), "maxClientIdLength=5"),
+        ):
+            answer = peer.ask(refused)
+            assert answer.code == ResponseCode.SYSTEM_BUSY
+            assert setting in str(answer.remark)
+        assert parts.groups.find("N") is None
+
+
+async def test_a_group_beyond_the_limit_does_not_cost_the_others(tmp_path: Path) -> None:
+    """The client hears of the limit, and its groups that are there keep their member."""
+    with broker_parts(tmp_path, max_subscription_groups=0) as parts:
+        parts.limits.groups.most = len(list(parts.groups)) + 1
+        peer = parts.peer()
+        answer = peer.ask(heartbeat(consumer(group="New1"), consumer(group="New2"), consumer(group="TOOLS_CONSUMER")))
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert "maxSubscriptionGroups=" in str(answer.remark)
+        assert parts.sessions.consumer_group("New1") is not None
+        assert parts.sessions.consumer_group("TOOLS_CONSUMER") is not None
+        assert parts.groups.find("New2") is None
 
 
 async def test_a_retry_topic_is_ordered_if_a_subscribed_topic_is(parts: BrokerParts) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from broker.store.reading import GetResult, GetStatus
-from protocol.codes import RequestCode
+from protocol.bodies.topic import TopicConfig
+from protocol.codes import RequestCode, ResponseCode
 from protocol.command import RemotingCommand
 from protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts
@@ -41,6 +42,29 @@ async def test_a_committed_offset_is_told(parts: BrokerParts) -> None:
     assert peer.ask(update(queue_id=0, commit_offset=7)).code == 0
     answer = peer.ask(query())
     assert (told(answer), answer.remark) == ((0, "7"), None)
+
+
+@pytest.mark.parametrize("queue_id", [4, -1, 2**31 - 1])
+async def test_an_offset_of_a_queue_that_does_not_exist_is_not_kept(parts: BrokerParts, queue_id: int) -> None:
+    """It is accepted, as RocketMQ does, and leaves no row; one that is there moves though its queue is gone."""
+    peer = parts.peer()
+    assert peer.ask(update(queue_id=queue_id, commit_offset=7)).code == 0
+    assert not parts.offsets.table()
+    assert peer.ask(update(queue_id=3, commit_offset=7)).code == 0
+    parts.topics.update(TopicConfig("T", 1, 1))
+    assert peer.ask(update(queue_id=3, commit_offset=8)).code == 0
+    assert list(parts.offsets.table().values()) == [{3: 8}]
+
+
+async def test_a_new_offset_is_refused_at_the_limit(parts: BrokerParts) -> None:
+    """2 names the setting; an offset that is there moves on."""
+    parts.limits.offsets.most = 1
+    peer = parts.peer()
+    assert peer.ask(update(queue_id=0, commit_offset=7)).code == 0
+    answer = peer.ask(update(queue_id=1, commit_offset=7))
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert "maxConsumerOffsets=1" in str(answer.remark)
+    assert peer.ask(update(queue_id=0, commit_offset=8)).code == 0
 
 
 async def test_a_new_group_begins_at_0_of_a_queue_that_does(parts: BrokerParts) -> None:

@@ -10,6 +10,7 @@ from broker.delivery.queue_locks import QueueLocks
 from broker.processors.queue_lock import QueueLockProcessor
 from protocol.bodies.locks import LockedQueues
 from protocol.bodies.message_queue import MessageQueue
+from protocol.bodies.topic import TopicConfig
 from protocol.codes import RequestCode
 from protocol.command import RemotingCommand
 from tests.harness.broker_parts import BrokerParts, broker_parts
@@ -21,7 +22,7 @@ Q0 = MessageQueue("T", "b", 0)
 @pytest.fixture
 async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
     with broker_parts(tmp_path) as it:
-        it.serve(QueueLockProcessor(QueueLocks(60_000), it.clock).handlers())
+        it.serve(QueueLockProcessor(QueueLocks(60_000), it.topics, it.clock).handlers())
         yield it
 
 
@@ -59,6 +60,8 @@ async def test_a_lost_connection_keeps_its_locks(parts: BrokerParts) -> None:
 
 async def test_what_an_orderly_client_of_java_asks_is_understood(parts: BrokerParts) -> None:
     """Every captured request gets the captured answer, code and body."""
+    parts.topics.update(TopicConfig("WireTopic", 8, 8))
+    parts.topics.update(TopicConfig("%RETRY%wire-orderly", 1, 1))
     frames = [frame for frame in transcripts() if "LOCK_BATCH_MQ" in frame.name]
     assert len(frames) >= 4
     replies = {frame.header["opaque"]: frame for frame in frames if frame.header["flag"] & 1}
@@ -76,6 +79,13 @@ async def test_a_real_broker_answers_the_same(parts: BrokerParts, asked: str) ->
     code = RequestCode.UNLOCK_BATCH_MQ if asked == "unlock" else RequestCode.LOCK_BATCH_MQ
     answer = parts.peer().ask(request(code, "one", Q0))
     assert (answer.code, answer.remark) == (expected["code"], expected.get("remark"))
+
+
+@pytest.mark.parametrize(("topic", "queue_id"), [("T", 4), ("T", -1), ("T", 2**31 - 1), ("Unknown", 0)])
+async def test_a_queue_that_does_not_exist_cannot_be_locked(parts: BrokerParts, topic: str, queue_id: int) -> None:
+    """It is not held, nothing is kept of it, and the others of the request are locked."""
+    answer = parts.peer().ask(lock("one", MessageQueue(topic, "b", queue_id), Q0))
+    assert LockedQueues.decode(answer.body).lock_ok_mq_set == [Q0]
 
 
 async def test_no_body_is_an_error(parts: BrokerParts) -> None:
