@@ -3,8 +3,8 @@
     outcome = run(seed, requests, directory)
 
 Each life of the daemon: the attacker, a process of its own, sends its share of the requests over a few connections,
-most of them pipelined, some cut off; a polite client sends, pulls, commits offsets and locks, sends delayed messages,
-timers and transactions. The life ends by SIGKILL or SIGTERM amid that. What must hold is `Outcome.findings`:
+most of them pipelined, some cut off; a polite client sends, pulls, commits offsets, sends delayed messages, timers and
+transactions. The life ends by SIGKILL or SIGTERM amid that. What must hold is `Outcome.findings`:
 
     kept        behind each start, every acknowledged message is at its queue and offset with its body
     forward     a committed offset that was answered is not behind what a clean stop saved
@@ -249,12 +249,13 @@ def _step(arena: Arena, polite: Polite, client: RawClient) -> RawClient:
 
 
 def _finish(arena: Arena, polite: Polite, findings: list[str]) -> None:
-    """Wait for what is to come, stop, and look at what is left."""
+    """Wait for what is owed by now, stop, and look at what is left. Meanwhile the polite client goes on."""
     client, end_s = arena.client(), time.monotonic() + DELIVERY_LIMIT_S
-    while (owed := polite.undelivered(client)) and time.monotonic() < end_s:
+    due = set(polite.owed)
+    while (owed := due & polite.undelivered(client)) and time.monotonic() < end_s:
         polite.step(client)
     if owed:
-        findings.append(f"delivered: {len(owed)} of {len(polite.owed)} messages have not come")
+        findings.append(f"delivered: {len(owed)} of {len(due)} messages have not come")
     if code := arena.stop():
         findings.append(f"alive: exit code {code} after SIGTERM")
     findings += arena.findings()
