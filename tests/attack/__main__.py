@@ -2,7 +2,7 @@
 
     python -m tests.attack --requests 10000000 --seeds 0-199 --jobs 2 --results docs/benchmarks/attack.csv
     python -m tests.attack --requests 25000 --seeds 17              that seed alone
-    python -m tests.attack ... --asan                               the daemon runs with SKYLARK_ASAN_PRELOAD preloaded
+    python -m tests.attack ... --asan                               compiled modules with AddressSanitizer and UBSan
     python -m tests.attack ... --interpreted                        the daemon runs without compiled modules
 
 The requests are shared evenly among the seeds. Seeds that the results file has are skipped, so a command that was
@@ -12,14 +12,11 @@ ordinary build; the p99 of other builds is printed only. What is checked: tests/
 
 import argparse
 import csv
-import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
@@ -27,12 +24,12 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tests.attack.run import Outcome, run
+from tests.attack.run import Outcome, run_in_scratch
+from tests.fuzz import sanitized
 
 P99_LIMIT_MS: Final = 200.0
 SHOWN: Final = 20
 COLUMNS: Final = ("date", "commit", "build", "seed", "requests", "seconds", "p99_ms", "max_rss_mb", "findings")
-PRELOAD: Final = "SKYLARK_ASAN_PRELOAD"
 INTERPRETED: Final[Mapping[str, str]] = {"SKYLARK_COMPILED": "0"}
 
 
@@ -48,7 +45,7 @@ def main() -> int:
     bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*bar, console=console) as progress, _pool(options.jobs) as pool:
         task = progress.add_task("seeds", total=len(seeds))
-        pending = [pool.submit(partial(_one, seed, each, environment)) for seed in seeds]
+        pending = [pool.submit(run_in_scratch, seed, each, environment) for seed in seeds]
         for future in as_completed(pending):
             outcome = future.result()
             _append(options.results, build, outcome)
@@ -66,20 +63,16 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _one(seed: int, requests: int, environment: Mapping[str, str]) -> Outcome:
-    with tempfile.TemporaryDirectory(prefix=f"attack-{seed}-", ignore_cleanup_errors=True) as directory:
-        return run(seed, requests, Path(directory), environment=environment)
-
-
 def _pool(jobs: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
 
 
 def _build(options: argparse.Namespace) -> tuple[str, Mapping[str, str]]:
     if options.asan:
-        if PRELOAD not in os.environ:
-            sys.exit(f"--asan needs {PRELOAD}: the path of the sanitizer's library, and compiled modules built with it")
-        return "asan", {"LD_PRELOAD": os.environ[PRELOAD], "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1"}
+        if not sanitized.can_build():
+            sys.exit("--asan needs gcc with libasan and libubsan, and Cython")
+        sanitized.build()
+        return "asan", sanitized.environment()
     return ("interpreted", INTERPRETED) if options.interpreted else ("compiled", {})
 
 
@@ -143,7 +136,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=_range, default=range(4), metavar="A-B", help="the first and the last")
     parser.add_argument("--jobs", type=int, default=2, help="seeds that run beside each other")
     parser.add_argument("--results", type=Path, help="CSV file to which each seed appends a line")
-    parser.add_argument("--asan", action="store_true", help="the daemon with AddressSanitizer preloaded")
+    parser.add_argument("--asan", action="store_true", help="the daemon with sanitized compiled modules")
     parser.add_argument("--interpreted", action="store_true", help="the daemon without compiled modules")
     return parser.parse_args()
 

@@ -18,6 +18,7 @@ import random
 import select
 import socket
 import subprocess
+import tempfile
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -210,6 +211,12 @@ def run(
     acknowledged = len(polite.kept.acknowledged)
     seconds = time.monotonic() - begun_s
     return Outcome(seed, requests, seconds, p99_ms, arena.max_rss_bytes, acknowledged, findings)
+
+
+def run_in_scratch(seed: int, requests: int, environment: Mapping[str, str]) -> Outcome:
+    """The same in a temporary directory, for a process of its own."""
+    with tempfile.TemporaryDirectory(prefix=f"attack-{seed}-", ignore_cleanup_errors=True) as directory:
+        return run(seed, requests, Path(directory), environment=environment)
 
 
 def _live(arena: Arena, polite: Polite, seed: str, count: int, rng: random.Random, findings: list[str]) -> None:
