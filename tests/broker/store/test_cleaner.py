@@ -13,7 +13,7 @@ from broker.store.mapped_file import MappedFile
 from broker.store.reading import GetStatus
 from broker.store.retention import HOUR_MS
 from protocol.disk import offset_file_name
-from tests.harness.stores import SEGMENT_BYTES, Opened, TestDisk, message
+from tests.harness.stores import SEGMENT_BYTES, Clock, Opened, TestDisk, message
 
 ALL_DAY = tuple(range(24))
 BODY = b"x" * 9_000  # seven to a segment
@@ -100,6 +100,48 @@ def test_nothing_goes_in_the_first_minute(old: Opened) -> None:
     for elapsed_ms, left in ((59_999, SEGMENTS), (1, SEGMENTS), (9_999, 5)):
         step(old, elapsed_ms)
         assert len(served(old)) == left
+
+
+@pytest.mark.parametrize("hours", [1, 87_660])
+def test_a_clock_that_is_set_forward_expires_nothing(tmp_path: Path, hours: int) -> None:
+    """Age counts by the time that has passed since the first step; so it does when the clock is right again."""
+    it = filled(tmp_path, file_reserved_time=2)
+    steady = Clock(5_000)
+
+    def pass_ms(elapsed_ms: int) -> None:
+        it.clock.now_ms += elapsed_ms
+        steady.now_ms += elapsed_ms
+        for _ in range(100):
+            it.store.step(steady.now_ms)
+            rest(it)
+            it.clock.now_ms += 100
+            steady.now_ms += 100
+
+    it.store.step(steady.now_ms)
+    it.clock.now_ms += hours * HOUR_MS
+    pass_ms(HOUR_MS // 2)
+    assert served(it) == list(range(SEGMENTS))
+    it.clock.now_ms -= hours * HOUR_MS
+    pass_ms(HOUR_MS // 2)
+    assert served(it) == list(range(SEGMENTS))
+    pass_ms(2 * HOUR_MS)
+    pass_ms(HOUR_MS)
+    assert len(served(it)) < SEGMENTS
+    it.store.close()
+
+
+def test_a_clock_that_is_set_back_keeps_segments_for_longer(tmp_path: Path) -> None:
+    """They go when the clock says so again; a crowded disk does not wait for that."""
+    it = filled(tmp_path, file_reserved_time=2)
+    it.store.step(it.clock.now_ms)
+    it.clock.now_ms += 3 * HOUR_MS
+    it.store._cleaner._unix_ms = lambda: it.clock.now_ms - 10 * HOUR_MS
+    run(it, 2)
+    assert served(it) == list(range(SEGMENTS))
+    it.disk.used = lambda _path: 90
+    run(it, 2)
+    assert len(served(it)) < SEGMENTS
+    it.store.close()
 
 
 def test_one_segment_at_a_time(old: Opened) -> None:
