@@ -4,7 +4,7 @@ The one namespace in use is ORDER_TOPIC_CONFIG: topic -> `broker-a:8;broker-b:8`
 
 The file is one line, `{"configTable":{"namespace":{"key":"value"}}}`, replaced at each change: the new content is
 written to `<name>.tmp` and synced; the current file becomes `<name>.bak`; the temporary one takes its name; the
-directory is synced. A change counts only when it is in the file: what was acknowledged survives a cut, and a change
+directory is synced. A directory that is made first is synced into its parent. A change counts only when it is in the file: what was acknowledged survives a cut, and a change
 whose write failed is as if it had never been asked for. Changes come one at a time; the write happens in a helper
 thread, which makes system calls only. Source: docs/formats.md, "Name server".
 """
@@ -134,7 +134,7 @@ def _backup(path: Path) -> Path:
 
 def _replace_file(path: Path, data: bytes, *, back_up: bool) -> None:
     """Put `data` in the place of a file: see the module's story. A damaged file must not replace a good backup."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_directory(path.parent)
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
         file.write(data)
@@ -145,7 +145,19 @@ def _replace_file(path: Path, data: bytes, *, back_up: bool) -> None:
         backup.unlink(missing_ok=True)
         os.link(path, backup)
     temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    _sync_directory(path.parent)
+
+
+def _make_directory(path: Path) -> None:
+    """Make a directory and its missing parents, each on disk before anything is written into it."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        _sync_directory(each.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
     finally:

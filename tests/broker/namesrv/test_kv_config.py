@@ -29,6 +29,27 @@ async def test_a_change_is_in_the_file_when_it_is_acknowledged(path: Path) -> No
     assert loaded(path).get("ORDER_TOPIC_CONFIG", "T") == "a:8;b:8"
 
 
+async def test_directories_that_are_made_are_synced_into_their_parents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut right behind the first acknowledgement leaves the way to the file, outermost first."""
+    synced: list[str] = []
+    sync = os.fsync
+
+    def noted(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    path = tmp_path / "a" / "b" / "kvConfig.json"
+    kv = loaded(path)
+    await kv.put("n", "k", "1")
+    assert synced == [str(each) for each in (tmp_path, tmp_path / "a", f"{path}.tmp", path.parent)]
+    synced.clear()
+    await kv.put("n", "k", "2")
+    assert synced == [f"{path}.tmp", str(path.parent)]
+
+
 async def test_the_previous_content_stands_beside_the_file(path: Path) -> None:
     """One change can be taken back by hand."""
     kv = loaded(path)
