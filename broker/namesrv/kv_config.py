@@ -4,9 +4,10 @@ The one namespace in use is ORDER_TOPIC_CONFIG: topic -> `broker-a:8;broker-b:8`
 
 The file is one line, `{"configTable":{"namespace":{"key":"value"}}}`, replaced at each change: the new content is
 written to `<name>.tmp` and synced; the current file becomes `<name>.bak`; the temporary one takes its name; the
-directory is synced. A directory that is made first is synced into its parent. A change counts only when it is in the file: what was acknowledged survives a cut, and a change
-whose write failed is as if it had never been asked for. Changes come one at a time; the write happens in a helper
-thread, which makes system calls only. Source: docs/formats.md, "Name server".
+directory is synced. A directory that is made for it is synced into its parent. A change counts only when it is in the
+file: what was acknowledged survives a cut, and a change whose write failed is as if it had never been asked for.
+Changes come one at a time; the write happens in a helper thread, which makes system calls only.
+Source: docs/formats.md, "Name server".
 """
 
 import asyncio
