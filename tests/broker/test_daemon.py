@@ -82,7 +82,7 @@ def test_what_was_acknowledged_is_there_after_the_process_ends(tmp_path: Path, e
         assert send(one, b"next").ext["queueOffset"] == str(len(bodies))
 
 
-@pytest.mark.parametrize("attempt", range(8))
+@pytest.mark.parametrize("attempt", range(4))
 def test_a_topic_made_by_a_send_outlives_a_kill(tmp_path: Path, attempt: int) -> None:
     """A kill right behind the first acknowledgement comes before the topic is saved; its message can be pulled."""
     with running(directory=tmp_path) as daemon, client(daemon) as one:
