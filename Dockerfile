@@ -7,10 +7,11 @@
 #   docker buildx imagetools inspect python:3.11.14-slim-bookworm    prints "Digest: sha256:..."
 #   FROM python:3.11.14-slim-bookworm@sha256:...
 FROM python:3.11.14-bookworm AS build
+ENV PIP_NO_CACHE_DIR=1
 COPY deploy/requirements.lock deploy/build.lock /locks/
 RUN python3 -m venv --without-pip /opt/skylark && python3 -m venv /opt/build \
-    && /opt/build/bin/pip install --no-cache-dir --only-binary=:all: --require-hashes -r /locks/build.lock \
-    && /opt/build/bin/pip --python /opt/skylark/bin/python3 install --no-cache-dir --only-binary=:all: --require-hashes -r /locks/requirements.lock
+    && /opt/build/bin/pip install --require-hashes -r /locks/build.lock \
+    && /opt/build/bin/pip --python /opt/skylark/bin/python3 install --require-hashes -r /locks/requirements.lock
 COPY . /src
 RUN /opt/build/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels /src \
     && /opt/build/bin/pip --python /opt/skylark/bin/python3 install --no-index --no-deps /wheels/*.whl

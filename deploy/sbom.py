@@ -2,9 +2,9 @@
 
     python deploy/sbom.py [FILE]               FILE defaults to build/sbom.cdx.json
 
-It lists every entry of requirements.lock with its hashes; a package that is locked at two versions, for older and newer
-Python, is listed twice. The same lock gives the same bytes. The generator (cyclonedx-bom, extra `dev`) checks its output
-against the CycloneDX schema and fails if it does not match.
+It lists every entry of requirements.lock with its hashes. A package that is locked at two versions, for older and newer
+Python, is listed twice. The same lock gives the same bytes. The generator (cyclonedx-bom, extra `dev`) validates its
+output against the CycloneDX schema; the script fails if the output is invalid.
 """
 
 import subprocess
@@ -22,7 +22,6 @@ def main(target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     lock = ROOT / "deploy" / "requirements.lock"
     subprocess.run([*GENERATOR, f"--output-file={target}", str(lock)], check=True)
-    print(f"wrote {target}")
 
 
 if __name__ == "__main__":
