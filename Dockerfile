@@ -1,10 +1,22 @@
 # One image for the broker and for the name server (`docker run ... mqnamesrv`). The first stage has a compiler, so that
 # the compiled leaves are built; the second takes the result.
-FROM python:3.11 AS build
+#
+# Python packages are installed by hash: deploy/requirements.lock has the runtime's, deploy/build.lock those that build
+# the wheel (deploy/lock.py writes both). The virtual environment holds these packages and skylarkmq, and no pip.
+# Base images are named by exact tag. A tag can be moved; to pin the bytes, append the digest of each tag:
+#   docker buildx imagetools inspect python:3.11.14-slim-bookworm    prints "Digest: sha256:..."
+#   FROM python:3.11.14-slim-bookworm@sha256:...
+FROM python:3.11.14-bookworm AS build
+ENV PIP_NO_CACHE_DIR=1
+COPY deploy/requirements.lock deploy/build.lock /locks/
+RUN python3 -m venv --without-pip /opt/skylark && python3 -m venv /opt/build \
+    && /opt/build/bin/pip install --require-hashes -r /locks/build.lock \
+    && /opt/build/bin/pip --python /opt/skylark/bin/python3 install --require-hashes -r /locks/requirements.lock
 COPY . /src
-RUN python3 -m venv /opt/skylark && /opt/skylark/bin/pip install --no-cache-dir /src
+RUN /opt/build/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels /src \
+    && /opt/build/bin/pip --python /opt/skylark/bin/python3 install --no-index --no-deps /wheels/*.whl
 
-FROM python:3.11-slim
+FROM python:3.11.14-slim-bookworm
 COPY --from=build /opt/skylark /opt/skylark
 RUN useradd --system --uid 10911 --create-home --home-dir /data skylark
 # The store, its configuration files and the name server's all lie in the one volume.

@@ -1,7 +1,8 @@
 """The image's install and start commands, in a fresh environment and as a user without rights.
 
-There need be no container engine where the tests run. What the image does is a virtual environment, an install from the
-sources, and `CMD` in an empty data directory; this does the same, on free ports.
+There need be no container engine where the tests run. The test runs the RUN commands of the Dockerfile's first stage,
+which install the locked packages by hash and then the project, below a temporary directory instead of /. Then it starts
+`CMD` in an empty data directory, on free ports.
 """
 
 import os
@@ -22,6 +23,7 @@ from tests.harness.daemon import running
 ROOT = Path(__file__).resolve().parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 SHIPPED_FILES = ("pyproject.toml", "README.md", "LICENSE")
+LOCKS = ("requirements.lock", "build.lock")
 SHIPPED_PACKAGES = ("protocol", "broker", "clients")
 NOBODY = 65534
 
@@ -53,16 +55,26 @@ def can_make_environments(executable: str) -> bool:
 
 
 def install(interpreter: str, home: Path) -> Path:
-    """The directory of the commands, installed from a copy of the sources with all they depend on."""
-    source, environment = home / "src", home / "skylark"
+    """Return the directory of the commands, installed as the image does it from a copy of locks and sources."""
+    source, locks = home / "src", home / "locks"
     source.mkdir()
+    locks.mkdir()
+    for name in LOCKS:
+        shutil.copy(ROOT / "deploy" / name, locks)
     for name in SHIPPED_FILES:
         shutil.copy(ROOT / name, source)
     for name in SHIPPED_PACKAGES:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    subprocess.run([interpreter, "-m", "venv", environment], check=True)
-    subprocess.run([environment / "bin" / "pip", "install", "--quiet", source], check=True)
-    return environment / "bin"
+    for command in build_commands():
+        here = re.sub(r"(?<!\S)/(?=(?:opt|locks|src|wheels)\b)", f"{home}/", command)
+        subprocess.run(["bash", "-ec", here.replace("python3 -m venv", f"{interpreter} -m venv")], check=True)
+    return home / "opt" / "skylark" / "bin"
+
+
+def build_commands() -> list[str]:
+    """Return the RUN commands of the Dockerfile's first stage, without continuation lines."""
+    first_stage = DOCKERFILE.split("\nFROM ")[1].replace("\\\n", " ")
+    return re.findall(r"^RUN (.+)$", first_stage, flags=re.MULTILINE)
 
 
 def data_directory(home: Path, *, of_another_user: bool) -> tuple[Path, dict[str, Any]]:
