@@ -27,7 +27,7 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     max_topics: int = 65_536
     max_queues_per_topic: int = 4_096  # reading or writing, whichever is more
-    max_queues: int = 131_072  # of all topics; the system's own have some 1,100
+    max_queues: int = 65_536  # of all topics; the system's own have some 1,100
     max_subscription_groups: int = 32_768  # each has a retry topic
     max_groups_per_client: int = 4_096  # of producers and consumers together, on one connection
     max_subscriptions_per_group: int = 4_096  # topics

@@ -296,6 +296,7 @@ OURS: Final = rows(
     ("skylark_replies_total", COUNTER, "outcome", "Replies, by whether they reached who had asked."),
     ("skylark_store_writable", GAUGE, "", "0 while messages are refused."),
     ("skylark_store_damaged_segments", GAUGE, "", "Segments of the log that are truncated or cannot be read."),
+    ("skylark_store_skipped_records", GAUGE, "", "Records that the last recovery found and gave no place in a queue."),
     ("skylark_store_failed_batches_total", COUNTER, "", "Turns whose write failed; their senders were told."),
     ("skylark_store_syncs_total", COUNTER, "", "Syncs of the log."),
     ("skylark_store_waiting_for_flush", GAUGE, "", "Turns that wait for a sync or a buffer's write."),

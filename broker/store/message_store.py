@@ -136,6 +136,7 @@ class MessageStore:
         self._is_started = False
         self._recovery: Recovery | None = None  # while it runs
         self._was_clean = True
+        self._skipped_records = 0
         self._looked_at = 0
         checkpoint = CheckpointFile(root, disk)
         self._durability = Durability(config, self._log, self._reput, self._queue_files, checkpoint, steady_ms, pool)
@@ -180,6 +181,7 @@ class MessageStore:
                 check_stop=check_stop,
             )
             recovered = recovery.run(self._durability.load(), clean=was_clean)
+            self._skipped_records = recovered.skipped
             self._deleted.limit(recovered.end)
             if self._index is not None:
                 self._durability.open_index(self._index, clean=was_clean, check_stop=check_stop)
@@ -516,6 +518,7 @@ class MessageStore:
             log=self._log.statistics(),
             flusher=durability.flusher,
             queues=len(self._queues.by_key),
+            skipped_records=self._skipped_records,
             dispatched=self._reput.statistics().dispatched,
             dispatch_lag=self._log.written - self._reput.offset,
             flush_lag=durability.lag,

@@ -15,6 +15,7 @@ class MessageStoreStatistics(msgspec.Struct, frozen=True):
     log: CommitLogStatistics
     flusher: FlusherStatistics
     queues: int
+    skipped_records: int  # that recovery found and gave no queue unit
     dispatched: int
     dispatch_lag: int
     flush_lag: int

@@ -36,6 +36,7 @@ class StorageCollector:
     def _log(self, now: MessageStoreStatistics) -> Steps:
         yield Value("skylark_store_writable", (), int(now.is_writable))
         yield Value("skylark_store_damaged_segments", (), now.log.damaged_segments)
+        yield Value("skylark_store_skipped_records", (), now.skipped_records)
         yield Value("skylark_store_failed_batches_total", (), now.log.failed_batches)
         yield Value("skylark_store_syncs_total", (), now.flusher.syncs)
         yield Value("skylark_store_waiting_for_flush", (), now.waiting_for_flush)
