@@ -73,16 +73,17 @@ class QueueCalls:
         )
 
     async def committed_offset(self, queue: MessageQueue) -> int | None:
-        """The group's offset, None if the broker knows none."""
+        """The group's offset, None if the broker knows none: it answers "not found", or -1."""
         header = QueryConsumerOffsetHeader(
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
         )
         try:
-            return await self._offset(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
+            offset = await self._offset(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
         except BrokerError as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
+        return offset if offset >= 0 else None
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Make `offset` the group's."""
