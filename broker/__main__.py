@@ -1,5 +1,5 @@
-"""`python -m broker` is `mqbroker`."""
+"""`python -m skylarkmq.broker` is `mqbroker`."""
 
-from broker.cli import mqbroker
+from skylarkmq.broker.cli import mqbroker
 
 mqbroker()

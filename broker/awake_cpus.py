@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from broker.remoting.lookout import Reads
+from skylarkmq.broker.remoting.lookout import Reads
 
 MOST_CPUS: Final = 8
 BUSY_BYTES: Final = 64 * 1024  # that come between two steps: some 600 messages a second of 1 KiB

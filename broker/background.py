@@ -14,27 +14,28 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from broker.config import DaemonConfig
-from broker.delivery.arrivals import Arrivals
-from broker.delivery.delay.delivery import DelayDelivery
-from broker.delivery.delay.offsets import DelayOffsetTable
-from broker.delivery.diversion import TIMER_REQUESTS, Diversion
-from broker.delivery.internal_puts import InternalPuts
-from broker.delivery.timer.timers import Timers
-from broker.delivery.transactions.checks import TransactionChecks
-from broker.delivery.transactions.ending import Endings
-from broker.delivery.transactions.progress import Progress
-from broker.delivery.transactions.resumption import Resumption
-from broker.delivery.transactions.transactions import Transactions
-from broker.derived_config import timers_config, transactions_config
-from broker.metadata.client_sessions import ClientSessions
-from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from broker.metadata.saver import Table
-from broker.store.config import parse_delay_levels
-from broker.store.message_store import MessageStore
-from protocol.bodies.offsets import DelayOffsets
-from protocol.codes import SystemTopic
-from protocol.message import PropertyName
+from skylarkmq.broker.config import DaemonConfig
+from skylarkmq.broker.delivery.arrivals import Arrivals
+from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
+from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
+from skylarkmq.broker.delivery.diversion import TIMER_REQUESTS, Diversion
+from skylarkmq.broker.delivery.internal_puts import InternalPuts
+from skylarkmq.broker.delivery.timer.timers import Timers
+from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
+from skylarkmq.broker.delivery.transactions.ending import Endings
+from skylarkmq.broker.delivery.transactions.progress import Progress
+from skylarkmq.broker.delivery.transactions.resumption import Resumption
+from skylarkmq.broker.delivery.transactions.transactions import Transactions
+from skylarkmq.broker.derived_config import timers_config, transactions_config
+from skylarkmq.broker.metadata.client_sessions import ClientSessions
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
+from skylarkmq.broker.metadata.saver import Table
+from skylarkmq.broker.store.config import parse_delay_levels
+from skylarkmq.broker.store.errors import LoadStopped, StoreError
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.bodies.offsets import DelayOffsets
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.message import PropertyName
 
 DELAY_OFFSETS_FILE: Final = "delayOffset.json"
 
@@ -86,8 +87,31 @@ class Background:
         """Tables to be loaded before the start, and saved at their wish."""
         return [(self.delay_offsets, DELAY_OFFSETS_FILE, DelayOffsets.decode)]
 
+    def load(self, should_stop: Callable[[], bool]) -> None:
+        """Open the files of timers. StoreError: they are in the way; LoadStopped once `should_stop` returns True.
+
+        It may take a while, and may run in a thread while the loop leaves the store alone.
+        """
+
+        def check_stop() -> None:
+            if should_stop():
+                raise LoadStopped
+
+        try:
+            self.timers.load(check_stop)
+        except LoadStopped:
+            self.close()
+            raise
+        except (StoreError, OSError) as error:
+            self.close()
+            raise StoreError(f"timers cannot be opened: {error}") from error
+
+    def close(self) -> None:
+        """Give up what `load` has opened, if `start` was not called."""
+        self.timers.files.close()
+
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to deliver. StoreError, OSError: the files of timers are in the way."""
+        """Begin to deliver."""
         self.timers.start(loop)
         self.delay.start(loop)
         self.transaction_checks.start(loop)

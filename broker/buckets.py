@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from protocol import compiled
+from skylarkmq.protocol import compiled
 
 FEW: Final = 4
 """Up to that many values are looked at one by one."""

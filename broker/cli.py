@@ -31,14 +31,14 @@ import uvloop
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from broker import daemon, page_faults
-from broker.config import LOOPBACK, EffectiveSetting, Loaded, Machine, load_broker, load_namesrv
-from broker.errors import StartError
-from broker.keys import BROKER_KEYS, NAMESRV_KEYS
-from broker.printable import LineFormatter
-from broker.remoting.config import TlsConfig
-from broker.settings import NAMESRV_KEY, Catalogue, Given, from_environment, from_file, from_flags
-from protocol import compiled
+from skylarkmq.broker import daemon, page_faults
+from skylarkmq.broker.config import LOOPBACK, EffectiveSetting, Loaded, Machine, load_broker, load_namesrv
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.keys import BROKER_KEYS, NAMESRV_KEYS
+from skylarkmq.broker.printable import LineFormatter
+from skylarkmq.broker.remoting.config import TlsConfig
+from skylarkmq.broker.settings import NAMESRV_KEY, Catalogue, Given, from_environment, from_file, from_flags
+from skylarkmq.protocol import compiled
 
 DISTRIBUTION: Final = "skylarkmq"
 LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
@@ -49,7 +49,7 @@ SOMEWHERE_ELSE: Final = ("192.0.2.1", 9)  # reserved for documentation; nothing 
 Config = TypeVar("Config")
 Serve = Callable[[Loaded[Config], asyncio.Event], Awaitable[None]]
 
-log = logging.getLogger("broker")
+log = logging.getLogger("skylarkmq.broker")
 
 BROKER_HELP: Final = """
 Run a message broker that RocketMQ's clients can use.
@@ -99,7 +99,7 @@ Version = Annotated[
 class Commands(TyperGroup):
     """What stands behind `mqbroker`, by name: modules, each with a Typer of that name."""
 
-    modules: ClassVar = {"store": "broker.store_commands"}
+    modules: ClassVar = {"store": "skylarkmq.broker.store_commands"}
 
     def list_commands(self, _ctx: Any) -> list[str]:
         return list(self.modules)

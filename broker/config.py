@@ -20,15 +20,15 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from broker.black_list import DEFAULT
-from broker.errors import StartError
-from broker.keys import BROKER_KEYS, NAMESRV_KEYS
-from broker.metadata.limits import LimitsConfig
-from broker.namesrv.config import NamesrvConfig
-from broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
-from broker.settings import Catalogue, Given, Setting, Settled, settle, shown
-from broker.store.config import StoreConfig
-from protocol.message_id import encode_host
+from skylarkmq.broker.black_list import DEFAULT
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.keys import BROKER_KEYS, NAMESRV_KEYS
+from skylarkmq.broker.metadata.limits import LimitsConfig
+from skylarkmq.broker.namesrv.config import NamesrvConfig
+from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
+from skylarkmq.broker.settings import Catalogue, Given, Setting, Settled, settle, shown
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.protocol.message_id import encode_host
 
 LOOPBACK: Final = "127.0.0.1"
 EVERYWHERE: Final = "0.0.0.0"

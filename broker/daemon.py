@@ -13,26 +13,33 @@ import logging
 from contextlib import AsyncExitStack
 from typing import Final
 
-from broker.awake_cpus import AwakeCpus
-from broker.background import Kept
-from broker.black_list import ALWAYS
-from broker.config import DaemonConfig, Loaded, NamesrvDaemonConfig
-from broker.derived_config import live_namesrv
-from broker.errors import StartError, StartStopped
-from broker.following import follow_settings
-from broker.keys import NAMESRV_KEYS
-from broker.live_settings import LiveSettings, SettingsDoor
-from broker.metadata.saver import Saver
-from broker.namesrv.config_requests import ConfigRequests
-from broker.namesrv.server import NameServer
-from broker.ops.health import HealthServer
-from broker.parts import Parts, steady_ms, wall_ms
-from broker.remoting.tls import ServerTls
-from broker.starting import hold_off_collector, keep_cpus_awake, listen, load_store, start_health, use_huge_pages
-from broker.store.errors import StoreError
-from protocol.bodies.offsets import ConsumerOffsets
-from protocol.bodies.subscription_group import SubscriptionGroupWrapper
-from protocol.bodies.topic import TopicConfigSerializeWrapper
+from skylarkmq.broker.awake_cpus import AwakeCpus
+from skylarkmq.broker.background import Kept
+from skylarkmq.broker.black_list import ALWAYS
+from skylarkmq.broker.config import DaemonConfig, Loaded, NamesrvDaemonConfig
+from skylarkmq.broker.derived_config import live_namesrv
+from skylarkmq.broker.errors import StartError, StartStopped
+from skylarkmq.broker.following import follow_settings
+from skylarkmq.broker.keys import NAMESRV_KEYS
+from skylarkmq.broker.live_settings import LiveSettings, SettingsDoor
+from skylarkmq.broker.metadata.saver import Saver
+from skylarkmq.broker.namesrv.config_requests import ConfigRequests
+from skylarkmq.broker.namesrv.server import NameServer
+from skylarkmq.broker.ops.health import HealthServer
+from skylarkmq.broker.parts import Parts, steady_ms, wall_ms
+from skylarkmq.broker.remoting.tls import ServerTls
+from skylarkmq.broker.starting import (
+    hold_off_collector,
+    keep_cpus_awake,
+    listen,
+    load_beside,
+    start_health,
+    use_huge_pages,
+)
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.protocol.bodies.offsets import ConsumerOffsets
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupWrapper
+from skylarkmq.protocol.bodies.topic import TopicConfigSerializeWrapper
 
 STEP_S: Final = 0.1
 
@@ -112,7 +119,7 @@ class Broker(Parts):
             self._open_tables(running)
             self.topics.restore(self.store.lost_topics(lambda topic: self.topics.find(topic) is not None))
             self.limits.warn_if_above()
-            self._start_deliveries(running)
+            await self._start_deliveries(running, stop)
             if stop.is_set():
                 raise StartStopped
             await listen(self.server.start, listen_config.bind_host, listen_config.port, "listenPort")
@@ -150,18 +157,16 @@ class Broker(Parts):
             await self.server.stop(lambda: sum(pool.held for pool in self.pools.values()))
 
     async def _open_store(self, running: AsyncExitStack, stop: asyncio.Event) -> None:
-        await load_store(self.store, stop)
+        await load_beside(self.store, stop)
         running.callback(self.store.close)
         try:
             self.store.start(asyncio.get_running_loop())
         except (StoreError, OSError) as error:
             raise StartError(f"the store cannot be opened: {error}") from None
 
-    def _start_deliveries(self, running: AsyncExitStack) -> None:
-        try:
-            self.background.start(asyncio.get_running_loop())
-        except (StoreError, OSError) as error:
-            raise StartError(f"timers cannot be opened: {error}") from None
+    async def _start_deliveries(self, running: AsyncExitStack, stop: asyncio.Event) -> None:
+        await load_beside(self.background, stop)
+        self.background.start(asyncio.get_running_loop())
         running.push_async_callback(self.background.stop)
 
     def _open_tables(self, running: AsyncExitStack) -> None:

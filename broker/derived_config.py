@@ -6,23 +6,23 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from broker.config import LOOPBACK, DaemonConfig, NamesrvDaemonConfig, is_wildcard
-from broker.delivery.timer.entry import TimerConfig
-from broker.delivery.timer.timers import TimersConfig
-from broker.delivery.transactions.transactions import TransactionsConfig
-from broker.metadata.consumer_offsets import OffsetsConfig
-from broker.metadata.subscription_groups import GroupsConfig
-from broker.metadata.topics import TopicsConfig
-from broker.namesrv.config import NamesrvConfig
-from broker.ops.metrics import Identity
-from broker.processors.client_manage import ClientManageConfig
-from broker.processors.pull_checks import PullConfig
-from broker.processors.recall import RecallConfig
-from broker.processors.send_checks import SendConfig
-from broker.remoting.admission import Pool, PoolLimits
-from broker.remoting.config import RemotingConfig
-from broker.store.config import LIVE, StoreConfig
-from protocol.headers.namesrv import RegisterBrokerHeader
+from skylarkmq.broker.config import LOOPBACK, DaemonConfig, NamesrvDaemonConfig, is_wildcard
+from skylarkmq.broker.delivery.timer.entry import TimerConfig
+from skylarkmq.broker.delivery.timer.timers import TimersConfig
+from skylarkmq.broker.delivery.transactions.transactions import TransactionsConfig
+from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig
+from skylarkmq.broker.metadata.subscription_groups import GroupsConfig
+from skylarkmq.broker.metadata.topics import TopicsConfig
+from skylarkmq.broker.namesrv.config import NamesrvConfig
+from skylarkmq.broker.ops.metrics import Identity
+from skylarkmq.broker.processors.client_manage import ClientManageConfig
+from skylarkmq.broker.processors.pull_checks import PullConfig
+from skylarkmq.broker.processors.recall import RecallConfig
+from skylarkmq.broker.processors.send_checks import SendConfig
+from skylarkmq.broker.remoting.admission import Pool, PoolLimits
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.store.config import LIVE, StoreConfig
+from skylarkmq.protocol.headers.namesrv import RegisterBrokerHeader
 
 LIVE_REMOTING: Final = (
     *("max_connections", "max_idle_s", "transfer_by_copying", "unfinished_frames_host_percent"),

@@ -6,8 +6,8 @@ is taken over at the next start. Source: docs/formats.md, "Settings at run time"
 
 from collections.abc import Mapping
 
-from broker.config import DaemonConfig
-from broker.derived_config import (
+from skylarkmq.broker.config import DaemonConfig
+from skylarkmq.broker.derived_config import (
     groups_config,
     live_namesrv,
     live_remoting,
@@ -21,9 +21,9 @@ from broker.derived_config import (
     send_config,
     transactions_config,
 )
-from broker.live_settings import LiveSettings
-from broker.parts import Parts
-from broker.remoting.admission import Pool, PoolLimits
+from skylarkmq.broker.live_settings import LiveSettings
+from skylarkmq.broker.parts import Parts
+from skylarkmq.broker.remoting.admission import Pool, PoolLimits
 
 
 def follow_settings(settings: LiveSettings[DaemonConfig], parts: Parts) -> None:

@@ -7,9 +7,9 @@ stand in `broker/inactive.py`. A new setting is a field in its struct and a row 
 from pathlib import Path
 from typing import Final
 
-from broker.inactive import INACTIVE_IN_BROKER, INACTIVE_IN_NAMESRV
-from broker.remoting.config import ClientAuth, TlsMode
-from broker.settings import (
+from skylarkmq.broker.inactive import INACTIVE_IN_BROKER, INACTIVE_IN_NAMESRV
+from skylarkmq.broker.remoting.config import ClientAuth, TlsMode
+from skylarkmq.broker.settings import (
     FLAG,
     Catalogue,
     Kind,
@@ -23,7 +23,7 @@ from broker.settings import (
     whole,
     word,
 )
-from broker.store.config import FlushDiskType, parse_delay_levels
+from skylarkmq.broker.store.config import FlushDiskType, parse_delay_levels
 
 QUEUE_UNIT_BYTES: Final = 20
 INT_MAX: Final = 2**31 - 1

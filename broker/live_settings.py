@@ -24,14 +24,14 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from broker.config import Loaded
-from broker.config_file import ConfigFile
-from broker.errors import StartError
-from broker.properties import entry, parse_properties
-from broker.settings import Catalogue, Setting, shown
-from protocol.bodies.topic import DataVersion
-from protocol.codes import ResponseCode
-from protocol.errors import RequestError
+from skylarkmq.broker.config import Loaded
+from skylarkmq.broker.config_file import ConfigFile
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.properties import entry, parse_properties
+from skylarkmq.broker.settings import Catalogue, Setting, shown
+from skylarkmq.protocol.bodies.topic import DataVersion
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.errors import RequestError
 
 Config = TypeVar("Config", bound=msgspec.Struct)
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from mmap import mmap
 from typing import Any, Final
 
-from protocol import compiled
+from skylarkmq.protocol import compiled
 
 _leaf: Final[Any] = compiled.load("faults")
 

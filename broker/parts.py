@@ -11,18 +11,18 @@ import random
 import time
 from typing import Final
 
-from broker.background import Background
-from broker.black_list import ALWAYS
-from broker.config import DaemonConfig, Loaded
-from broker.delivery.arrivals import Arrivals
-from broker.delivery.client_calls import ClientCalls
-from broker.delivery.notices import Notices
-from broker.delivery.put_times import PutTimes
-from broker.delivery.queue_locks import QueueLocks
-from broker.delivery.replies import Replies
-from broker.delivery.stats_windows import StatsWindows
-from broker.delivery.traffic import Counters, Traffic
-from broker.derived_config import (
+from skylarkmq.broker.background import Background
+from skylarkmq.broker.black_list import ALWAYS
+from skylarkmq.broker.config import DaemonConfig, Loaded
+from skylarkmq.broker.delivery.arrivals import Arrivals
+from skylarkmq.broker.delivery.client_calls import ClientCalls
+from skylarkmq.broker.delivery.notices import Notices
+from skylarkmq.broker.delivery.put_times import PutTimes
+from skylarkmq.broker.delivery.queue_locks import QueueLocks
+from skylarkmq.broker.delivery.replies import Replies
+from skylarkmq.broker.delivery.stats_windows import StatsWindows
+from skylarkmq.broker.delivery.traffic import Counters, Traffic
+from skylarkmq.broker.derived_config import (
     address_text,
     embedded_address,
     groups_config,
@@ -36,56 +36,56 @@ from broker.derived_config import (
     send_config,
     topics_config,
 )
-from broker.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
-from broker.live_settings import LiveSettings, SettingsDoor
-from broker.metadata.client_sessions import ClientSessions
-from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from broker.metadata.limits import Limits
-from broker.metadata.saver import Saver
-from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import TopicTable
-from broker.namesrv.config_requests import ConfigRequests
-from broker.namesrv.registration import Registrar, RegistrationTiming
-from broker.namesrv.server import NameServer
-from broker.ops.health import Check
-from broker.ops.loop_lag import LoopLag
-from broker.ops.metrics import Observed, scrape_of
-from broker.ops.metrics_page import MetricsPage
-from broker.processors.admin.client_relays import ClientRelays
-from broker.processors.admin.clients import ClientsProcessor
-from broker.processors.admin.config import ConfigProcessor
-from broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
-from broker.processors.admin.counters import sources_of, system_puts
-from broker.processors.admin.delay_offset import DelayOffsetProcessor
-from broker.processors.admin.group import GroupProcessor
-from broker.processors.admin.reset_offset import ResetOffsetProcessor
-from broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, StoreTimes
-from broker.processors.admin.tidying import TidyingProcessor
-from broker.processors.admin.topic import TopicProcessor
-from broker.processors.admin.topic_stats import TopicStatsProcessor
-from broker.processors.client_manage import ClientManageProcessor
-from broker.processors.consumer_offset import ConsumerOffsetProcessor
-from broker.processors.end_transaction import EndTransactionProcessor
-from broker.processors.pull import PullProcessor
-from broker.processors.pull_checks import PullChecks
-from broker.processors.query import QueryProcessor
-from broker.processors.queue_lock import QueueLockProcessor
-from broker.processors.recall import RecallProcessor
-from broker.processors.reply import ReplyProcessor
-from broker.processors.send import SendProcessor
-from broker.processors.send_answer import SendAnswers
-from broker.processors.send_back import SendBackProcessor
-from broker.processors.send_checks import SendChecks
-from broker.processors.send_gate import SendGate
-from broker.processors.send_messages import SendMessages
-from broker.processors.stored_properties import PropertyCompletion
-from broker.remoting.admission import PoolStatistics
-from broker.remoting.boss import RemotingServer
-from broker.remoting.outbound import Outbound
-from broker.remoting.tls import ServerTls, client_context
-from broker.store.message_store import MessageStore
-from protocol.codes import RequestCode
-from protocol.message_id import UniqueIds
+from skylarkmq.broker.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
+from skylarkmq.broker.live_settings import LiveSettings, SettingsDoor
+from skylarkmq.broker.metadata.client_sessions import ClientSessions
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
+from skylarkmq.broker.metadata.limits import Limits
+from skylarkmq.broker.metadata.saver import Saver
+from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.namesrv.config_requests import ConfigRequests
+from skylarkmq.broker.namesrv.registration import Registrar, RegistrationTiming
+from skylarkmq.broker.namesrv.server import NameServer
+from skylarkmq.broker.ops.health import Check
+from skylarkmq.broker.ops.loop_lag import LoopLag
+from skylarkmq.broker.ops.metrics import Observed, scrape_of
+from skylarkmq.broker.ops.metrics_page import MetricsPage
+from skylarkmq.broker.processors.admin.client_relays import ClientRelays
+from skylarkmq.broker.processors.admin.clients import ClientsProcessor
+from skylarkmq.broker.processors.admin.config import ConfigProcessor
+from skylarkmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
+from skylarkmq.broker.processors.admin.counters import sources_of, system_puts
+from skylarkmq.broker.processors.admin.delay_offset import DelayOffsetProcessor
+from skylarkmq.broker.processors.admin.group import GroupProcessor
+from skylarkmq.broker.processors.admin.reset_offset import ResetOffsetProcessor
+from skylarkmq.broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, StoreTimes
+from skylarkmq.broker.processors.admin.tidying import TidyingProcessor
+from skylarkmq.broker.processors.admin.topic import TopicProcessor
+from skylarkmq.broker.processors.admin.topic_stats import TopicStatsProcessor
+from skylarkmq.broker.processors.client_manage import ClientManageProcessor
+from skylarkmq.broker.processors.consumer_offset import ConsumerOffsetProcessor
+from skylarkmq.broker.processors.end_transaction import EndTransactionProcessor
+from skylarkmq.broker.processors.pull import PullProcessor
+from skylarkmq.broker.processors.pull_checks import PullChecks
+from skylarkmq.broker.processors.query import QueryProcessor
+from skylarkmq.broker.processors.queue_lock import QueueLockProcessor
+from skylarkmq.broker.processors.recall import RecallProcessor
+from skylarkmq.broker.processors.reply import ReplyProcessor
+from skylarkmq.broker.processors.send import SendProcessor
+from skylarkmq.broker.processors.send_answer import SendAnswers
+from skylarkmq.broker.processors.send_back import SendBackProcessor
+from skylarkmq.broker.processors.send_checks import SendChecks
+from skylarkmq.broker.processors.send_gate import SendGate
+from skylarkmq.broker.processors.send_messages import SendMessages
+from skylarkmq.broker.processors.stored_properties import PropertyCompletion
+from skylarkmq.broker.remoting.admission import PoolStatistics
+from skylarkmq.broker.remoting.boss import RemotingServer
+from skylarkmq.broker.remoting.outbound import Outbound
+from skylarkmq.broker.remoting.tls import ServerTls, client_context
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.message_id import UniqueIds
 
 OWN_POOLS: Final = {
     RequestCode.LITE_PULL_MESSAGE: "lite_pull",
@@ -131,9 +131,7 @@ class Parts:
         self.store = MessageStore(
             config.store, wall_ms, self.arrivals.arrived, topics=self.arrivals.topics, steady_ms=steady_ms
         )
-        self.background = Background(
-            config, self.store, self.arrivals, self.sessions, self.offsets, wall_ms, steady_ms
-        )
+        self.background = Background(config, self.store, self.arrivals, self.sessions, self.offsets, wall_ms, steady_ms)
         self.outbound = Outbound(config.remoting, client_context(config.outbound_tls, config.tls.mode))
         self.name_server = None
         if config.namesrv is not None:

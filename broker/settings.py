@@ -24,8 +24,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from broker.errors import StartError
-from broker.properties import parse_properties
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.properties import parse_properties
 
 ENVIRONMENT_PREFIX: Final = "SKYLARK_"
 NO_KEYS: Final = {"SKYLARK_COMPILED"}  # variables that begin so and are read elsewhere: protocol.compiled

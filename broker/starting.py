@@ -6,18 +6,27 @@ import gc
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import Final, Protocol
 
-from broker.awake_cpus import AwakeCpus, open_request
-from broker.errors import StartError, StartStopped
-from broker.huge_pages import HugePages, huge_page_bytes
-from broker.ops.health import HealthServer
-from broker.remoting.lookout import Reads
-from broker.store.errors import LoadStopped, StoreError
-from broker.store.message_store import MessageStore
+from skylarkmq.broker.awake_cpus import AwakeCpus, open_request
+from skylarkmq.broker.errors import StartError, StartStopped
+from skylarkmq.broker.huge_pages import HugePages, huge_page_bytes
+from skylarkmq.broker.ops.health import HealthServer
+from skylarkmq.broker.remoting.lookout import Reads
+from skylarkmq.broker.store.errors import LoadStopped, StoreError
 
 COLLECTOR_THRESHOLDS: Final = (5_000, 20, 20)
 """docs/decisions/0008-garbage-collector.md"""
+
+
+class Loads(Protocol):
+    """What may take minutes to load."""
+
+    def load(self, should_stop: Callable[[], bool]) -> object:
+        """LoadStopped soon after `should_stop` has returned True; any other StoreError is told to the operator."""
+
+    def close(self) -> None:
+        """Give up what was loaded."""
 
 
 async def start_health(health: HealthServer, running: AsyncExitStack) -> None:
@@ -26,14 +35,14 @@ async def start_health(health: HealthServer, running: AsyncExitStack) -> None:
     running.push_async_callback(health.stop)
 
 
-async def load_store(store: MessageStore, stop: asyncio.Event) -> None:
-    """Load the store in a thread, so that health pages and signals are served meanwhile. StartError, StartStopped.
+async def load_beside(part: Loads, stop: asyncio.Event) -> None:
+    """Load a part in a thread, so that health pages and signals are served meanwhile. StartError, StartStopped.
 
     This is the one thread that computes: nothing else is served yet that it could hold up.
     """
     is_called_off = threading.Event()
     loading = asyncio.get_running_loop().run_in_executor(
-        None, store.load, lambda: stop.is_set() or is_called_off.is_set()
+        None, part.load, lambda: stop.is_set() or is_called_off.is_set()
     )
     try:
         await asyncio.shield(loading)
@@ -45,7 +54,7 @@ async def load_store(store: MessageStore, stop: asyncio.Event) -> None:
         is_called_off.set()
         await asyncio.wait([loading])
         if loading.exception() is None:
-            store.close()
+            part.close()
         raise
 
 

@@ -27,18 +27,18 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from broker.errors import StartError
-from broker.keys import BROKER_KEYS
-from broker.printable import printable, printable_json
-from broker.settings import from_file, from_flags, settle
-from broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
-from broker.store.errors import StoreError
-from broker.store.fsck import Finding, Progress, Severity, Sizes, check
-from broker.store.fsck.dump import Selection, Shown
-from broker.store.fsck.dump import dump as records_of
-from broker.store.fsck.findings import OnProgress, no_progress
-from broker.store.fsck.repair import repair as repaired
-from protocol.disk import COMMIT_LOG_DIRECTORY, IndexLayout
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.keys import BROKER_KEYS
+from skylarkmq.broker.printable import printable, printable_json
+from skylarkmq.broker.settings import from_file, from_flags, settle
+from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.fsck import Finding, Progress, Severity, Sizes, check
+from skylarkmq.broker.store.fsck.dump import Selection, Shown
+from skylarkmq.broker.store.fsck.dump import dump as records_of
+from skylarkmq.broker.store.fsck.findings import OnProgress, no_progress
+from skylarkmq.broker.store.fsck.repair import repair as repaired
+from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY, IndexLayout
 
 DAMAGED: Final = 1
 NOT_DONE: Final = 2

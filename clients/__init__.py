@@ -5,10 +5,10 @@ members share queues, `clients.hooks` what looks on, and `clients.telemetry` hoo
 docs/sdk.md introduces them.
 """
 
-from clients.admin import Admin
-from clients.allocation import Allocation
-from clients.client import Client, ClientStatistics
-from clients.errors import (
+from skylarkmq.clients.admin import Admin
+from skylarkmq.clients.allocation import Allocation
+from skylarkmq.clients.client import Client, ClientStatistics
+from skylarkmq.clients.errors import (
     BrokerError,
     ClientClosed,
     ClientError,
@@ -19,25 +19,25 @@ from clients.errors import (
     NoRoute,
     RequestTimeout,
 )
-from clients.group_member import ConsumeFrom, Sql92
-from clients.handler_calls import HandlerTimeout, MessageHandler
-from clients.hooks import Hooks, Several
-from clients.producer import Producer, ProducerStatistics
-from clients.pull_consumer import PullConsumer
-from clients.push_consumer import ConsumerStatistics, PushConsumer
-from clients.send_back import LATER, Later
-from clients.sends import SendResult, SendStatus
-from clients.settings import ClientSettings, ConsumerSettings, ProducerSettings, TlsSettings
-from clients.signing import Credentials
-from clients.transactions import (
+from skylarkmq.clients.group_member import ConsumeFrom, Sql92
+from skylarkmq.clients.handler_calls import HandlerTimeout, MessageHandler
+from skylarkmq.clients.hooks import Hooks, Several
+from skylarkmq.clients.producer import Producer, ProducerStatistics
+from skylarkmq.clients.pull_consumer import PullConsumer
+from skylarkmq.clients.push_consumer import ConsumerStatistics, PushConsumer
+from skylarkmq.clients.send_back import LATER, Later
+from skylarkmq.clients.sends import SendResult, SendStatus
+from skylarkmq.clients.settings import ClientSettings, ConsumerSettings, ProducerSettings, TlsSettings
+from skylarkmq.clients.signing import Credentials
+from skylarkmq.clients.transactions import (
     LocalTransaction,
     TransactionChecker,
     TransactionProducer,
     TransactionResult,
     TransactionState,
 )
-from protocol.bodies.message_queue import MessageQueue
-from protocol.message import Message, MessageExt
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.message import Message, MessageExt
 
 __all__ = [
     "LATER",

@@ -15,30 +15,30 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-from clients.client import Client
-from clients.errors import BrokerError, NoRoute, invalid_answer, reading_answer
-from clients.participant import Participant
-from clients.queue_calls import QueueCalls
-from clients.received import as_received, inflate_message, readdressed
-from clients.settings import TlsSettings
-from clients.topic_route import MASTER, checked_cluster
-from protocol.bodies.body import Body
-from protocol.bodies.client_state import ResetOffsets
-from protocol.bodies.cluster import ClusterInfo, TopicList
-from protocol.bodies.connections import ConsumerConnection
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.stats import ConsumeStats, OffsetWrapper, TopicOffset, TopicStatsTable
-from protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from protocol.codes import Permission, RequestCode, ResponseCode, SystemTopic
-from protocol.headers.client_calls import ResetOffsetHeader
-from protocol.headers.consumer import ConsumerGroupHeader, DeleteGroupHeader
-from protocol.headers.fields import Header
-from protocol.headers.queue import QueryMessageHeader, ViewMessageHeader
-from protocol.headers.stats import ConsumeStatsHeader
-from protocol.headers.topic import CreateTopicHeader, TopicHeader
-from protocol.message import MAX_PAYLOAD_BYTES, MessageExt, PropertyName
-from protocol.message_id import decode_offset_id
-from protocol.record import decode
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.errors import BrokerError, NoRoute, invalid_answer, reading_answer
+from skylarkmq.clients.participant import Participant
+from skylarkmq.clients.queue_calls import QueueCalls
+from skylarkmq.clients.received import as_received, inflate_message, readdressed
+from skylarkmq.clients.settings import TlsSettings
+from skylarkmq.clients.topic_route import MASTER, checked_cluster
+from skylarkmq.protocol.bodies.body import Body
+from skylarkmq.protocol.bodies.client_state import ResetOffsets
+from skylarkmq.protocol.bodies.cluster import ClusterInfo, TopicList
+from skylarkmq.protocol.bodies.connections import ConsumerConnection
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.stats import ConsumeStats, OffsetWrapper, TopicOffset, TopicStatsTable
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from skylarkmq.protocol.codes import Permission, RequestCode, ResponseCode, SystemTopic
+from skylarkmq.protocol.headers.client_calls import ResetOffsetHeader
+from skylarkmq.protocol.headers.consumer import ConsumerGroupHeader, DeleteGroupHeader
+from skylarkmq.protocol.headers.fields import Header
+from skylarkmq.protocol.headers.queue import QueryMessageHeader, ViewMessageHeader
+from skylarkmq.protocol.headers.stats import ConsumeStatsHeader
+from skylarkmq.protocol.headers.topic import CreateTopicHeader, TopicHeader
+from skylarkmq.protocol.message import MAX_PAYLOAD_BYTES, MessageExt, PropertyName
+from skylarkmq.protocol.message_id import decode_offset_id
+from skylarkmq.protocol.record import decode
 
 B = TypeVar("B", bound=Body)
 

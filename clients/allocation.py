@@ -24,7 +24,7 @@ from functools import lru_cache
 from hashlib import md5
 from typing import Final, TypeVar
 
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 Allocation = Callable[[Sequence[MessageQueue], Sequence[str], str], Iterable[MessageQueue]]
 """(queues of one topic, client ids of the group, own client id) -> own queues. Both lists are sorted, and the own id is

@@ -24,17 +24,17 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
-from clients import admin, producer, pull_consumer, push_consumer, transactions
-from clients.allocation import Allocation
-from clients.errors import ClientClosed
-from clients.group_member import ConsumeFrom
-from clients.hooks import Hooks
-from clients.participant import Participant
-from clients.sends import SendResult
-from clients.settings import ConsumerSettings, ProducerSettings, TlsSettings
-from clients.transactions import TransactionResult, TransactionState
-from protocol.bodies.message_queue import MessageQueue
-from protocol.message import Message, MessageExt
+from skylarkmq.clients import admin, producer, pull_consumer, push_consumer, transactions
+from skylarkmq.clients.allocation import Allocation
+from skylarkmq.clients.errors import ClientClosed
+from skylarkmq.clients.group_member import ConsumeFrom
+from skylarkmq.clients.hooks import Hooks
+from skylarkmq.clients.participant import Participant
+from skylarkmq.clients.sends import SendResult
+from skylarkmq.clients.settings import ConsumerSettings, ProducerSettings, TlsSettings
+from skylarkmq.clients.transactions import TransactionResult, TransactionState
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.message import Message, MessageExt
 
 LOOP_CHECK_S: Final = 1.0
 """How often a call that waits looks whether the loop still runs."""
@@ -123,7 +123,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
                 if future.done():
                     return future.result()  # it ended meanwhile, or the error is the coroutine's own
                 if not runner.thread.is_alive():
-                    raise ClientClosed("the background loop of clients.blocking has ended: nothing runs here") from None
+                    raise ClientClosed("the loop of skylarkmq.blocking has ended: nothing runs here") from None
     except BaseException:
         future.cancel()  # what interrupted the caller ends the call too
         raise

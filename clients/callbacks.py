@@ -9,24 +9,29 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
-from clients.connection import Connection, Handler
-from clients.errors import printable
-from clients.pending_replies import PendingReplies
-from protocol.bodies.client_state import ConsumeDirectlyResult, ConsumerRunningInfo, ConsumerStatus, ResetOffsets
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.client_calls import (
+from skylarkmq.clients.connection import Connection, Handler
+from skylarkmq.clients.errors import printable
+from skylarkmq.clients.pending_replies import PendingReplies
+from skylarkmq.protocol.bodies.client_state import (
+    ConsumeDirectlyResult,
+    ConsumerRunningInfo,
+    ConsumerStatus,
+    ResetOffsets,
+)
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.client_calls import (
     ConsumeDirectlyHeader,
     ConsumerRunningInfoHeader,
     ConsumerStatusHeader,
     ResetOffsetHeader,
 )
-from protocol.headers.consumer import ConsumerGroupHeader
-from protocol.headers.fields import is_true
-from protocol.headers.transactions import CheckTransactionHeader
-from protocol.message import MessageExt, PropertyName
-from protocol.record import decode
+from skylarkmq.protocol.headers.consumer import ConsumerGroupHeader
+from skylarkmq.protocol.headers.fields import is_true
+from skylarkmq.protocol.headers.transactions import CheckTransactionHeader
+from skylarkmq.protocol.message import MessageExt, PropertyName
+from skylarkmq.protocol.record import decode
 
 MAX_CALLS: Final = 256
 """Transactions to check and messages to consume directly, at a time; a broker that asks for more is refused."""

@@ -21,21 +21,21 @@ from typing import Protocol, Self
 
 import msgspec
 
-from clients.background import Background
-from clients.callbacks import Callbacks
-from clients.connection import Connection, ConnectionStatistics
-from clients.connections import Connections
-from clients.errors import BrokerError, ClientClosed, ClientError, RequestTimeout, printable, reading_answer
-from clients.routes import NameServers, Routes
-from clients.settings import ClientSettings, TlsSettings
-from clients.tls import tls_context
-from protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import MSGPACK, RemotingCommand
-from protocol.headers.consumer import UnregisterClientHeader
-from protocol.headers.fields import Header
-from protocol.message_id import UniqueIds
-from protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
+from skylarkmq.clients.background import Background
+from skylarkmq.clients.callbacks import Callbacks
+from skylarkmq.clients.connection import Connection, ConnectionStatistics
+from skylarkmq.clients.connections import Connections
+from skylarkmq.clients.errors import BrokerError, ClientClosed, ClientError, RequestTimeout, printable, reading_answer
+from skylarkmq.clients.routes import NameServers, Routes
+from skylarkmq.clients.settings import ClientSettings, TlsSettings
+from skylarkmq.clients.tls import tls_context
+from skylarkmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import MSGPACK, RemotingCommand
+from skylarkmq.protocol.headers.consumer import UnregisterClientHeader
+from skylarkmq.protocol.headers.fields import Header
+from skylarkmq.protocol.message_id import UniqueIds
+from skylarkmq.protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
 
 log = logging.getLogger(__name__)
 

@@ -28,14 +28,14 @@ from typing import Final, Protocol, cast
 
 import msgspec
 
-from clients.errors import ClientError, ConnectionLost, RequestTimeout, name_of, printable
-from clients.forks import detach, register
-from clients.signing import Credentials
-from protocol.codes import Flag, RequestCode, ResponseCode
-from protocol.command import JSON, RemotingCommand
-from protocol.errors import ProtocolError, RequestError
-from protocol.serialize import encode_command
-from protocol.stream import CommandDecoder
+from skylarkmq.clients.errors import ClientError, ConnectionLost, RequestTimeout, name_of, printable
+from skylarkmq.clients.forks import detach, register
+from skylarkmq.clients.signing import Credentials
+from skylarkmq.protocol.codes import Flag, RequestCode, ResponseCode
+from skylarkmq.protocol.command import JSON, RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError, RequestError
+from skylarkmq.protocol.serialize import encode_command
+from skylarkmq.protocol.stream import CommandDecoder
 
 CHECK_INTERVAL_S: Final = 0.1
 FLUSH_BYTES: Final = 64 * 1024

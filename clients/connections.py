@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from clients.connection import Connection, ConnectionStatistics, Handler
-from clients.errors import ClientClosed, ConnectFailed
-from clients.forks import made_before_fork, register
-from clients.settings import ClientSettings
+from skylarkmq.clients.connection import Connection, ConnectionStatistics, Handler
+from skylarkmq.clients.errors import ClientClosed, ConnectFailed
+from skylarkmq.clients.forks import made_before_fork, register
+from skylarkmq.clients.settings import ClientSettings
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from protocol.bodies.client_state import ConsumeStatus
+from skylarkmq.protocol.bodies.client_state import ConsumeStatus
 
 SAMPLE_S: Final = 10.0
 SAMPLES: Final = 6  # of a minute, and of an hour

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from protocol.codes import RequestCode, ResponseCode
-from protocol.errors import ProtocolError, RequestError
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.errors import ProtocolError, RequestError
 
 MAX_SHOWN_CHARACTERS: Final = 1000
 """Of a remark or a name of a peer in the text of an error; `ClientError.remark` keeps it whole."""

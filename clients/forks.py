@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 from weakref import WeakMethod
 
-from clients.errors import ClientClosed
+from skylarkmq.clients.errors import ClientClosed
 
 _registered: Final[set[WeakMethod[Callable[[], None]]]] = set()
 

@@ -25,25 +25,25 @@ from typing import Final
 
 import msgspec
 
-from clients.allocation import Allocation, averagely, share
-from clients.background import Background, Repeat
-from clients.client import Client
-from clients.consume_rates import SAMPLE_S, ConsumeRates
-from clients.errors import ClientClosed, ClientError, InvalidMessage, NoRoute
-from clients.inbox import Sink
-from clients.namespaces import NO_NAMESPACE, Namespace
-from clients.owned_queues import OwnedQueues
-from clients.queue_calls import QueueCalls
-from clients.queue_locks import QueueLocks
-from clients.queue_reader import OffsetStore, QueueReader, Surroundings
-from clients.settings import ConsumerSettings
-from protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
-from protocol.bodies.heartbeat import SQL92, ConsumerData, SubscriptionData
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RETRY_PREFIX
-from protocol.errors import RequestError
-from protocol.filters.tag import EVERYTHING, is_tag_type, subscribe
-from protocol.message import check_group_name, check_topic_name
+from skylarkmq.clients.allocation import Allocation, averagely, share
+from skylarkmq.clients.background import Background, Repeat
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.consume_rates import SAMPLE_S, ConsumeRates
+from skylarkmq.clients.errors import ClientClosed, ClientError, InvalidMessage, NoRoute
+from skylarkmq.clients.inbox import Sink
+from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
+from skylarkmq.clients.owned_queues import OwnedQueues
+from skylarkmq.clients.queue_calls import QueueCalls
+from skylarkmq.clients.queue_locks import QueueLocks
+from skylarkmq.clients.queue_reader import OffsetStore, QueueReader, Surroundings
+from skylarkmq.clients.settings import ConsumerSettings
+from skylarkmq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
+from skylarkmq.protocol.bodies.heartbeat import SQL92, ConsumerData, SubscriptionData
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RETRY_PREFIX
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.filters.tag import EVERYTHING, is_tag_type, subscribe
+from skylarkmq.protocol.message import check_group_name, check_topic_name
 
 SOON_S: Final = 1.0
 LOCK_PAUSE_MIN_S: Final = 0.1  # a broker tells the owner of a change after 50 ms; doubles up to SOON_S

@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
-from clients.consume_rates import ConsumeRates
-from clients.progress import Progress
-from clients.send_back import Later
-from clients.stacks import stack_of
-from protocol.message import MessageExt
+from skylarkmq.clients.consume_rates import ConsumeRates
+from skylarkmq.clients.progress import Progress
+from skylarkmq.clients.send_back import Later
+from skylarkmq.clients.stacks import stack_of
+from skylarkmq.protocol.message import MessageExt
 
 log = logging.getLogger(__name__)
 

@@ -15,16 +15,16 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
-from clients.background import Background
-from clients.handler_calls import HandlerCalls, MessageHandler
-from clients.hooks import Hooks, ObservedProcess
-from clients.inbox import Delivery, Inbox
-from clients.lanes import Lane, Lanes
-from clients.progress import Progress
-from clients.queue_locks import QueueLocks
-from clients.send_back import LATER, Later, SendBack
-from clients.settings import ConsumerSettings
-from protocol.message import MessageExt
+from skylarkmq.clients.background import Background
+from skylarkmq.clients.handler_calls import HandlerCalls, MessageHandler
+from skylarkmq.clients.hooks import Hooks, ObservedProcess
+from skylarkmq.clients.inbox import Delivery, Inbox
+from skylarkmq.clients.lanes import Lane, Lanes
+from skylarkmq.clients.progress import Progress
+from skylarkmq.clients.queue_locks import QueueLocks
+from skylarkmq.clients.send_back import LATER, Later, SendBack
+from skylarkmq.clients.settings import ConsumerSettings
+from skylarkmq.protocol.message import MessageExt
 
 UNLOCKED_PAUSE_S: Final = 0.1
 ORDERLY_PAUSE_MIN_S: Final = 0.01

@@ -24,8 +24,8 @@ from typing import TypeVar
 
 import msgspec
 
-from clients.sends import SendResult
-from protocol.message import Message, MessageExt
+from skylarkmq.clients.sends import SendResult
+from skylarkmq.protocol.message import Message, MessageExt
 
 T = TypeVar("T")
 

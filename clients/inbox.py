@@ -15,8 +15,8 @@ from typing import Protocol
 
 import msgspec
 
-from clients.progress import Progress
-from protocol.message import MessageExt
+from skylarkmq.clients.progress import Progress
+from skylarkmq.protocol.message import MessageExt
 
 
 class Sink(Protocol):

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from clients.inbox import Delivery
-from clients.progress import Progress
+from skylarkmq.clients.inbox import Delivery
+from skylarkmq.clients.progress import Progress
 
 
 class Lane(msgspec.Struct, eq=False):

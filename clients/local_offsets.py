@@ -16,10 +16,10 @@ import os
 from pathlib import Path
 from typing import Final
 
-from clients.errors import ClientError
-from protocol.bodies.body import BodyError
-from protocol.bodies.client_state import ResetOffsets
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.clients.errors import ClientError
+from skylarkmq.protocol.bodies.body import BodyError
+from skylarkmq.protocol.bodies.client_state import ResetOffsets
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 DEFAULT_INSTANCE: Final = "DEFAULT"
 

@@ -11,24 +11,24 @@ from typing import Final
 
 import msgspec
 
-from clients.background import Background
-from clients.group_member import GroupMember
-from clients.handler_calls import HandlerCalls
-from clients.progress import Progress
-from clients.queue_reader import QueueReader
-from clients.received import as_received
-from clients.send_back import Later
-from clients.settings import ConsumerSettings
-from clients.stacks import thread_stacks
-from protocol.bodies.client_state import (
+from skylarkmq.clients.background import Background
+from skylarkmq.clients.group_member import GroupMember
+from skylarkmq.clients.handler_calls import HandlerCalls
+from skylarkmq.clients.progress import Progress
+from skylarkmq.clients.queue_reader import QueueReader
+from skylarkmq.clients.received import as_received
+from skylarkmq.clients.send_back import Later
+from skylarkmq.clients.settings import ConsumerSettings
+from skylarkmq.clients.stacks import thread_stacks
+from skylarkmq.protocol.bodies.client_state import (
     ConsumeDirectlyResult,
     ConsumeResultName,
     ConsumerRunningInfo,
     ProcessQueueInfo,
 )
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import VERSION_NAME
-from protocol.message import MessageExt
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import VERSION_NAME
+from skylarkmq.protocol.message import MessageExt
 
 _MIB: Final = 1024 * 1024
 
@@ -112,7 +112,7 @@ class MemberAnswers:
             queue = MessageQueue(message.topic, "", message.queue_id)
             result = await self._calls.call(
                 await as_received(message, self._member.namespace, self._settings.max_inflated_bytes),
-                Progress(message.queue_offset, queue=queue)
+                Progress(message.queue_offset, queue=queue),
             )
         except Exception as error:
             log.info("handler failed, as is told to who asked msg_id=%s", message.msg_id, exc_info=True)

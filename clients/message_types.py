@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from protocol.message import PropertyName
+from skylarkmq.protocol.message import PropertyName
 
 _TIMERS: Final = (PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS)
 

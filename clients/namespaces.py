@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX, SystemTopic
-from protocol.message import check_topic_name
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX, SystemTopic
+from skylarkmq.protocol.message import check_topic_name
 
 SEPARATOR: Final = "%"
 _RESERVED: Final = frozenset(

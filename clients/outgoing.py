@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
-from clients.errors import InvalidMessage
-from clients.settings import ProducerSettings
-from protocol.codes import SysFlag
-from protocol.errors import RequestError
-from protocol.message import (
+from skylarkmq.clients.errors import InvalidMessage
+from skylarkmq.clients.settings import ProducerSettings
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.message import (
     ENTRY_END,
     MAX_PROPERTIES_BYTES,
     NAME_END,
@@ -25,7 +25,7 @@ from protocol.message import (
     encode_batch,
     encode_properties,
 )
-from protocol.message_id import UniqueIds
+from skylarkmq.protocol.message_id import UniqueIds
 
 BATCH_RECORD_OVERHEAD: Final = 22  # what a record has besides body and properties
 _ALONE: Final = frozenset({PropertyName.DELAY, PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS})

@@ -9,13 +9,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
-from clients.background import Background
-from clients.errors import ClientError
-from clients.progress import Progress
-from clients.queue_locks import QueueLocks
-from clients.queue_reader import OffsetStore, QueueReader
-from protocol.bodies.heartbeat import SubscriptionData
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.clients.background import Background
+from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.progress import Progress
+from skylarkmq.clients.queue_locks import QueueLocks
+from skylarkmq.clients.queue_reader import OffsetStore, QueueReader
+from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 log = logging.getLogger(__name__)
 

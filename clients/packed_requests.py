@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import msgpack
 
-from clients.outgoing import Outgoing
-from protocol.codes import VERSION, Flag, LanguageCode, RequestCode
-from protocol.command import MSGPACK
-from protocol.frame import encode_prefix
-from protocol.headers.pull import PullMessageHeader
-from protocol.headers.send import SendMessageHeader
+from skylarkmq.clients.outgoing import Outgoing
+from skylarkmq.protocol.codes import VERSION, Flag, LanguageCode, RequestCode
+from skylarkmq.protocol.command import MSGPACK
+from skylarkmq.protocol.frame import encode_prefix
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.headers.send import SendMessageHeader
 
 SEND_BY_PLACE: Final = 1
 PULL_BY_PLACE: Final = 2

@@ -16,10 +16,10 @@ import ssl
 from abc import ABC, abstractmethod
 from typing import Self
 
-from clients.client import Client, client_of
-from clients.errors import ClientClosed
-from clients.forks import made_before_fork, register
-from clients.settings import TlsSettings
+from skylarkmq.clients.client import Client, client_of
+from skylarkmq.clients.errors import ClientClosed
+from skylarkmq.clients.forks import made_before_fork, register
+from skylarkmq.clients.settings import TlsSettings
 
 
 class Participant(ABC):

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from protocol.command import RemotingCommand
-from protocol.headers.client_calls import PushReplyHeader
-from protocol.message import MessageExt, PropertyName, decode_properties
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.client_calls import PushReplyHeader
+from skylarkmq.protocol.message import MessageExt, PropertyName, decode_properties
 
 
 class PendingReplies:

@@ -23,18 +23,18 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from clients.client import Client, unique_ids
-from clients.errors import ClientClosed, RequestTimeout
-from clients.hooks import Hooks, Observer, joined
-from clients.namespaces import Namespace
-from clients.outgoing import prepare, prepare_batches, scheduled
-from clients.participant import Participant
-from clients.recalls import recall
-from clients.sends import SendResult, Sends
-from clients.settings import ProducerSettings, TlsSettings
-from clients.tracing import Tracing
-from protocol.bodies.message_queue import MessageQueue
-from protocol.message import Message, MessageExt, PropertyName, check_group_name
+from skylarkmq.clients.client import Client, unique_ids
+from skylarkmq.clients.errors import ClientClosed, RequestTimeout
+from skylarkmq.clients.hooks import Hooks, Observer, joined
+from skylarkmq.clients.namespaces import Namespace
+from skylarkmq.clients.outgoing import prepare, prepare_batches, scheduled
+from skylarkmq.clients.participant import Participant
+from skylarkmq.clients.recalls import recall
+from skylarkmq.clients.sends import SendResult, Sends
+from skylarkmq.clients.settings import ProducerSettings, TlsSettings
+from skylarkmq.clients.tracing import Tracing
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.message import Message, MessageExt, PropertyName, check_group_name
 
 
 class ProducerStatistics(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ passed over, and what finishes late counts for nothing.
 from collections.abc import Callable
 from typing import Final
 
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 NO_QUEUE: Final = MessageQueue()
 

@@ -18,22 +18,22 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
-from clients.allocation import Allocation, averagely
-from clients.client import Client
-from clients.errors import ClientClosed
-from clients.group_member import ConsumeFrom, GroupMember, Role, Sql92
-from clients.hooks import Hooks, Received
-from clients.inbox import Delivery, Inbox
-from clients.member_answers import MemberAnswers
-from clients.namespaces import Namespace
-from clients.participant import Participant
-from clients.push_consumer import ConsumerStatistics
-from clients.queue_reader import QueueReader
-from clients.replies import reply
-from clients.settings import ConsumerSettings, TlsSettings
-from protocol.bodies.enums import ConsumeType
-from protocol.bodies.message_queue import MessageQueue
-from protocol.message import MessageExt
+from skylarkmq.clients.allocation import Allocation, averagely
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.errors import ClientClosed
+from skylarkmq.clients.group_member import ConsumeFrom, GroupMember, Role, Sql92
+from skylarkmq.clients.hooks import Hooks, Received
+from skylarkmq.clients.inbox import Delivery, Inbox
+from skylarkmq.clients.member_answers import MemberAnswers
+from skylarkmq.clients.namespaces import Namespace
+from skylarkmq.clients.participant import Participant
+from skylarkmq.clients.push_consumer import ConsumerStatistics
+from skylarkmq.clients.queue_reader import QueueReader
+from skylarkmq.clients.replies import reply
+from skylarkmq.clients.settings import ConsumerSettings, TlsSettings
+from skylarkmq.protocol.bodies.enums import ConsumeType
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.message import MessageExt
 
 
 class PullConsumer(Participant):

@@ -9,15 +9,15 @@ MessagePack (packed_requests.py). Source: docs/formats.md, "Pull".
 from collections.abc import Mapping
 from typing import Final
 
-from clients.packed_requests import PackedPulls
-from clients.settings import ConsumerSettings
-from protocol.bodies.heartbeat import SubscriptionData
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import PullSysFlag, RequestCode
-from protocol.command import JSON, MSGPACK, RemotingCommand
-from protocol.frame import encode_frame
-from protocol.headers.pull import PullMessageHeader
-from protocol.serialize import encode_header
+from skylarkmq.clients.packed_requests import PackedPulls
+from skylarkmq.clients.settings import ConsumerSettings
+from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode
+from skylarkmq.protocol.command import JSON, MSGPACK, RemotingCommand
+from skylarkmq.protocol.frame import encode_frame
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.serialize import encode_header
 
 _OFFSET: Final = 9_000_000_000_000_000_001
 _COMMIT_OFFSET: Final = 9_000_000_000_000_000_002

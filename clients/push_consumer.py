@@ -20,25 +20,25 @@ from pathlib import Path
 
 import msgspec
 
-from clients.allocation import Allocation, averagely
-from clients.client import Client, unique_ids
-from clients.group_member import ConsumeFrom, GroupMember, Role, Sql92
-from clients.handler_calls import HandlerCalls, MessageHandler
-from clients.handling import ConcurrentHandling, Handling, OrderlyHandling, Workers, observed
-from clients.hooks import Hooks, Received, joined
-from clients.inbox import Inbox
-from clients.lanes import Lanes
-from clients.local_offsets import DEFAULT_INSTANCE, LocalOffsets, default_path
-from clients.member_answers import MemberAnswers
-from clients.namespaces import Namespace
-from clients.participant import Participant
-from clients.replies import reply
-from clients.send_back import SendBack
-from clients.settings import ConsumerSettings, TlsSettings
-from clients.tracing import Tracing
-from protocol.bodies.enums import ConsumeType, MessageModel
-from protocol.bodies.message_queue import MessageQueue
-from protocol.message import MessageExt
+from skylarkmq.clients.allocation import Allocation, averagely
+from skylarkmq.clients.client import Client, unique_ids
+from skylarkmq.clients.group_member import ConsumeFrom, GroupMember, Role, Sql92
+from skylarkmq.clients.handler_calls import HandlerCalls, MessageHandler
+from skylarkmq.clients.handling import ConcurrentHandling, Handling, OrderlyHandling, Workers, observed
+from skylarkmq.clients.hooks import Hooks, Received, joined
+from skylarkmq.clients.inbox import Inbox
+from skylarkmq.clients.lanes import Lanes
+from skylarkmq.clients.local_offsets import DEFAULT_INSTANCE, LocalOffsets, default_path
+from skylarkmq.clients.member_answers import MemberAnswers
+from skylarkmq.clients.namespaces import Namespace
+from skylarkmq.clients.participant import Participant
+from skylarkmq.clients.replies import reply
+from skylarkmq.clients.send_back import SendBack
+from skylarkmq.clients.settings import ConsumerSettings, TlsSettings
+from skylarkmq.clients.tracing import Tracing
+from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.message import MessageExt
 
 CONCURRENT_RECONSUME_TIMES = 16
 ENDLESS_RECONSUME_TIMES = 2**31 - 1

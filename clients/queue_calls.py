@@ -6,20 +6,24 @@ NoRoute for a topic or broker that no route leads to. Source: docs/formats.md, "
 
 from typing import Final
 
-from clients.client import Client
-from clients.errors import BrokerError, NoRoute, invalid_answer, reading_answer
-from clients.pull_requests import PullRequests
-from clients.settings import ConsumerSettings
-from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, SubscriptionData
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import PullSysFlag, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.consumer import ConsumerGroupHeader, QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
-from protocol.headers.fields import Header
-from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
-from protocol.headers.queue import OffsetResponseHeader, QueueHeader, SearchOffsetHeader
-from protocol.message import MessageExt
-from protocol.record import decode
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.errors import BrokerError, NoRoute, invalid_answer, reading_answer
+from skylarkmq.clients.pull_requests import PullRequests
+from skylarkmq.clients.settings import ConsumerSettings
+from skylarkmq.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, SubscriptionData
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.consumer import (
+    ConsumerGroupHeader,
+    QueryConsumerOffsetHeader,
+    UpdateConsumerOffsetHeader,
+)
+from skylarkmq.protocol.headers.fields import Header
+from skylarkmq.protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from skylarkmq.protocol.headers.queue import OffsetResponseHeader, QueueHeader, SearchOffsetHeader
+from skylarkmq.protocol.message import MessageExt
+from skylarkmq.protocol.record import decode
 
 MASTER: Final = 0
 MAX_MEMBERS: Final = 10_000

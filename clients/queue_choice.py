@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from protocol.bodies.message_queue import MessageQueue
-from protocol.message import java_hash
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.message import java_hash
 
 
 def queue_of_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:

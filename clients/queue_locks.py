@@ -17,13 +17,13 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
-from clients.client import Client
-from clients.connection import Connection
-from clients.errors import ClientError, reading_answer
-from protocol.bodies.locks import LockedQueues, LockRequest
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.connection import Connection
+from skylarkmq.clients.errors import ClientError, reading_answer
+from skylarkmq.protocol.bodies.locks import LockedQueues, LockRequest
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
 
 LOCK_LIFE_S: Final = 30.0
 

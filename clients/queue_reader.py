@@ -23,24 +23,24 @@ from typing import Final, Protocol
 
 import msgspec
 
-from clients.consume_rates import ConsumeRates
-from clients.errors import BrokerError, ClientError, invalid_answer, printable
-from clients.inbox import Delivery, Sink
-from clients.namespaces import NO_NAMESPACE, Namespace
-from clients.progress import Progress
-from clients.queue_calls import MASTER, QueueCalls
-from clients.received import inflate_message, is_compressed, readdressed
-from clients.routes import TRANSPORT_ERRORS
-from clients.settings import ConsumerSettings
-from protocol.bodies.heartbeat import SubscriptionData
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import ProtocolError, RequestError
-from protocol.filters.tag import EVERYTHING, TagFilter, is_tag_type
-from protocol.headers.pull import PullMessageResponseHeader
-from protocol.message import MessageExt
-from protocol.record import decode
+from skylarkmq.clients.consume_rates import ConsumeRates
+from skylarkmq.clients.errors import BrokerError, ClientError, invalid_answer, printable
+from skylarkmq.clients.inbox import Delivery, Sink
+from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
+from skylarkmq.clients.progress import Progress
+from skylarkmq.clients.queue_calls import MASTER, QueueCalls
+from skylarkmq.clients.received import inflate_message, is_compressed, readdressed
+from skylarkmq.clients.routes import TRANSPORT_ERRORS
+from skylarkmq.clients.settings import ConsumerSettings
+from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError, RequestError
+from skylarkmq.protocol.filters.tag import EVERYTHING, TagFilter, is_tag_type
+from skylarkmq.protocol.headers.pull import PullMessageResponseHeader
+from skylarkmq.protocol.message import MessageExt
+from skylarkmq.protocol.record import decode
 
 NOTHING_YET: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 NOT_KNOWN_YET: Final = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})

@@ -5,11 +5,11 @@ and message; the broker that has the message is asked (370) to forget it. Broker
 that, if `recallMessageEnable` says so. Source: docs/formats.md, "Timer messages".
 """
 
-from clients.client import Client
-from clients.errors import InvalidMessage
-from protocol.codes import RequestCode
-from protocol.headers.recall import RecallMessageHeader, RecallMessageResponseHeader
-from protocol.recall_handle import RecallHandle
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.errors import InvalidMessage
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.headers.recall import RecallMessageHeader, RecallMessageResponseHeader
+from skylarkmq.protocol.recall_handle import RecallHandle
 
 
 async def recall(client: Client, group: str, topic: str, handle: str, timeout_s: float) -> str:

@@ -13,10 +13,10 @@ import asyncio
 import logging
 from typing import Final
 
-from clients.errors import printable
-from clients.namespaces import NO_NAMESPACE, Namespace
-from protocol.codes import RETRY_PREFIX, SysFlag
-from protocol.message import MAX_PAYLOAD_BYTES, MessageExt, PayloadError, PropertyName, inflate_steps
+from skylarkmq.clients.errors import printable
+from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
+from skylarkmq.protocol.codes import RETRY_PREFIX, SysFlag
+from skylarkmq.protocol.message import MAX_PAYLOAD_BYTES, MessageExt, PayloadError, PropertyName, inflate_steps
 
 COMPRESSION: Final = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_TYPE_MASK)
 

@@ -10,11 +10,11 @@ client is known. Nobody keeps a reply for a client that is not there. Source: do
 import time
 from typing import Final
 
-from clients.client import Client
-from clients.errors import InvalidMessage
-from protocol.codes import RequestCode, SystemTopic
-from protocol.headers.send import SendMessageV2Header
-from protocol.message import MessageExt, PropertyName, encode_properties
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.errors import InvalidMessage
+from skylarkmq.protocol.codes import RequestCode, SystemTopic
+from skylarkmq.protocol.headers.send import SendMessageV2Header
+from skylarkmq.protocol.message import MessageExt, PropertyName, encode_properties
 
 REPLY: Final = "reply"
 DEFAULT_CLUSTER: Final = "DefaultCluster"

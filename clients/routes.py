@@ -15,8 +15,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from clients.connections import Connections
-from clients.errors import (
+from skylarkmq.clients.connections import Connections
+from skylarkmq.clients.errors import (
     BrokerError,
     ClientError,
     ConnectFailed,
@@ -25,13 +25,13 @@ from clients.errors import (
     RequestTimeout,
     reading_answer,
 )
-from clients.forks import register
-from clients.topic_route import MASTER, MAX_ROUTE_QUEUES, TopicRoute, is_address
-from protocol.bodies.route import TopicRouteData
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.fields import Header
-from protocol.headers.topic import TopicHeader
+from skylarkmq.clients.forks import register
+from skylarkmq.clients.topic_route import MASTER, MAX_ROUTE_QUEUES, TopicRoute, is_address
+from skylarkmq.protocol.bodies.route import TopicRouteData
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.fields import Header
+from skylarkmq.protocol.headers.topic import TopicHeader
 
 TRANSPORT_ERRORS: Final = (ConnectFailed, ConnectionLost, RequestTimeout)
 

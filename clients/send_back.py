@@ -16,17 +16,17 @@ from typing import Final
 
 import msgspec
 
-from clients.client import Client
-from clients.errors import ClientError, NoRoute
-from clients.inbox import Delivery
-from clients.namespaces import NO_NAMESPACE, Namespace
-from clients.received import COMPRESSION
-from clients.settings import ProducerSettings
-from protocol.codes import RETRY_PREFIX, RequestCode, SysFlag, SystemTopic
-from protocol.errors import ProtocolError, RequestError
-from protocol.headers.send import SendMessageV2Header
-from protocol.headers.send_back import SendBackHeader
-from protocol.message import MessageExt, PropertyName, encode_properties
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.errors import ClientError, NoRoute
+from skylarkmq.clients.inbox import Delivery
+from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
+from skylarkmq.clients.received import COMPRESSION
+from skylarkmq.clients.settings import ProducerSettings
+from skylarkmq.protocol.codes import RETRY_PREFIX, RequestCode, SysFlag, SystemTopic
+from skylarkmq.protocol.errors import ProtocolError, RequestError
+from skylarkmq.protocol.headers.send import SendMessageV2Header
+from skylarkmq.protocol.headers.send_back import SendBackHeader
+from skylarkmq.protocol.message import MessageExt, PropertyName, encode_properties
 
 FIRST_LEVEL: Final = 3
 TO_DEAD_LETTERS: Final = -1

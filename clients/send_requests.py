@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
-from clients.outgoing import Outgoing
-from clients.packed_requests import PackedSends
-from clients.settings import ProducerSettings
-from protocol.codes import RequestCode
-from protocol.command import JSON, MSGPACK, RemotingCommand
-from protocol.frame import encode_frame
-from protocol.headers.send import SendMessageHeader, SendMessageV2Header
-from protocol.serialize import encode_header
+from skylarkmq.clients.outgoing import Outgoing
+from skylarkmq.clients.packed_requests import PackedSends
+from skylarkmq.clients.settings import ProducerSettings
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import JSON, MSGPACK, RemotingCommand
+from skylarkmq.protocol.frame import encode_frame
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from skylarkmq.protocol.serialize import encode_header
 
 _encode_text: Final = msgspec.json.Encoder().encode
 

@@ -24,22 +24,22 @@ from typing import Final
 
 import msgspec
 
-from clients.background import Background
-from clients.client import Client
-from clients.connection import Connection
-from clients.errors import BrokerError, ClientError, ConnectionLost, NoRoute, RequestTimeout, invalid_answer
-from clients.namespaces import NO_NAMESPACE, Namespace
-from clients.outgoing import Outgoing, check_topic
-from clients.queue_choice import RoundRobin, queue_of_key
-from clients.routes import TRANSPORT_ERRORS
-from clients.send_requests import SendTemplate
-from clients.settings import ProducerSettings
-from clients.topic_route import TopicRoute
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import ProtocolError, RequestError
-from protocol.headers.send import SendMessageResponseHeader
+from skylarkmq.clients.background import Background
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.connection import Connection
+from skylarkmq.clients.errors import BrokerError, ClientError, ConnectionLost, NoRoute, RequestTimeout, invalid_answer
+from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
+from skylarkmq.clients.outgoing import Outgoing, check_topic
+from skylarkmq.clients.queue_choice import RoundRobin, queue_of_key
+from skylarkmq.clients.routes import TRANSPORT_ERRORS
+from skylarkmq.clients.send_requests import SendTemplate
+from skylarkmq.clients.settings import ProducerSettings
+from skylarkmq.clients.topic_route import TopicRoute
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError, RequestError
+from skylarkmq.protocol.headers.send import SendMessageResponseHeader
 
 RETRY_CODES: Final = frozenset(
     {

@@ -5,9 +5,9 @@ import ssl
 
 import msgspec
 
-from clients.signing import Credentials
-from clients.topic_route import MAX_ROUTE_QUEUES
-from protocol.message import MAX_PAYLOAD_BYTES
+from skylarkmq.clients.signing import Credentials
+from skylarkmq.clients.topic_route import MAX_ROUTE_QUEUES
+from skylarkmq.protocol.message import MAX_PAYLOAD_BYTES
 
 
 class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from protocol.frame import FrameDecoder
-from protocol.serialize import decode_command, encode_command
+from skylarkmq.protocol.frame import FrameDecoder
+from skylarkmq.protocol.serialize import decode_command, encode_command
 
 _OURS = ("AccessKey", "SecurityToken", "Signature")
 

@@ -12,7 +12,7 @@ RocketMQ's Java clients check nothing by default, and never names; a broker in i
 
 import ssl
 
-from clients.settings import TlsSettings
+from skylarkmq.clients.settings import TlsSettings
 
 
 def tls_context(tls: TlsSettings | ssl.SSLContext | None) -> ssl.SSLContext | None:

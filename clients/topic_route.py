@@ -14,11 +14,11 @@ from typing import Final
 
 import msgspec
 
-from clients.errors import InvalidAnswer, NoRoute, printable, reading_answer
-from protocol.bodies.cluster import ClusterInfo
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.route import BrokerData, QueueData, TopicRouteData
-from protocol.codes import Permission, RequestCode
+from skylarkmq.clients.errors import InvalidAnswer, NoRoute, printable, reading_answer
+from skylarkmq.protocol.bodies.cluster import ClusterInfo
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from skylarkmq.protocol.codes import Permission, RequestCode
 
 MASTER: Final = 0
 MAX_ROUTE_QUEUES: Final = 65_536
@@ -138,6 +138,4 @@ def _short(value: object) -> str:
 
 def _invalid(topic: str | None, reason: str) -> InvalidAnswer:
     of = f"the route of topic {printable(topic)}" if topic else "the list of brokers"
-    return InvalidAnswer(
-        f"{of} cannot be used: {reason}. Check what is registered with the name server.", topic=topic
-    )
+    return InvalidAnswer(f"{of} cannot be used: {reason}. Check what is registered with the name server.", topic=topic)

@@ -7,8 +7,8 @@ traced message's id and keys. Source: docs/formats.md, "Message traces".
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from clients.message_types import message_type
-from protocol.message import Message, MessageExt, PropertyName
+from skylarkmq.clients.message_types import message_type
+from skylarkmq.protocol.message import Message, MessageExt, PropertyName
 
 FIELD_END: Final = "\x01"
 RECORD_END: Final = "\x02"

@@ -18,20 +18,20 @@ from typing import Final
 
 import msgspec
 
-import clients.trace_records as records
-from clients.background import Background
-from clients.client import Client
-from clients.errors import ClientError
-from clients.hooks import Hooks, ObservedEnd, ObservedProcess, ObservedSend
-from clients.namespaces import NO_NAMESPACE, Namespace
-from clients.outgoing import prepare
-from clients.sends import Sends, SendStatus
-from clients.settings import ProducerSettings
-from clients.trace_records import Place, Record
-from protocol.codes import SystemTopic
-from protocol.command import RemotingCommand
-from protocol.message import PropertyName
-from protocol.message_id import UniqueIds, decode_offset_id
+import skylarkmq.clients.trace_records as records
+from skylarkmq.clients.background import Background
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.hooks import Hooks, ObservedEnd, ObservedProcess, ObservedSend
+from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
+from skylarkmq.clients.outgoing import prepare
+from skylarkmq.clients.sends import Sends, SendStatus
+from skylarkmq.clients.settings import ProducerSettings
+from skylarkmq.clients.trace_records import Place, Record
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.message import PropertyName
+from skylarkmq.protocol.message_id import UniqueIds, decode_offset_id
 
 FLUSH_S: Final = 0.2
 MAX_WAITING: Final = 20_000

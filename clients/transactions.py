@@ -16,19 +16,19 @@ from enum import IntEnum
 
 import msgspec
 
-from clients.client import Client
-from clients.connection import Connection
-from clients.errors import BrokerError, ClientError, invalid_answer
-from clients.hooks import Hooks
-from clients.producer import Producer
-from clients.received import inflate_message
-from clients.sends import SendResult, SendStatus
-from clients.settings import ProducerSettings, TlsSettings
-from protocol.codes import RequestCode, ResponseCode, SysFlag
-from protocol.command import RemotingCommand
-from protocol.headers.transactions import CheckTransactionHeader, EndTransactionHeader
-from protocol.message import Message, MessageExt, PropertyName
-from protocol.message_id import decode_offset_id
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.connection import Connection
+from skylarkmq.clients.errors import BrokerError, ClientError, invalid_answer
+from skylarkmq.clients.hooks import Hooks
+from skylarkmq.clients.producer import Producer
+from skylarkmq.clients.received import inflate_message
+from skylarkmq.clients.sends import SendResult, SendStatus
+from skylarkmq.clients.settings import ProducerSettings, TlsSettings
+from skylarkmq.protocol.codes import RequestCode, ResponseCode, SysFlag
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.transactions import CheckTransactionHeader, EndTransactionHeader
+from skylarkmq.protocol.message import Message, MessageExt, PropertyName
+from skylarkmq.protocol.message_id import decode_offset_id
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@
     python deploy/lock.py --upgrade            move to the newest versions
     python deploy/lock.py -P numpy             move one package; more options: uv pip compile --help
 
-requirements.lock holds the runtime dependencies, build.lock the build requirements of pyproject.toml. Both serve Linux
+requirements.lock holds what the broker needs, build.lock the build requirements of pyproject.toml. Both serve Linux
 on x86_64 and aarch64 with Python 3.11 and newer. Only wheels are locked, so no install runs a package's setup code.
 """
 
@@ -30,7 +30,7 @@ def compile_lock(lock: str, source: str, options: list[str], requirements: str =
 
 def main(options: list[str]) -> None:
     build_requirements = tomllib.loads(PYPROJECT.read_text())["build-system"]["requires"]
-    compile_lock("requirements.lock", PYPROJECT.name, options)
+    compile_lock("requirements.lock", PYPROJECT.name, ["--extra=broker", *options])
     compile_lock("build.lock", "-", options, "\n".join(build_requirements))
 
 

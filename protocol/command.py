@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias, TypeVa
 
 import msgspec
 
-from protocol import javajson
-from protocol.codes import VERSION, Flag, LanguageCode, ResponseCode
-from protocol.errors import ProtocolError, RequestError
-from protocol.headers.fields import Header, Int32
+from skylarkmq.protocol import javajson
+from skylarkmq.protocol.codes import VERSION, Flag, LanguageCode, ResponseCode
+from skylarkmq.protocol.errors import ProtocolError, RequestError
+from skylarkmq.protocol.headers.fields import Header, Int32
 
 H = TypeVar("H", bound=Header)
 

@@ -18,8 +18,8 @@ from typing import Final, Self
 
 import msgspec
 
-from protocol.codes import SysFlag
-from protocol.message import ENTRY_END, PropertyName, decode_properties, java_hash
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.message import ENTRY_END, PropertyName, decode_properties, java_hash
 
 UNIT_SIZE: Final = 20
 UNIT: Final = Struct(">qiq")

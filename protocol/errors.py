@@ -7,7 +7,7 @@
 Everything else that escapes a processor is our own fault: SYSTEM_ERROR to the peer, a traceback in the log.
 """
 
-from protocol.codes import ResponseCode
+from skylarkmq.protocol.codes import ResponseCode
 
 
 class ProtocolError(Exception):

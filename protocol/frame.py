@@ -17,7 +17,7 @@ All integers are big-endian and signed. Source: docs/formats.md, "Frame".
 from struct import Struct
 from typing import Final, TypeAlias
 
-from protocol.errors import ProtocolError
+from skylarkmq.protocol.errors import ProtocolError
 
 MAX_FRAME_BYTES: Final = 16_777_216
 """Largest frame, its length word included."""

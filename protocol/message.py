@@ -25,9 +25,9 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.codes import DLQ_PREFIX, RETRY_PREFIX, ResponseCode, SysFlag, is_internal_topic
-from protocol.errors import RequestError
-from protocol.message_id import encode_host, encode_offset_id
+from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, ResponseCode, SysFlag, is_internal_topic
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.message_id import encode_host, encode_offset_id
 
 # --- properties -----------------------------------------------------------------------------------
 

@@ -26,12 +26,12 @@ from typing import Any, Final, Self, TypeAlias, TypeVar, cast
 import msgpack
 import msgspec
 
-from protocol.codes import Flag, LanguageCode, RequestCode
-from protocol.command import RemotingCommand
-from protocol.errors import ProtocolError
-from protocol.headers.fields import Header, Int32
-from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
-from protocol.headers.send import SendMessageResponseHeader, SendMessageV2Header
+from skylarkmq.protocol.codes import Flag, LanguageCode, RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.headers.fields import Header, Int32
+from skylarkmq.protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from skylarkmq.protocol.headers.send import SendMessageResponseHeader, SendMessageV2Header
 
 H = TypeVar("H", bound=Header)
 

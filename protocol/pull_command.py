@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from protocol.headers.fields import Header
-from protocol.headers.pull import PullMessageHeader
-from protocol.send_command import SendCommand
+from skylarkmq.protocol.headers.fields import Header
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.send_command import SendCommand
 
 H = TypeVar("H", bound=Header)
 

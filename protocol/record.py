@@ -30,11 +30,11 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 from isal.isal_zlib import crc32
 
-from protocol import compiled
-from protocol.codes import SysFlag
-from protocol.errors import ProtocolError
-from protocol.message import MessageExt, decode_properties
-from protocol.message_id import known_host
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.message import MessageExt, decode_properties
+from skylarkmq.protocol.message_id import known_host
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 PlainReader: TypeAlias = Callable[[memoryview, int, bool, list[MessageExt]], int]

@@ -15,7 +15,7 @@ from typing import Final
 
 from isal.isal_zlib import crc32
 
-from protocol.record import CRC_MASK, Buffer, Record
+from skylarkmq.protocol.record import CRC_MASK, Buffer, Record
 
 NAME: Final = b"__CRC32#"
 _PREFIX: Final = NAME + b"\x01"

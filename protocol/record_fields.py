@@ -9,8 +9,8 @@ Source: docs/formats.md, "CommitLog record".
 from struct import Struct
 from typing import Final
 
-from protocol.codes import SysFlag
-from protocol.record import (
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.record import (
     BLANK,
     HOST_FLAGS,
     LAYOUT_BY_FLAGS,

@@ -19,9 +19,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from protocol.command import RemotingCommand
-from protocol.send_command import DECODERS
-from protocol.send_layout import COPIED_BYTES, PREFIX_BYTES, Layout, Sent, find_layout
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.send_command import DECODERS
+from skylarkmq.protocol.send_layout import COPIED_BYTES, PREFIX_BYTES, Layout, Sent, find_layout
 
 FEWEST: Final = 12
 """So many sends of one layout cost less together than one by one."""

@@ -15,13 +15,13 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from protocol.codes import Flag, RequestCode
-from protocol.command import JSON, Own, RemotingCommand
-from protocol.errors import RequestError
-from protocol.frame import Frame
-from protocol.headers.fields import Header
-from protocol.headers.send import SendMessageHeader, SendMessageV2Header
-from protocol.serialize import decode_command
+from skylarkmq.protocol.codes import Flag, RequestCode
+from skylarkmq.protocol.command import JSON, Own, RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.frame import Frame
+from skylarkmq.protocol.headers.fields import Header
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from skylarkmq.protocol.serialize import decode_command
 
 H = TypeVar("H", bound=Header)
 

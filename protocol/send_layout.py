@@ -19,9 +19,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from protocol.headers.send import SendMessageHeader
-from protocol.message import ENTRY_END, PropertyName, tags_code
-from protocol.send_command import DECODERS, SendCommand
+from skylarkmq.protocol.headers.send import SendMessageHeader
+from skylarkmq.protocol.message import ENTRY_END, PropertyName, tags_code
+from skylarkmq.protocol.send_command import DECODERS, SendCommand
 
 _ZERO: Final = ord("0")
 _MOST_DIGITS: Final = 15

@@ -18,12 +18,12 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol import javajson
-from protocol.codes import LanguageCode
-from protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand, ext_from_json
-from protocol.errors import ProtocolError
-from protocol.frame import Frame, encode_frame, encode_prefix
-from protocol.msgpack_header import decode_msgpack, encode_msgpack
+from skylarkmq.protocol import javajson
+from skylarkmq.protocol.codes import LanguageCode
+from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand, ext_from_json
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.frame import Frame, encode_frame, encode_prefix
+from skylarkmq.protocol.msgpack_header import decode_msgpack, encode_msgpack
 
 BINARY_FIXED: Final = Struct(">hBhiii")  # code, language, version, opaque, flag, length of the remark
 MAX_TOLERANT_HEADER: Final = 128 * 1024

@@ -13,16 +13,16 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
-from protocol import compiled
-from protocol.codes import Flag
-from protocol.command import RemotingCommand
-from protocol.errors import ProtocolError
-from protocol.frame import FrameDecoder, illegal_frame
-from protocol.headers.pull import PullMessageHeader
-from protocol.pull_command import DECODERS as PULL_DECODERS
-from protocol.send_columns import ColumnReader
-from protocol.send_command import DECODERS as SEND_DECODERS
-from protocol.send_command import decode_general
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.codes import Flag
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.frame import FrameDecoder, illegal_frame
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.pull_command import DECODERS as PULL_DECODERS
+from skylarkmq.protocol.send_columns import ColumnReader
+from skylarkmq.protocol.send_command import DECODERS as SEND_DECODERS
+from skylarkmq.protocol.send_command import decode_general
 
 _BEGINNING: Final = Struct(">iI12s")
 _PREFIX: Final = Struct(">iI")

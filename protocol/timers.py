@@ -16,7 +16,7 @@ from typing import Final, Self
 
 import msgspec
 
-from protocol.record import MAGIC_BLANK
+from skylarkmq.protocol.record import MAGIC_BLANK
 
 SLOTS: Final = 604_800 * 2
 LIVE_SLOTS: Final = 604_800

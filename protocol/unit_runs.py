@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from protocol import compiled
-from protocol.disk import UNIT, UNIT_SIZE
-from protocol.unit_search import UNIT_DTYPE
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
+from skylarkmq.protocol.unit_search import UNIT_DTYPE
 
 MOST_UNITS: Final = 64
 """As many are taken at once at most."""

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
+from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
 
 UNIT_DTYPE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _AT_ONCE: Final = 4_096  # units of nobody that one read looks at

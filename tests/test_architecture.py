@@ -3,6 +3,9 @@
 The rule is a table, `MAY_IMPORT`: the longest prefix that matches a module says which packages of ours it may import.
 A package may always import from itself. Sources are read with `ast`, never imported, and imports under
 `if TYPE_CHECKING:` count like any other: a cycle of types is a cycle of ideas.
+
+All names here are those within the package `skylarkmq`: `broker.store` is `skylarkmq.broker.store`. An import without
+that prefix would be one of the user's own modules: `outsiders` finds those.
 """
 
 import ast
@@ -14,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("protocol", "broker", "clients")
+PREFIX = "skylarkmq."
 
 STORE = ("protocol", "broker.errors", "broker.buckets", "broker.page_faults")
 METADATA = (*STORE, "broker.config", "broker.store", "broker.remoting")
@@ -82,10 +86,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "broker.cli": (*CONFIG, "broker.config", "broker.daemon", "broker.page_faults", "broker.printable"),
     "broker.in_process": (*CONFIG, "broker.config", "broker.daemon"),
-    "broker.testing": ("broker.in_process",),
     "broker.store_commands": (*STORE, "broker.settings", "broker.keys", "broker.store", "broker.printable"),
     "broker.__main__": ("broker.cli",),
     "clients": ("protocol",),
+    "skylarkmq": ("clients",),
 }
 
 PURE = "protocol"
@@ -99,22 +103,36 @@ ONLY_UNDER = {"pyspark": "clients.spark", "pyarrow": "clients.spark"}
 
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts[1:] if parts[0] == "src" else parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 SOURCES = {
-    module_name(path): path.read_text() for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))
+    module_name(path): path.read_text()
+    for place in (*PACKAGES, "src/skylarkmq")
+    for path in sorted((ROOT / place).rglob("*.py"))
 }
+OTHERS = sorted(path for part in ("tests", "deploy") for path in (ROOT / part).rglob("*.py"))
 
 
 def imported_names(source: str) -> Iterator[str]:
     """Every name an import statement could bind a module to: `from a import b` gives `a` and `a.b`."""
+    return (name.removeprefix(PREFIX) for name in written_names(source))
+
+
+def written_names(source: str) -> Iterator[str]:
+    """The same as they are written."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def outsiders(source: str) -> list[str]:
+    """Imports of our packages by names that belong to others."""
+    return [name for name in written_names(source) if name.split(".")[0] in PACKAGES]
 
 
 def under(module: str, package: str) -> bool:
@@ -162,6 +180,17 @@ def test_a_module_imports_only_what_its_layer_may(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", sorted(SOURCES))
+def test_a_module_imports_ours_by_their_one_name(module: str) -> None:
+    """`broker`, `protocol` and `clients` are names of a user's own packages."""
+    assert outsiders(SOURCES[module]) == []
+
+
+def test_nothing_else_imports_ours_by_another_name() -> None:
+    """Neither do tests, benchmarks and tools."""
+    assert [f"{path}: {name}" for path in OTHERS for name in outsiders(path.read_text())] == []
+
+
+@pytest.mark.parametrize("module", sorted(SOURCES))
 def test_no_import_hides_in_a_function(module: str) -> None:
     """Imports stand at the top of the module, where a cycle would show."""
     assert nested_imports(module, SOURCES[module]) == []
@@ -199,12 +228,12 @@ def test_spark_is_imported_in_its_own_corner_only() -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("protocol.frame", "import broker.store"),
-        ("broker.remoting.boss", "from broker.config import DaemonConfig"),
-        ("broker.namesrv.routes", "from broker.store import message_store"),
-        ("broker.store.reput", "from broker.delivery.arrivals import Arrivals"),
-        ("clients.producer", "from broker.errors import StartError"),
-        ("broker.processors.send", "from broker import daemon"),
+        ("protocol.frame", "import skylarkmq.broker.store"),
+        ("broker.remoting.boss", "from skylarkmq.broker.config import DaemonConfig"),
+        ("broker.namesrv.routes", "from skylarkmq.broker.store import message_store"),
+        ("broker.store.reput", "from skylarkmq.broker.delivery.arrivals import Arrivals"),
+        ("clients.producer", "from skylarkmq.broker.errors import StartError"),
+        ("broker.processors.send", "from skylarkmq.broker import daemon"),
     ],
 )
 def test_a_planted_breach_of_the_rule_is_found(module: str, source: str) -> None:
@@ -216,3 +245,4 @@ def test_a_planted_nested_or_impure_import_is_found() -> None:
     """The checker sees an import inside a function and an impure one."""
     assert nested_imports("broker.x", "async def f():\n    from a import b\n") == ["broker.x:2 imports inside f()"]
     assert impurities("protocol.x", "from time import monotonic")
+    assert outsiders("from broker.config import x\nimport skylarkmq.broker\nimport clients as c\n")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import Machine, load_broker
-from broker.keys import BROKER_KEYS
-from broker.ops.catalogue import CATALOGUE, LIBRARY, Kind
-from broker.settings import from_file
+from skylarkmq.broker.config import Machine, load_broker
+from skylarkmq.broker.keys import BROKER_KEYS
+from skylarkmq.broker.ops.catalogue import CATALOGUE, LIBRARY, Kind
+from skylarkmq.broker.settings import from_file
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = (ROOT / "deploy" / "broker.conf").read_text()

@@ -7,23 +7,26 @@ import pkgutil
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
+import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from protocol import compiled
+from skylarkmq.protocol import compiled
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PACKAGES = ("protocol", "broker", "clients")
+PACKAGE = "skylarkmq"
+PARTS = ("protocol", "broker", "clients")  # of the package; each has a folder of its own, and a symbolic link to it
 
 COMPILE_TIME = {"cython"}  # what the sources of compiled leaves import is gone once they are compiled
 pytestmark = pytest.mark.xdist_group("distribution")  # one wheel for all
 
-TOP_LEVEL = "clients/spark/top_level"
-PYTEST_PLUGIN = "broker/testing.py"  # imported by pytest itself, and by nobody else
+SRC = "src"  # the package, and the modules that lie beside it
+PYTEST_PLUGIN = "src/skylarkmq/testing.py"  # imported by pytest itself, and by nobody else
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +36,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def built_wheel(source: Path, target: Path, **environment: str) -> zipfile.ZipFile:
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", *PACKAGES):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", SRC, *PARTS):
         (source / name).symlink_to(ROOT / name)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel"]
     options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", str(target), str(source)]
@@ -43,22 +46,24 @@ def built_wheel(source: Path, target: Path, **environment: str) -> zipfile.ZipFi
 
 
 def sources() -> set[str]:
-    """Every module of ours, by its place in the wheel; those of TOP_LEVEL lie beside the packages there."""
-    return {
-        str(path.relative_to(ROOT / TOP_LEVEL if path.parent == ROOT / TOP_LEVEL else ROOT))
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
-        if path.suffix in {".py", ".pyi", ".pxd"} or path.name == "py.typed"
-    }
+    """Every module of ours, by its place in the wheel."""
+    files = [path for part in (SRC, *PARTS) for path in (ROOT / part).rglob("*") if not path.is_dir()]
+    return {place_of(path) for path in files if path.suffix in {".py", ".pyi", ".pxd"} or path.name == "py.typed"}
+
+
+def place_of(path: Path) -> str:
+    """Where a file lies in the wheel."""
+    name = str(path.relative_to(ROOT))
+    return name.removeprefix(f"{SRC}/") if name.startswith(f"{SRC}/") else f"{PACKAGE}/{name}"
 
 
 def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    """protocol, broker and clients are shipped whole, with type markers and what could be compiled; tests are not."""
+    """One package with all its parts, its type marker and what could be compiled; tests are not shipped."""
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     built = {name for name in shipped if name.endswith(".so")}
     assert shipped - built == sources()
-    assert {name.split(".")[0] for name in built} <= {f"protocol/compiled/{leaf}" for leaf in compiled.LEAVES}
-    assert {f"{package}/py.typed" for package in PACKAGES} <= shipped
+    assert {name.split(".")[0] for name in built} <= {f"{PACKAGE}/protocol/compiled/{leaf}" for leaf in compiled.LEAVES}
+    assert f"{PACKAGE}/py.typed" in shipped
 
 
 def test_a_machine_without_a_compiler_builds_the_same_without_leaves(tmp_path: Path) -> None:
@@ -74,10 +79,8 @@ def test_the_wheel_says_who_it_is(wheel: zipfile.ZipFile) -> None:
     assert "Version: 0.1.0\n" in texts["METADATA"]
     assert "License-Expression: Apache-2.0\n" in texts["METADATA"]
     assert "Apache License" in texts["licenses/LICENSE"]
-    assert "mqbroker = broker.cli:mqbroker" in texts["entry_points.txt"]
-    assert "mqnamesrv = broker.cli:mqnamesrv" in texts["entry_points.txt"]
-    assert "mqbench = clients.mqbench.commands:mqbench" in texts["entry_points.txt"]
-    assert "mqspark-pipeline = clients.spark.pipeline:main" in texts["entry_points.txt"]
+    for name in ("mqbroker", "mqnamesrv", "mqbench", "mqspark-pipeline"):
+        assert f"{name} = skylarkmq.commands:{name.replace('-', '_')}\n" in texts["entry_points.txt"] + "\n"
 
 
 @pytest.mark.parametrize("name", ["pyspark_rocketmq", "pyspark_rocketmq_store"])
@@ -87,22 +90,138 @@ def test_spark_finds_the_sources_by_name(wheel: zipfile.ZipFile, name: str) -> N
     assert name in {module.name for module in pkgutil.iter_modules()}
 
 
+OWN_PROJECT = {
+    "broker/__init__.py": "KIND = 'mine'\n",
+    "clients/__init__.py": "KIND = 'mine'\n",
+    "protocol/__init__.py": "KIND = 'mine'\n",
+    "tests/__init__.py": "",
+    "tests/test_mine.py": """
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import broker
+import clients
+import protocol
+from skylarkmq import Message, MessageExt, Producer, blocking
+
+
+@pytest.fixture
+def sender(mq_broker: Any) -> Iterator[blocking.Producer]:
+    with blocking.Producer("p", namesrv=mq_broker.namesrv) as producer:
+        yield producer
+
+
+def test_mine(sender: blocking.Producer) -> None:
+    assert [broker.KIND, clients.KIND, protocol.KIND] == ["mine"] * 3
+    assert sender.send(Message("T", b"x")).queue.topic == "T"
+
+
+async def sent(producer: Producer, message: MessageExt) -> int:
+    result = await producer.send(Message(message.topic, message.body))
+    return result.queue_offset
+""",
+}
+
+
+@pytest.fixture(scope="module", params=["wheel", "editable"])
+def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter that has us and what we depend on: with the wheel, or the one that runs these tests."""
+    if request.param == "editable":
+        return Path(sys.executable)
+    wheel = request.getfixturevalue("wheel")
+    home = tmp_path_factory.mktemp("environment")
+    venv.create(home, symlinks=True)
+    python = home / "bin" / "python"
+    (site,) = home.glob("lib/python*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")  # .pth files in there are not read
+    with zipfile.ZipFile(wheel.filename) as archive:
+        archive.extractall(site)
+    return python
+
+
+@pytest.mark.parametrize("command", [["-m", "pytest"], ["-c", "import sys, pytest; sys.path.pop(0); pytest.main()"]])
+def test_a_project_keeps_its_own_names(installed: Path, tmp_path: Path, command: list[str]) -> None:
+    """A project with packages named as our folders imports its own, and has our fixture and our types."""
+    for name, text in OWN_PROJECT.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    run = subprocess.run([installed, *command, "-q"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "1 passed" in run.stdout, run.stdout + run.stderr
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(installed), "."]
+    typed = subprocess.run(mypy, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert typed.returncode == 0, typed.stdout
+
+
 def test_the_changelog_speaks_of_this_version() -> None:
     """A version has its lines for users before it has a number."""
     assert f"## [{PROJECT['version']}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
-    """No dependency comes in by way of another, and none is dead weight; only the corner of Spark needs its extras."""
-    everywhere = {path for path in modules() if path.split("/")[:2] != ["clients", "spark"]}
-    assert used_by(everywhere - {PYTEST_PLUGIN}) == declared(PROJECT["dependencies"])
-    extras = [line for name in ("spark", "avro") for line in PROJECT["optional-dependencies"][name]]
-    with_extras = declared(PROJECT["dependencies"]) | declared(extras) - {PROJECT["name"]}
-    assert used_by(modules() - {PYTEST_PLUGIN}) == with_extras
+    """No dependency comes in by way of another, and none is dead weight; each part needs what its extra brings."""
+    sdk = reachable("skylarkmq.clients") | reachable("skylarkmq.blocking") | reachable("skylarkmq.commands")
+    assert used_by(sdk) == declared(PROJECT["dependencies"])
+    for extra, folders in PARTS_OF_EXTRAS.items():
+        paths = {path for path in modules() if path.startswith(folders)}
+        assert used_by(paths) - used_by(sdk) == extras(extra) - used_by(sdk) - LOADED_BY_NAME, extra
+
+
+LOADED_BY_NAME = {"matplotlib"}  # where a .png is asked for
+PARTS_OF_EXTRAS = {
+    "broker": ("broker/", "protocol/"),
+    "metrics": ("clients/telemetry/",),
+    "avro": ("clients/spark/",),
+    "bench": ("clients/mqbench/",),
+}
+
+
+def extras(*names: str) -> set[str]:
+    """What these extras bring, those included that they name."""
+    lines = [line for name in names for line in PROJECT["optional-dependencies"][name]]
+    nested = {inner for line in lines for inner in re.findall(r"^skylarkmq\[(.*)\]$", line)}
+    own = declared([line for line in lines if not line.startswith("skylarkmq[")])
+    return own | (extras(*nested) if nested else set())
+
+
+def reachable(name: str) -> set[str]:
+    """The files of the modules that importing one of ours loads."""
+    found: dict[str, Path] = {}
+    waiting = [name]
+    while waiting:
+        module = waiting.pop()
+        path = file_of(module)
+        if path is None or module in found:
+            continue
+        found[module] = path
+        waiting += [imported for node in ast.walk(ast.parse(path.read_text())) for imported in names_in(node)]
+    return {str(path.relative_to(ROOT)) for path in found.values()}
+
+
+def names_in(node: ast.AST) -> list[str]:
+    """Names that may be modules: `from a import b` has `a` and `a.b`."""
+    modules = imported_modules(node)
+    inner = [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+    return modules + inner
+
+
+def file_of(module: str) -> Path | None:
+    """The source of a module of ours."""
+    place = ROOT / SRC / module.replace(".", "/")
+    for path in (place.with_suffix(".py"), place / "__init__.py"):
+        if path.is_file() and module.split(".", maxsplit=1)[0] == PACKAGE:
+            return ROOT / place_in_tree(path)
+    return None
+
+
+def place_in_tree(path: Path) -> Path:
+    """Of a file below src, the one that its link leads to."""
+    return path.resolve().relative_to(ROOT)
 
 
 def modules() -> set[str]:
-    return {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    return {str(path.relative_to(ROOT)) for part in (SRC, *PARTS) for path in (ROOT / part).rglob("*.py")}
 
 
 def used_by(paths: set[str]) -> set[str]:
@@ -114,7 +233,7 @@ def used_by(paths: set[str]) -> set[str]:
         for name in imported_modules(node)
     }
     distributions = importlib.metadata.packages_distributions()
-    foreign = imported - set(sys.stdlib_module_names) - set(PACKAGES) - COMPILE_TIME
+    foreign = imported - set(sys.stdlib_module_names) - {PACKAGE} - COMPILE_TIME
     return {normal(distributions[module][0]) for module in foreign}
 
 

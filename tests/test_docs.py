@@ -10,7 +10,9 @@ FORMATS = (ROOT / "docs" / "formats.md").read_text()
 HEADINGS = {heading.lower() for heading in re.findall(r"^#+ (.+)$", FORMATS, flags=re.MULTILINE)}
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SOURCES = [
-    path for package in ("protocol", "broker", "clients", "tests") for path in sorted((ROOT / package).rglob("*.py"))
+    path
+    for folder in ("src", "protocol", "broker", "clients", "tests")
+    for path in sorted((ROOT / folder).rglob("*.py"))
 ]
 CITATION = re.compile(r'docs/formats\.md[,:]?\s*((?:(?:and\s+)?"[^"]+"(?:,\s*)?)+)')
 FILE_NAME = re.compile(r"`((?:protocol|broker|clients|tests|deploy|docs)/[\w./-]+\.\w+)`")

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 SHIPPED_FILES = ("pyproject.toml", "README.md", "LICENSE")
 LOCKS = ("requirements.lock", "build.lock")
-SHIPPED_PACKAGES = ("protocol", "broker", "clients")
+SHIPPED_FOLDERS = ("src", "protocol", "broker", "clients")
 NOBODY = 65534
 
 
@@ -63,8 +63,8 @@ def install(interpreter: str, home: Path) -> Path:
         shutil.copy(ROOT / "deploy" / name, locks)
     for name in SHIPPED_FILES:
         shutil.copy(ROOT / name, source)
-    for name in SHIPPED_PACKAGES:
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in SHIPPED_FOLDERS:
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for command in build_commands():
         here = re.sub(r"(?<!\S)/(?=(?:opt|locks|src|wheels)\b)", f"{home}/", command)
         subprocess.run(["bash", "-ec", here.replace("python3 -m venv", f"{interpreter} -m venv")], check=True)

@@ -35,7 +35,7 @@ def test_the_test_of_another_project_passes(tmp_path: Path) -> None:
     """The second example, in a project of its own, gets its broker from the installed plugin."""
     _, example = blocks("python")
     (tmp_path / "test_orders.py").write_text(example)
-    command = [sys.executable, "-m", "pytest", "-o", "asyncio_mode=auto", "--rootdir", str(tmp_path), str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", "--rootdir", str(tmp_path), str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=EXAMPLE_LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.in_process import InProcessBroker, running
+from skylarkmq.broker.in_process import InProcessBroker, running
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = (ROOT / "docs" / "sdk.md").read_text()

@@ -19,7 +19,10 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 WORKFLOW = (ROOT / ".github" / "workflows" / "release.yml").read_text()
 CHECK = (ROOT / ".ci" / "run").read_text()
 WANTED = {
-    "requirements.lock": PYPROJECT["project"]["dependencies"],
+    "requirements.lock": [
+        *PYPROJECT["project"]["dependencies"],
+        *PYPROJECT["project"]["optional-dependencies"]["broker"],
+    ],
     "build.lock": PYPROJECT["build-system"]["requires"],
 }
 PYTHONS = ("3.11.0", "3.12.0", "3.13.0")

@@ -29,8 +29,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from broker.remoting.admission import Pool
-from broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.admission import Pool
+from skylarkmq.broker.remoting.connection import Connection
 
 MAX_WAIT_MS: Final = 24 * 3600 * 1000
 """More than any client waits; keeps timers within what an event loop accepts."""

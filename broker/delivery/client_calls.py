@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from broker.remoting.connection import Connection
-from protocol.command import RemotingCommand
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.protocol.command import RemotingCommand
 
 MOST_FOR_ONE: Final = 1_024
 MOST: Final = 16_384

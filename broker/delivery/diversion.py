@@ -26,12 +26,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from broker.buckets import Buckets
-from broker.store.append import Append, PutStatus
-from protocol.codes import ResponseCode, SysFlag, SystemTopic
-from protocol.errors import RequestError
-from protocol.headers.fields import is_true
-from protocol.message import PropertyName, encode_properties
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.protocol.codes import ResponseCode, SysFlag, SystemTopic
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.fields import is_true
+from skylarkmq.protocol.message import PropertyName, encode_properties
 
 TIMER_REQUESTS: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 TIMER_OUT: Final = "TIMER_OUT_MS"

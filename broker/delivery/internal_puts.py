@@ -17,8 +17,8 @@ from functools import partial
 
 import msgspec
 
-from broker.store.append import Append, PutStatus
-from broker.store.message_store import MessageStore
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.message_store import MessageStore
 
 
 class InternalPutsStatistics(msgspec.Struct, frozen=True):

@@ -18,12 +18,12 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from broker.metadata.client_sessions import ClientSessions, ConsumerGroup
-from broker.remoting.connection import Connection
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.consumer import ConsumerGroupHeader
-from protocol.serialize import encode_command
+from skylarkmq.broker.metadata.client_sessions import ClientSessions, ConsumerGroup
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.consumer import ConsumerGroupHeader
+from skylarkmq.protocol.serialize import encode_command
 
 GATHERED_S: Final = 0.05
 CALM_INTERVAL_MS: Final = 15_000

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from broker.remoting.latencies import Latencies
+from skylarkmq.broker.remoting.latencies import Latencies
 
 MINUTE_MS: Final = 60_000
 SPREAD: Final = (

@@ -21,8 +21,8 @@ from typing import Final
 
 import msgspec
 
-from broker.metadata.limits import Limits
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.broker.metadata.limits import Limits
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 MOST_LOCKS: Final = 100_000
 DROPPED_PER_STEP: Final = 500

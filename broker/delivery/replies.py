@@ -12,14 +12,14 @@ from typing import Final
 
 import msgspec
 
-from broker.delivery.client_calls import CallFailed, ClientCalls
-from broker.metadata.client_sessions import ClientSessions
-from broker.remoting.connection import Connection
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.client_calls import PushReplyHeader
-from protocol.headers.send import SendMessageHeader
-from protocol.message import PropertyName, encode_properties
+from skylarkmq.broker.delivery.client_calls import CallFailed, ClientCalls
+from skylarkmq.broker.metadata.client_sessions import ClientSessions
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.client_calls import PushReplyHeader
+from skylarkmq.protocol.headers.send import SendMessageHeader
+from skylarkmq.protocol.message import PropertyName, encode_properties
 
 PUSH_TIMEOUT_S: Final = 10.0
 

@@ -23,12 +23,12 @@ from typing import Final
 
 import msgspec
 
-from broker.metadata.expressions import compiled
-from broker.remoting.connection import Connection
-from protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
-from protocol.bodies.heartbeat import ConsumerData, ConsumerIdList, SubscriptionData
-from protocol.filters.sql92.filter import Sql92Filter
-from protocol.filters.tag import TagFilter, is_tag_type
+from skylarkmq.broker.metadata.expressions import compiled
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
+from skylarkmq.protocol.bodies.heartbeat import ConsumerData, ConsumerIdList, SubscriptionData
+from skylarkmq.protocol.filters.sql92.filter import Sql92Filter
+from skylarkmq.protocol.filters.tag import TagFilter, is_tag_type
 
 EXPIRY_MS: Final = 120_000
 WARNING_INTERVAL_MS: Final = 60_000

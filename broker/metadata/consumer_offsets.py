@@ -17,11 +17,11 @@ from typing import Final
 
 import msgspec
 
-from broker.metadata.limits import Limits
-from protocol.bodies.offsets import ConsumerOffsets
-from protocol.bodies.topic import DataVersion
-from protocol.codes import TRANSACTIONS_GROUP
-from protocol.errors import RequestError
+from skylarkmq.broker.metadata.limits import Limits
+from skylarkmq.protocol.bodies.offsets import ConsumerOffsets
+from skylarkmq.protocol.bodies.topic import DataVersion
+from skylarkmq.protocol.codes import TRANSACTIONS_GROUP
+from skylarkmq.protocol.errors import RequestError
 
 log = logging.getLogger(__name__)
 

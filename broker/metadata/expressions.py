@@ -7,10 +7,10 @@ Source: docs/formats.md, "SQL92 expressions".
 from functools import lru_cache
 from typing import TypeAlias
 
-from protocol.bodies.heartbeat import SQL92
-from protocol.filters.sql92.errors import ExpressionError, shown
-from protocol.filters.sql92.filter import Sql92Filter
-from protocol.filters.sql92.parser import MAX_CHARACTERS
+from skylarkmq.protocol.bodies.heartbeat import SQL92
+from skylarkmq.protocol.filters.sql92.errors import ExpressionError, shown
+from skylarkmq.protocol.filters.sql92.filter import Sql92Filter
+from skylarkmq.protocol.filters.sql92.parser import MAX_CHARACTERS
 
 Compiled: TypeAlias = tuple[Sql92Filter | None, str | None]
 """A test of properties; or None, and why there is none."""

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from protocol.codes import ResponseCode
-from protocol.errors import RequestError
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.errors import RequestError
 
 log = logging.getLogger(__name__)
 

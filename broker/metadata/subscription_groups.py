@@ -13,12 +13,12 @@ from typing import Final
 
 import msgspec
 
-from broker.metadata.limits import Limits
-from protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from protocol.bodies.topic import DataVersion
-from protocol.codes import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS
-from protocol.errors import RequestError
-from protocol.message import check_group_name
+from skylarkmq.broker.metadata.limits import Limits
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from skylarkmq.protocol.bodies.topic import DataVersion
+from skylarkmq.protocol.codes import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.message import check_group_name
 
 log = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from typing import Final
 
 import msgspec
 
-from broker.metadata.limits import Limits
-from protocol.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from protocol.codes import DLQ_PREFIX, RETRY_PREFIX, Permission, ResponseCode, SystemTopic, is_reserved_topic
-from protocol.errors import RequestError
-from protocol.message import is_storable_topic
+from skylarkmq.broker.metadata.limits import Limits
+from skylarkmq.protocol.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, Permission, ResponseCode, SystemTopic, is_reserved_topic
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.message import is_storable_topic
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from typing import Final, Protocol
 
 import msgspec
 
-from protocol.bodies.route import QueueData
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import ResponseCode
-from protocol.errors import RequestError
+from skylarkmq.protocol.bodies.route import QueueData
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.errors import RequestError
 
 STATE_VERSION_STEP: Final = 1 << 32
 LONGEST_NAME: Final = 255

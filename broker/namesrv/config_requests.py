@@ -6,10 +6,10 @@ Source: docs/formats.md, "Settings at run time".
 from collections.abc import Awaitable
 from typing import Protocol
 
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
 
 
 class Configuration(Protocol):

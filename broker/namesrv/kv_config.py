@@ -19,10 +19,10 @@ from typing import Final
 
 import msgspec
 
-from broker.errors import StartError
-from protocol.bodies.body import Body
-from protocol.codes import ResponseCode
-from protocol.errors import RequestError
+from skylarkmq.broker.errors import StartError
+from skylarkmq.protocol.bodies.body import Body
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.errors import RequestError
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 

@@ -18,20 +18,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.namesrv.claims import ClaimError
-from broker.namesrv.config import NamesrvConfig
-from broker.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
-from broker.namesrv.route_table import HEARTBEAT_TIMEOUT_MS, BrokerAddress, Registration, RouteTable
-from broker.remoting.admission import Pool
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Dispatcher, Processor
-from protocol.bodies.cluster import KVTable, TopicList
-from protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfigSerializeWrapper
-from protocol.codes import FAQ, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.fields import is_true
-from protocol.headers.namesrv import (
+from skylarkmq.broker.namesrv.claims import ClaimError
+from skylarkmq.broker.namesrv.config import NamesrvConfig
+from skylarkmq.broker.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
+from skylarkmq.broker.namesrv.route_table import HEARTBEAT_TIMEOUT_MS, BrokerAddress, Registration, RouteTable
+from skylarkmq.broker.remoting.admission import Pool
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Dispatcher, Processor
+from skylarkmq.protocol.bodies.cluster import KVTable, TopicList
+from skylarkmq.protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfigSerializeWrapper
+from skylarkmq.protocol.codes import FAQ, RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.fields import is_true
+from skylarkmq.protocol.headers.namesrv import (
     BrokerHeader,
     ClusterHeader,
     DataVersionResponseHeader,
@@ -40,8 +40,8 @@ from protocol.headers.namesrv import (
     RegisterBrokerHeader,
     RegisterBrokerResponseHeader,
 )
-from protocol.headers.stats import AddedTopicsHeader, BrokerNameHeader, WipedTopicsHeader
-from protocol.headers.topic import TopicHeader
+from skylarkmq.protocol.headers.stats import AddedTopicsHeader, BrokerNameHeader, WipedTopicsHeader
+from skylarkmq.protocol.headers.topic import TopicHeader
 
 ROUTE_POOL_CAPACITY: Final = 50_000
 DEFAULT_POOL_CAPACITY: Final = 10_000

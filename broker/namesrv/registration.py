@@ -19,10 +19,10 @@ from typing import Final, Self
 
 import msgspec
 
-from broker.remoting.outbound import Outbound, split_address
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.namesrv import BrokerHeader, RegisterBrokerHeader
+from skylarkmq.broker.remoting.outbound import Outbound, split_address
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.namesrv import BrokerHeader, RegisterBrokerHeader
 
 CRC_MASK: Final = 0x7FFF_FFFF
 SHORTEST_PERIOD_S: Final = 10.0

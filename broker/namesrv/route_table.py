@@ -27,7 +27,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from broker.namesrv.claims import (
+from skylarkmq.broker.namesrv.claims import (
     STATE_VERSION_STEP,
     ClaimError,
     RouteLimits,
@@ -35,11 +35,11 @@ from broker.namesrv.claims import (
     check_names,
     check_topics,
 )
-from protocol.bodies.cluster import ClusterInfo
-from protocol.bodies.route import BrokerData, QueueData, TopicRouteData
-from protocol.bodies.topic import DataVersion, TopicConfig
-from protocol.codes import Permission, ResponseCode
-from protocol.errors import RequestError
+from skylarkmq.protocol.bodies.cluster import ClusterInfo
+from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from skylarkmq.protocol.bodies.topic import DataVersion, TopicConfig
+from skylarkmq.protocol.codes import Permission, ResponseCode
+from skylarkmq.protocol.errors import RequestError
 
 MASTER_ID: Final = 0
 HEARTBEAT_TIMEOUT_MS: Final = 120_000

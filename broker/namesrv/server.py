@@ -13,18 +13,18 @@ from typing import Final
 
 import msgspec
 
-from broker.namesrv.claims import RouteLimits
-from broker.namesrv.config import NamesrvConfig
-from broker.namesrv.kv_config import KVConfig, KVConfigStatistics
-from broker.namesrv.processors import NamesrvProcessors, told
-from broker.namesrv.route_table import RouteTable, RouteTableStatistics
-from broker.remoting.boss import RemotingServer
-from broker.remoting.config import RemotingConfig
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from broker.remoting.selector import RemotingStatistics
-from broker.remoting.tls import ServerTls
-from protocol.codes import RequestCode
+from skylarkmq.broker.namesrv.claims import RouteLimits
+from skylarkmq.broker.namesrv.config import NamesrvConfig
+from skylarkmq.broker.namesrv.kv_config import KVConfig, KVConfigStatistics
+from skylarkmq.broker.namesrv.processors import NamesrvProcessors, told
+from skylarkmq.broker.namesrv.route_table import RouteTable, RouteTableStatistics
+from skylarkmq.broker.remoting.boss import RemotingServer
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.selector import RemotingStatistics
+from skylarkmq.broker.remoting.tls import ServerTls
+from skylarkmq.protocol.codes import RequestCode
 
 FIRST_SCAN_S: Final = 0.005
 

@@ -10,7 +10,7 @@ A new metric is a row here and a value from a collector (`broker/ops/collectors`
 from enum import Enum
 from typing import Final, NamedTuple
 
-from broker.ops.runtime_names import RUNTIME_NAMES
+from skylarkmq.broker.ops.runtime_names import RUNTIME_NAMES
 
 
 class Kind(Enum):

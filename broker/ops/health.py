@@ -28,8 +28,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from broker.errors import StartError
-from broker.ops.http_connections import REQUEST_S, bounded_protocol
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.ops.http_connections import REQUEST_S, bounded_protocol
 
 FINE: Final = "ok"
 BACKLOG: Final = 128

@@ -7,34 +7,34 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector
 
-from broker.buckets import Buckets
-from broker.config import OpsConfig
-from broker.delivery.arrivals import Arrivals
-from broker.delivery.client_calls import ClientCalls
-from broker.delivery.delay.delivery import DelayDelivery
-from broker.delivery.deliveries import Deliveries
-from broker.delivery.replies import Replies
-from broker.delivery.timer.timers import Timers
-from broker.delivery.traffic import Traffic
-from broker.delivery.transactions.checks import TransactionChecks
-from broker.delivery.transactions.transactions import Transactions
-from broker.metadata.client_sessions import ClientSessions
-from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from broker.metadata.limits import Limits
-from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import TopicTable
-from broker.ops.catalogue import CATALOGUE, Switch
-from broker.ops.collectors.calls import CallCollector
-from broker.ops.collectors.clients import ClientCollector
-from broker.ops.collectors.delays import DelayCollector
-from broker.ops.collectors.groups import GroupCollector
-from broker.ops.collectors.process import ProcessCollector
-from broker.ops.collectors.requests import RequestCollector
-from broker.ops.collectors.storage import StorageCollector
-from broker.ops.collectors.timers import TimerCollector
-from broker.ops.collectors.topics import TopicCollector
-from broker.ops.collectors.transactions import TransactionCollector
-from broker.ops.collectors.whole import (
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.config import OpsConfig
+from skylarkmq.broker.delivery.arrivals import Arrivals
+from skylarkmq.broker.delivery.client_calls import ClientCalls
+from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
+from skylarkmq.broker.delivery.deliveries import Deliveries
+from skylarkmq.broker.delivery.replies import Replies
+from skylarkmq.broker.delivery.timer.timers import Timers
+from skylarkmq.broker.delivery.traffic import Traffic
+from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
+from skylarkmq.broker.delivery.transactions.transactions import Transactions
+from skylarkmq.broker.metadata.client_sessions import ClientSessions
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
+from skylarkmq.broker.metadata.limits import Limits
+from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.ops.catalogue import CATALOGUE, Switch
+from skylarkmq.broker.ops.collectors.calls import CallCollector
+from skylarkmq.broker.ops.collectors.clients import ClientCollector
+from skylarkmq.broker.ops.collectors.delays import DelayCollector
+from skylarkmq.broker.ops.collectors.groups import GroupCollector
+from skylarkmq.broker.ops.collectors.process import ProcessCollector
+from skylarkmq.broker.ops.collectors.requests import RequestCollector
+from skylarkmq.broker.ops.collectors.storage import StorageCollector
+from skylarkmq.broker.ops.collectors.timers import TimerCollector
+from skylarkmq.broker.ops.collectors.topics import TopicCollector
+from skylarkmq.broker.ops.collectors.transactions import TransactionCollector
+from skylarkmq.broker.ops.collectors.whole import (
     CheckCollector,
     LimitCollector,
     RouteCollector,
@@ -42,15 +42,15 @@ from broker.ops.collectors.whole import (
     TableCollector,
     TrafficCollector,
 )
-from broker.ops.health import Check
-from broker.ops.loop_lag import LoopLag
-from broker.ops.scrape import Scrape
-from broker.ops.steps import Collector
-from broker.remoting.admission import PoolStatistics
-from broker.remoting.boss import RemotingServer
-from broker.store.cold_reads import ColdRead
-from broker.store.message_store import MessageStore
-from protocol.codes import VERSION, VERSION_NAME
+from skylarkmq.broker.ops.health import Check
+from skylarkmq.broker.ops.loop_lag import LoopLag
+from skylarkmq.broker.ops.scrape import Scrape
+from skylarkmq.broker.ops.steps import Collector
+from skylarkmq.broker.remoting.admission import PoolStatistics
+from skylarkmq.broker.remoting.boss import RemotingServer
+from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import VERSION, VERSION_NAME
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from broker.ops.scrape import Scrape
+from skylarkmq.broker.ops.scrape import Scrape
 
 MOST_AT_ONCE: Final = 16
 GZIP: Final = 16 + zlib.MAX_WBITS

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from protocol import versions
+from skylarkmq.protocol import versions
 
 OLDER: Final = "v3"
 OTHER: Final = "other"

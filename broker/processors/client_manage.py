@@ -18,23 +18,23 @@ from typing import Final
 
 import msgspec
 
-from broker.delivery.notices import Notices
-from broker.metadata.client_sessions import ClientMember, ClientSessions
-from broker.metadata.expressions import compiled
-from broker.metadata.limits import Limits
-from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import UNIT_SUB, TopicTable
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
-from protocol.codes import RETRY_PREFIX, LanguageCode, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.filters.tag import is_tag_type
-from protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeader
-from protocol.message import is_group, is_storable_topic
-from protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
+from skylarkmq.broker.delivery.notices import Notices
+from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
+from skylarkmq.broker.metadata.expressions import compiled
+from skylarkmq.broker.metadata.limits import Limits
+from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
+from skylarkmq.broker.metadata.topics import UNIT_SUB, TopicTable
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from skylarkmq.protocol.codes import RETRY_PREFIX, LanguageCode, RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.filters.tag import is_tag_type
+from skylarkmq.protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeader
+from skylarkmq.protocol.message import is_group, is_storable_topic
+from skylarkmq.protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
 
 SCAN_INTERVAL_MS: Final = 10_000
 

@@ -13,19 +13,19 @@ Source: docs/formats.md, "Consumer offsets", "Resetting offsets".
 
 from typing import Final
 
-from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import TopicTable, queues_of
-from broker.processors.patience import patient
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from broker.store.message_store import MessageStore
-from protocol.codes import TRANSACTIONS_GROUP, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
-from protocol.headers.fields import is_true
-from protocol.headers.queue import OffsetResponseHeader
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
+from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicTable, queues_of
+from skylarkmq.broker.processors.patience import patient
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import TRANSACTIONS_GROUP, RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from skylarkmq.protocol.headers.fields import is_true
+from skylarkmq.protocol.headers.queue import OffsetResponseHeader
 
 NOT_ZERO: Final = "Not found, do not set to zero, maybe this group boot first"
 NOT_FOUND: Final = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"

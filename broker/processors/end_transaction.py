@@ -15,25 +15,25 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
-from broker.delivery.internal_puts import STORED
-from broker.delivery.transactions.ending import Ending, Endings
-from broker.delivery.transactions.messages import Half
-from broker.delivery.transactions.resumption import Resumption
-from broker.processors.send import RESULTS
-from broker.remoting.admission import Pool
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from broker.remoting.latencies import Latencies
-from broker.store.append import PutStatus
-from broker.store.cold_reads import ColdRead
-from protocol.codes import RequestCode, ResponseCode, SysFlag, SystemTopic
-from protocol.command import JSON, NOT_ANSWERED, RemotingCommand
-from protocol.errors import RequestError
-from protocol.frame import encode_prefix
-from protocol.headers.fields import is_true
-from protocol.headers.transactions import EndTransactionHeader, ResumeCheckHeader
-from protocol.message_id import decode_offset_id
-from protocol.serialize import encode_header
+from skylarkmq.broker.delivery.internal_puts import STORED
+from skylarkmq.broker.delivery.transactions.ending import Ending, Endings
+from skylarkmq.broker.delivery.transactions.messages import Half
+from skylarkmq.broker.delivery.transactions.resumption import Resumption
+from skylarkmq.broker.processors.send import RESULTS
+from skylarkmq.broker.remoting.admission import Pool
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.latencies import Latencies
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.protocol.codes import RequestCode, ResponseCode, SysFlag, SystemTopic
+from skylarkmq.protocol.command import JSON, NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.frame import encode_prefix
+from skylarkmq.protocol.headers.fields import is_true
+from skylarkmq.protocol.headers.transactions import EndTransactionHeader, ResumeCheckHeader
+from skylarkmq.protocol.message_id import decode_offset_id
+from skylarkmq.protocol.serialize import encode_header
 
 NOT_FOUND: Final = "Find prepared transaction message failed"
 PUT_BACK_FAILED: Final = f"Put message back to {SystemTopic.TRANSACTION_HALF} failed."

@@ -9,11 +9,11 @@ import asyncio
 import inspect
 from collections.abc import Awaitable
 
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from broker.store.cold_reads import ColdRead
-from broker.store.message_store import MessageStore
-from protocol.command import RemotingCommand
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.command import RemotingCommand
 
 
 def patient(store: MessageStore, handler: Processor) -> Processor:

@@ -18,11 +18,11 @@ from typing import Final
 
 import numpy as np
 
-from broker.processors.stored_properties import END, END_BYTES, PLAIN, SPACE, Shared, keys_of, tags_code_of
-from broker.store.append import Append
-from broker.store.batch_columns import BatchColumns, Bytes
-from protocol.message import ENTRY_END, NAME_END, PropertyName, batch_records
-from protocol.record import Buffer
+from skylarkmq.broker.processors.stored_properties import END, END_BYTES, PLAIN, SPACE, Shared, keys_of, tags_code_of
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.batch_columns import BatchColumns, Bytes
+from skylarkmq.protocol.message import ENTRY_END, NAME_END, PropertyName, batch_records
+from skylarkmq.protocol.record import Buffer
 
 _WAITS: Final = f"{PropertyName.WAIT}{NAME_END}true{ENTRY_END}".encode()
 _ONLY_WAITS: Final[Shared] = ((f"{ENTRY_END}{PropertyName.WAIT}{NAME_END}".encode(), _WAITS),)

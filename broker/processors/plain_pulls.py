@@ -18,26 +18,26 @@ from typing import Final
 
 import msgspec
 
-from broker.delivery.deliveries import Delivered, Deliveries
-from broker.delivery.fall_behind import FallBehind
-from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from broker.processors.pull_answer import Pieces, broker_to_ask, found_head, found_pieces, pull_answer_head
-from broker.processors.pull_checks import AdmittedPull, PullChecks, PullConfig
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import RunProcessor
-from broker.remoting.latencies import Latencies
-from broker.store.message_store import MessageStore
-from broker.store.reading import Ahead, GetResult, GetStatus, piece_of
-from protocol import compiled
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import Flag, PullSysFlag, RequestCode, ResponseCode
-from protocol.command import JSON, RemotingCommand
-from protocol.errors import ProtocolError, RequestError
-from protocol.headers.pull import PullMessageHeader
-from protocol.msgpack_header import PackedCommand
-from protocol.pull_command import PullCommand
-from protocol.unit_runs import Records
+from skylarkmq.broker.delivery.deliveries import Delivered, Deliveries
+from skylarkmq.broker.delivery.fall_behind import FallBehind
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
+from skylarkmq.broker.processors.pull_answer import Pieces, broker_to_ask, found_head, found_pieces, pull_answer_head
+from skylarkmq.broker.processors.pull_checks import AdmittedPull, PullChecks, PullConfig
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import RunProcessor
+from skylarkmq.broker.remoting.latencies import Latencies
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.reading import Ahead, GetResult, GetStatus, piece_of
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import Flag, PullSysFlag, RequestCode, ResponseCode
+from skylarkmq.protocol.command import JSON, RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError, RequestError
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.msgpack_header import PackedCommand
+from skylarkmq.protocol.pull_command import PullCommand
+from skylarkmq.protocol.unit_runs import Records
 
 FAR_BEHIND: Final = 4
 """Times as many messages as are wanted: who has less before him is served like any request."""

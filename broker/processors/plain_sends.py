@@ -17,17 +17,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from broker.delivery.put_times import PutTimes
-from broker.processors.send_answer import SendAnswers
-from broker.processors.send_messages import PlainColumns, PlainSend, SendMessages, Waiting
-from broker.remoting.admission import Pool
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import RunProcessor
-from broker.store.append import Append, PutStatus
-from broker.store.message_store import MessageStore
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.send_columns import SendColumns
+from skylarkmq.broker.delivery.put_times import PutTimes
+from skylarkmq.broker.processors.send_answer import SendAnswers
+from skylarkmq.broker.processors.send_messages import PlainColumns, PlainSend, SendMessages, Waiting
+from skylarkmq.broker.remoting.admission import Pool
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import RunProcessor
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.send_columns import SendColumns
 
 _FLUSH_TIMES: Final = 2
 """A flush takes longer than a client."""

@@ -22,25 +22,25 @@ from typing import Final
 
 import msgspec
 
-from broker.delivery.arrivals import Arrivals, ParkedPull
-from broker.delivery.deliveries import Deliveries
-from broker.delivery.fall_behind import FallBehind
-from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from broker.processors.patience import patient
-from broker.processors.plain_pulls import PlainPulls
-from broker.processors.pull_answer import broker_to_ask, pull_answer_head
-from broker.processors.pull_checks import AdmittedPull, PullChecks, PullConfig, PullForbidden
-from broker.remoting.admission import memory_of
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor, error_response
-from broker.remoting.latencies import Latencies
-from broker.store.cold_reads import ColdRead
-from broker.store.message_store import MessageStore
-from broker.store.property_tests import PropertyTest
-from broker.store.reading import GetResult, GetStatus
-from protocol.codes import PullSysFlag, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.pull import PullMessageHeader
+from skylarkmq.broker.delivery.arrivals import Arrivals, ParkedPull
+from skylarkmq.broker.delivery.deliveries import Deliveries
+from skylarkmq.broker.delivery.fall_behind import FallBehind
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
+from skylarkmq.broker.processors.patience import patient
+from skylarkmq.broker.processors.plain_pulls import PlainPulls
+from skylarkmq.broker.processors.pull_answer import broker_to_ask, pull_answer_head
+from skylarkmq.broker.processors.pull_checks import AdmittedPull, PullChecks, PullConfig, PullForbidden
+from skylarkmq.broker.remoting.admission import memory_of
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor, error_response
+from skylarkmq.broker.remoting.latencies import Latencies
+from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.property_tests import PropertyTest
+from skylarkmq.broker.store.reading import GetResult, GetStatus
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.pull import PullMessageHeader
 
 CODE_OF_STATUS: Final = {
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,

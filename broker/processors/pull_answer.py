@@ -10,17 +10,17 @@ from functools import cache
 from struct import Struct
 from typing import Final
 
-from broker.processors.pull_checks import PullConfig
-from broker.store.reading import GetResult, GetStatus
-from protocol import compiled
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import VERSION, Flag, ResponseCode
-from protocol.command import JSON, LANGUAGE, MSGPACK, RemotingCommand
-from protocol.frame import encode_prefix
-from protocol.headers.pull import PullMessageResponseHeader
-from protocol.msgpack_header import encode_placed
-from protocol.serialize import encode_head
+from skylarkmq.broker.processors.pull_checks import PullConfig
+from skylarkmq.broker.store.reading import GetResult, GetStatus
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import VERSION, Flag, ResponseCode
+from skylarkmq.protocol.command import JSON, LANGUAGE, MSGPACK, RemotingCommand
+from skylarkmq.protocol.frame import encode_prefix
+from skylarkmq.protocol.headers.pull import PullMessageResponseHeader
+from skylarkmq.protocol.msgpack_header import encode_placed
+from skylarkmq.protocol.serialize import encode_head
 
 MASTER_ID: Final = 0
 

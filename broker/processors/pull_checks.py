@@ -12,20 +12,20 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from broker.metadata.client_sessions import ClientSessions, Subscription
-from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import TopicTable
-from broker.processors.retried_test import RetriedTest
-from broker.remoting.connection import Connection
-from broker.store.property_tests import PropertyTest, Wanted
-from protocol.bodies.heartbeat import TAG, SubscriptionData
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import FAQ, RETRY_PREFIX, Permission, PullSysFlag, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.filters.tag import subscribe
-from protocol.headers.pull import PullMessageHeader
+from skylarkmq.broker.metadata.client_sessions import ClientSessions, Subscription
+from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.processors.retried_test import RetriedTest
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.store.property_tests import PropertyTest, Wanted
+from skylarkmq.protocol.bodies.heartbeat import TAG, SubscriptionData
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import FAQ, RETRY_PREFIX, Permission, PullSysFlag, RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.filters.tag import subscribe
+from skylarkmq.protocol.headers.pull import PullMessageHeader
 
 
 class PullConfig(msgspec.Struct, frozen=True, kw_only=True):

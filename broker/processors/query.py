@@ -8,16 +8,16 @@ The first four always succeed: of a queue that does not exist, offsets are 0 and
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.processors.patience import patient
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from broker.store.message_store import MessageStore
-from broker.store.offset_by_time import Boundary
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.fields import is_true
-from protocol.headers.queue import (
+from skylarkmq.broker.processors.patience import patient
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.offset_by_time import Boundary
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.fields import is_true
+from skylarkmq.protocol.headers.queue import (
     OffsetResponseHeader,
     QueryMessageHeader,
     QueryMessageResponseHeader,

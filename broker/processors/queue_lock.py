@@ -7,14 +7,14 @@ to ask, so `lockInStrictMode` and `onlyThisBroker` change nothing. Source: docs/
 
 from collections.abc import Callable
 
-from broker.delivery.queue_locks import QueueLocks
-from broker.metadata.topics import TopicTable, queues_of
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from protocol.bodies.locks import LockedQueues, LockRequest
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from skylarkmq.broker.delivery.queue_locks import QueueLocks
+from skylarkmq.broker.metadata.topics import TopicTable, queues_of
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.protocol.bodies.locks import LockedQueues, LockRequest
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
 
 
 class QueueLockProcessor:

@@ -10,21 +10,21 @@ from typing import Final
 
 import msgspec
 
-from broker.delivery.diversion import Divert
-from broker.delivery.internal_puts import STORED, InternalPuts
-from broker.metadata.topics import TopicTable
-from broker.processors.send_checks import refuse_internal_topic
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from broker.store.append import Append, PutStatus
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import NOT_ANSWERED, RemotingCommand
-from protocol.decimals import decimal
-from protocol.errors import RequestError
-from protocol.headers.recall import RecallMessageHeader, RecallMessageResponseHeader
-from protocol.message import ENTRY_END, NAME_END, PropertyName, encode_properties, tags_code
-from protocol.recall_handle import RecallHandle
-from protocol.timers import DELETES
+from skylarkmq.broker.delivery.diversion import Divert
+from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.processors.send_checks import refuse_internal_topic
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.decimals import decimal
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.recall import RecallMessageHeader, RecallMessageResponseHeader
+from skylarkmq.protocol.message import ENTRY_END, NAME_END, PropertyName, encode_properties, tags_code
+from skylarkmq.protocol.recall_handle import RecallHandle
+from skylarkmq.protocol.timers import DELETES
 
 TAG: Final = "_RECALL_TAG_"
 BODY: Final = b"0"

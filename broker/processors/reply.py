@@ -14,19 +14,19 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from broker.delivery.internal_puts import STORED, InternalPuts
-from broker.delivery.replies import Replies
-from broker.processors.send_answer import SendAnswers
-from broker.processors.send_checks import SendChecks
-from broker.processors.send_messages import SendMessages, any_queue
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
-from protocol.message import decode_properties, encode_properties
+from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
+from skylarkmq.broker.delivery.replies import Replies
+from skylarkmq.broker.processors.send_answer import SendAnswers
+from skylarkmq.broker.processors.send_checks import SendChecks
+from skylarkmq.broker.processors.send_messages import SendMessages, any_queue
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
+from skylarkmq.protocol.message import decode_properties, encode_properties
 
 NOT_STORED: Final = "0"
 

@@ -9,10 +9,10 @@ names; what comes from a topic without an expression, or says nothing, is wanted
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from broker.metadata.client_sessions import Subscription
-from protocol.filters.sql92.filter import Sql92Filter
-from protocol.filters.sql92.properties import enclosed, finder
-from protocol.message import PropertyName
+from skylarkmq.broker.metadata.client_sessions import Subscription
+from skylarkmq.protocol.filters.sql92.filter import Sql92Filter
+from skylarkmq.protocol.filters.sql92.properties import enclosed, finder
+from skylarkmq.protocol.message import PropertyName
 
 _topic_of: Final = finder(PropertyName.RETRY_TOPIC)
 _NAME_NS_PER_KIB: Final = 600

@@ -15,24 +15,24 @@ Source: docs/formats.md, "Send".
 from functools import partial
 from typing import Final, cast
 
-from broker.delivery.kinds import special_kind
-from broker.delivery.put_times import PutTimes
-from broker.processors.plain_sends import PlainSends
-from broker.processors.send_answer import SendAnswers
-from broker.processors.send_checks import SendChecks
-from broker.processors.send_messages import Batch, SendMessages, Waiting, first_of
-from broker.remoting.admission import Pool
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor, RunProcessor
-from broker.store.append import Append, PutStatus
-from broker.store.batch_columns import BatchColumns
-from broker.store.message_store import MessageStore
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import Flag, RequestCode, ResponseCode, SystemTopic
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.fields import is_true
-from protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
+from skylarkmq.broker.delivery.kinds import special_kind
+from skylarkmq.broker.delivery.put_times import PutTimes
+from skylarkmq.broker.processors.plain_sends import PlainSends
+from skylarkmq.broker.processors.send_answer import SendAnswers
+from skylarkmq.broker.processors.send_checks import SendChecks
+from skylarkmq.broker.processors.send_messages import Batch, SendMessages, Waiting, first_of
+from skylarkmq.broker.remoting.admission import Pool
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor, RunProcessor
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.batch_columns import BatchColumns
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import Flag, RequestCode, ResponseCode, SystemTopic
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.fields import is_true
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
 
 UNAVAILABLE: Final = (
     "service not available now. It may be caused by one of the following reasons: the broker's disk is full "

@@ -10,22 +10,22 @@ from typing import Final
 
 import msgspec
 
-from broker.processors.send_messages import Batch, PlainColumns, PlainSend, first_of
-from broker.store.append import Append, PutStatus
-from broker.store.batch_columns import BatchColumns
-from protocol import compiled
-from protocol.codes import RETRY_PREFIX, VERSION, Flag, LanguageCode, ResponseCode
-from protocol.command import JSON, LANGUAGE, MSGPACK, ROCKETMQ, RemotingCommand
-from protocol.decimals import decimal
-from protocol.frame import encode_prefix
-from protocol.headers.send import SendMessageResponseHeader
-from protocol.message import PropertyName, property_value
-from protocol.message_id import encode_offset_ids
-from protocol.msgpack_header import encode_placed
-from protocol.recall_handle import RecallHandle
-from protocol.send_layout import Sent
-from protocol.serialize import BINARY_FIXED, binary_entry, encode_command
-from protocol.timers import OUT_MS
+from skylarkmq.broker.processors.send_messages import Batch, PlainColumns, PlainSend, first_of
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.batch_columns import BatchColumns
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.codes import RETRY_PREFIX, VERSION, Flag, LanguageCode, ResponseCode
+from skylarkmq.protocol.command import JSON, LANGUAGE, MSGPACK, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.decimals import decimal
+from skylarkmq.protocol.frame import encode_prefix
+from skylarkmq.protocol.headers.send import SendMessageResponseHeader
+from skylarkmq.protocol.message import PropertyName, property_value
+from skylarkmq.protocol.message_id import encode_offset_ids
+from skylarkmq.protocol.msgpack_header import encode_placed
+from skylarkmq.protocol.recall_handle import RecallHandle
+from skylarkmq.protocol.send_layout import Sent
+from skylarkmq.protocol.serialize import BINARY_FIXED, binary_entry, encode_command
+from skylarkmq.protocol.timers import OUT_MS
 
 _PREFIXES: Final = tuple(encode_prefix(JSON, length, 0) for length in range(1024))
 _LONGEST_FILLING: Final = 150  # what numbers and a unique key add to the template

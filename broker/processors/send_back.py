@@ -16,30 +16,39 @@ from typing import Final
 
 import msgspec
 
-from broker.delivery.deliveries import Deliveries
-from broker.delivery.diversion import Divert
-from broker.delivery.internal_puts import InternalPuts
-from broker.delivery.kinds import DELAY
-from broker.delivery.patience import when_read
-from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import UNIT_SUB, TopicTable
-from broker.processors.send_checks import SendConfig, retry_limit
-from broker.processors.send_messages import any_queue
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from broker.store.append import Append, PutStatus
-from broker.store.message_store import MessageStore
-from broker.store.record_rules import has_unit
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import DLQ_PREFIX, FAQ, RETRY_PREFIX, Permission, RequestCode, ResponseCode, is_internal_topic
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.fields import is_true
-from protocol.headers.send_back import SendBackHeader
-from protocol.message import PropertyName, decode_properties, encode_properties, tags_code
-from protocol.message_id import encode_offset_id
-from protocol.record import Record, parse
+from skylarkmq.broker.delivery.deliveries import Deliveries
+from skylarkmq.broker.delivery.diversion import Divert
+from skylarkmq.broker.delivery.internal_puts import InternalPuts
+from skylarkmq.broker.delivery.kinds import DELAY
+from skylarkmq.broker.delivery.patience import when_read
+from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
+from skylarkmq.broker.metadata.topics import UNIT_SUB, TopicTable
+from skylarkmq.broker.processors.send_checks import SendConfig, retry_limit
+from skylarkmq.broker.processors.send_messages import any_queue
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.record_rules import has_unit
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import (
+    DLQ_PREFIX,
+    FAQ,
+    RETRY_PREFIX,
+    Permission,
+    RequestCode,
+    ResponseCode,
+    is_internal_topic,
+)
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.decimals import INT32_MAX
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.fields import is_true
+from skylarkmq.protocol.headers.send_back import SendBackHeader
+from skylarkmq.protocol.message import PropertyName, decode_properties, encode_properties, tags_code
+from skylarkmq.protocol.message_id import encode_offset_id
+from skylarkmq.protocol.record import Record, parse
 
 FIRST_LEVEL: Final = 3
 """Of the first retry: 10 s unless levels are set."""
@@ -184,7 +193,8 @@ def again(original: Record) -> dict[str, str]:
 
 
 def copied(original: Record, properties: dict[str, str], topic: str, queue_id: int) -> Append:
-    """The original as a new message, tried once more than it was."""
+    """The original as a new message, tried once more than it was; a sender may have said that this was as often as can
+    be counted."""
     return Append(
         topic,
         queue_id,
@@ -195,7 +205,7 @@ def copied(original: Record, properties: dict[str, str], topic: str, queue_id: i
         original.sys_flag,
         original.born_timestamp,
         original.born_host,
-        original.reconsume_times + 1,
+        min(original.reconsume_times + 1, INT32_MAX),
         0,
         False,
     )

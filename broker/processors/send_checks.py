@@ -16,18 +16,18 @@ from typing import Final
 
 import msgspec
 
-from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import UNIT, UNIT_SUB, TopicTable
-from broker.remoting.connection import Connection
-from protocol.bodies.enums import TopicFilterType
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import DLQ_PREFIX, FAQ, RETRY_PREFIX, Permission, ResponseCode, is_internal_topic
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.fields import is_true
-from protocol.headers.send import SendMessageHeader
-from protocol.message import MAX_TOPIC_LENGTH, check_client_topic
+from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
+from skylarkmq.broker.metadata.topics import UNIT, UNIT_SUB, TopicTable
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.protocol.bodies.enums import TopicFilterType
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import DLQ_PREFIX, FAQ, RETRY_PREFIX, Permission, ResponseCode, is_internal_topic
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.fields import is_true
+from skylarkmq.protocol.headers.send import SendMessageHeader
+from skylarkmq.protocol.message import MAX_TOPIC_LENGTH, check_client_topic
 
 MAX_RECONSUME_TIMES_VERSION: Final = 121
 """Requests of this version and later may say how often their group retries."""

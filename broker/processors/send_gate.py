@@ -9,8 +9,8 @@ Source: docs/formats.md, "Flow control".
 
 from collections.abc import Callable
 
-from broker.remoting.admission import Pool
-from broker.store.message_store import MessageStore
+from skylarkmq.broker.remoting.admission import Pool
+from skylarkmq.broker.store.message_store import MessageStore
 
 
 class SendGate:

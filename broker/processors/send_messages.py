@@ -11,9 +11,9 @@ from itertools import chain, repeat
 from operator import ge
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
-from broker.delivery.diversion import Divert, Grant, never
-from broker.processors.plain_batches import PlainBatches
-from broker.processors.stored_properties import (
+from skylarkmq.broker.delivery.diversion import Divert, Grant, never
+from skylarkmq.broker.processors.plain_batches import PlainBatches
+from skylarkmq.broker.processors.stored_properties import (
     END,
     END_BYTES,
     PLAIN,
@@ -23,18 +23,18 @@ from broker.processors.stored_properties import (
     keys_of,
     tags_code_of,
 )
-from broker.remoting.connection import Connection
-from broker.store.append import Append, PutStatus
-from broker.store.append_columns import AppendColumns
-from broker.store.batch_columns import BatchColumns
-from protocol import compiled
-from protocol.bodies.enums import TopicFilterType
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import RETRY_PREFIX, ResponseCode, SysFlag
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.send import SendMessageHeader
-from protocol.message import (
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.append_columns import AppendColumns
+from skylarkmq.broker.store.batch_columns import BatchColumns
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.bodies.enums import TopicFilterType
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RETRY_PREFIX, ResponseCode, SysFlag
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.send import SendMessageHeader
+from skylarkmq.protocol.message import (
     MAX_TOPIC_LENGTH,
     BatchRecord,
     PropertyName,
@@ -43,8 +43,8 @@ from protocol.message import (
     encode_properties,
     tags_code,
 )
-from protocol.send_columns import SendColumns
-from protocol.send_layout import Sent
+from skylarkmq.protocol.send_columns import SendColumns
+from skylarkmq.protocol.send_layout import Sent
 
 Batch: TypeAlias = list[Append] | BatchColumns
 

@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from broker.delivery.diversion import Wish, needs_diversion
-from protocol.message import (
+from skylarkmq.broker.delivery.diversion import Wish, needs_diversion
+from skylarkmq.protocol.message import (
     ENTRY_END,
     NAME_END,
     BatchRecord,

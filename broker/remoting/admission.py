@@ -26,8 +26,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from broker.remoting.connection import Connection
-from protocol.command import RemotingCommand
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.protocol.command import RemotingCommand
 
 NONE: Final = -1
 OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"

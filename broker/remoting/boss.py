@@ -16,12 +16,11 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from broker.remoting.config import RemotingConfig, TlsConfig, TlsMode
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Dispatcher
-from broker.remoting.opening import Opening
-from broker.remoting.selector import Selector
-from broker.remoting.tls import ServerTls
+from skylarkmq.broker.remoting.config import RemotingConfig, TlsConfig, TlsMode
+from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.opening import Opening
+from skylarkmq.broker.remoting.selector import Selector
+from skylarkmq.broker.remoting.tls import ServerTls
 
 BACKLOG: Final = 1024
 ACCEPTED_A_TURN: Final = 8
@@ -58,7 +57,7 @@ class RemotingServer:
         return bound
 
     def _open(self) -> Opening:
-        return Opening(Connection(self.selector), self.tls)
+        return Opening(self.selector, self.tls)
 
     async def stop(self, held: Callable[[], int], grace_s: float = 3.0) -> None:
         """Close the door, wait until `held()` admitted requests are answered, close what is left.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from protocol.frame import MAX_FRAME_BYTES
+from skylarkmq.protocol.frame import MAX_FRAME_BYTES
 
 
 class RemotingConfig(msgspec.Struct, frozen=True):

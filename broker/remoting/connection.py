@@ -26,19 +26,19 @@ from termios import FIONREAD
 from time import monotonic
 from typing import Final, Protocol, cast
 
-from broker.remoting.config import RemotingConfig
-from broker.remoting.lookout import Lookout
-from broker.remoting.output import Output
-from broker.remoting.rounds import Rounds
-from broker.remoting.transfer import Transfer
-from broker.remoting.unfinished import SMALL_PIECE, Unfinished
-from protocol.codes import Flag
-from protocol.command import RemotingCommand
-from protocol.errors import ProtocolError
-from protocol.message_id import encode_host
-from protocol.send_columns import apart
-from protocol.serialize import encode_command
-from protocol.stream import CommandDecoder
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.lookout import Lookout
+from skylarkmq.broker.remoting.output import Output
+from skylarkmq.broker.remoting.rounds import Rounds
+from skylarkmq.broker.remoting.transfer import Transfer
+from skylarkmq.broker.remoting.unfinished import SMALL_PIECE, Unfinished
+from skylarkmq.protocol.codes import Flag
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.message_id import encode_host
+from skylarkmq.protocol.send_columns import apart
+from skylarkmq.protocol.serialize import encode_command
+from skylarkmq.protocol.stream import CommandDecoder
 
 STALL_S: Final = 0.01
 """A read that took longer to serve made others wait."""

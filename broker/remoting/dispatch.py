@@ -21,13 +21,13 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from broker.remoting.admission import Pool, memory_of
-from broker.remoting.connection import Connection
-from broker.remoting.latencies import UNKNOWN_CODE, Latencies
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import ProtocolError, RequestError
-from protocol.send_columns import SendColumns
+from skylarkmq.broker.remoting.admission import Pool, memory_of
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.latencies import UNKNOWN_CODE, Latencies
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError, RequestError
+from skylarkmq.protocol.send_columns import SendColumns
 
 Processor = Callable[[Connection, RemotingCommand], RemotingCommand | Awaitable[RemotingCommand | None] | None]
 

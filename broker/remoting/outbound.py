@@ -12,12 +12,12 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from broker.remoting.config import RemotingConfig
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Dispatcher
-from broker.remoting.selector import RemotingStatistics, Selector
-from broker.remoting.tls import FollowedContext, reason_of
-from protocol.command import RemotingCommand
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.selector import RemotingStatistics, Selector
+from skylarkmq.broker.remoting.tls import FollowedContext, reason_of
+from skylarkmq.protocol.command import RemotingCommand
 
 CONNECT_TIMEOUT_S: Final = 3.0
 

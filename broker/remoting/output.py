@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from broker.remoting.config import RemotingConfig
-from broker.remoting.file_sends import (
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.file_sends import (
     SENDFILE_FROM_BYTES,
     FileRegion,
     FileSends,
@@ -25,9 +25,9 @@ from broker.remoting.file_sends import (
     end_sends,
     takes_files,
 )
-from broker.remoting.pieces import copied, write_gathered
-from broker.remoting.reader import Nobody, Reader
-from protocol.unit_runs import Gathered
+from skylarkmq.broker.remoting.pieces import copied, write_gathered
+from skylarkmq.broker.remoting.reader import Nobody, Reader
+from skylarkmq.protocol.unit_runs import Gathered
 
 HOT_FOR_S: Final = 1.0
 """How long a region that waits for its peer counts as still in memory."""

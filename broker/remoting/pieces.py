@@ -13,8 +13,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from broker import page_faults
-from protocol import compiled
+from skylarkmq.broker import page_faults
+from skylarkmq.protocol import compiled
 
 PIECE_BYTES: Final = 256 * 1024
 LONG_BYTES: Final = 8 * 1024

@@ -23,17 +23,19 @@ from typing import Final
 
 import msgspec
 
-from broker.remoting.config import RemotingConfig
-from broker.remoting.connection import STALL_S, Connection, Turns
-from broker.remoting.lookout import Lookout, affordable
-from broker.remoting.rounds import Rounds
-from broker.remoting.transfer import Transfer
-from broker.remoting.unfinished import Unfinished, UnfinishedConfig
-from protocol.command import RemotingCommand
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.connection import STALL_S, Connection, Turns
+from skylarkmq.broker.remoting.lookout import Lookout, affordable
+from skylarkmq.broker.remoting.rounds import Rounds
+from skylarkmq.broker.remoting.transfer import Transfer
+from skylarkmq.broker.remoting.unfinished import Unfinished, UnfinishedConfig
+from skylarkmq.protocol.command import RemotingCommand
 
 RELIEF_S: Final = 0.1
 RESERVED_DESCRIPTORS: Final = 1_536
 """For what is no client: 1,024 queue files (openQueueFiles), segments, index, health pages, name servers."""
+SILENT_S: Final = 5.0
+"""A new connection may keep still so long before it makes room for another."""
 ENOUGH_BYTES: Final = 64 * 1024
 """With so much in it a turn ends, though more may be there to read."""
 
@@ -81,6 +83,7 @@ class Selector:
         self._half_unfinished = config.unfinished_frames_bytes // 2
         self._close_listeners: list[Callable[[Connection], None]] = []
         self._held: set[Connection] = set()
+        self._silent: dict[Connection, None] = {}  # accepted, and without a first byte; the oldest first
         self._is_end_due = False  # of the turn, when the poll's reads have been handled
         self._last: Connection | None = None  # that was read from
         self._turn_ms = 0  # Unix time at which the turn began
@@ -121,7 +124,8 @@ class Selector:
 
     def opened(self, connection: Connection) -> bool:
         """A connection came; returns whether it may stay."""
-        if not self.accepting or len(self.connections) >= self._most_connections:
+        is_full = len(self.connections) >= self._most_connections
+        if not self.accepting or (is_full and not self._close_silent()):
             self.refused += 1
             log.warning("connection refused peer=%s limit=%d", connection.peer, self._most_connections)
             return False
@@ -129,9 +133,31 @@ class Selector:
         self.connections.add(connection)
         return True
 
+    def await_first(self, connection: Connection) -> None:
+        """It was accepted and has said nothing yet."""
+        if connection in self.connections:
+            self._silent[connection] = None
+
+    def spoke(self, connection: Connection) -> None:
+        """Its first bytes came."""
+        self._silent.pop(connection, None)
+
+    def _close_silent(self) -> bool:
+        """Make room: who has said nothing for longest goes, if that is SILENT_S. Else whoever connects and keeps still
+        could keep everybody out."""
+        longest = next(iter(self._silent), None)
+        if longest is None or asyncio.get_running_loop().time() - longest.active_s < SILENT_S:
+            return False
+        del self._silent[longest]
+        self.closed_idle += 1
+        log.info("closing silent connection peer=%s limit=%d", longest.peer, self._most_connections)
+        longest.abort()
+        return True
+
     def closed(self, connection: Connection) -> None:
         """A connection is gone; tell whoever wanted to know."""
         self.connections.discard(connection)
+        self._silent.pop(connection, None)
         self._held.discard(connection)
         if connection is self._last:
             self._last = None

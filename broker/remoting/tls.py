@@ -28,8 +28,8 @@ from typing import Final
 
 import msgspec
 
-from broker.errors import StartError
-from broker.remoting.config import ClientAuth, OutboundTlsConfig, TlsConfig, TlsMode
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, TlsConfig, TlsMode
 
 OPENSSL_TIMEOUT_S: Final = 10.0
 TEST_CERTIFICATE: Final = (

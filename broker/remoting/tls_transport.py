@@ -19,7 +19,7 @@ import logging
 import ssl
 from typing import Any, Final, Protocol
 
-from broker.remoting.tls import ServerTls, reason_of
+from skylarkmq.broker.remoting.tls import ServerTls, reason_of
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0  # as Netty has it
 PIECE_BYTES: Final = 16 * 1024

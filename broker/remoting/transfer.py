@@ -22,9 +22,9 @@ connection is told when that is too much, and when all is gone.
 
 import asyncio
 
-from broker.remoting.config import RemotingConfig
-from broker.remoting.file_sends import FileSends, TransferStatistics
-from broker.remoting.output import Output
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.file_sends import FileSends, TransferStatistics
+from skylarkmq.broker.remoting.output import Output
 
 
 class Transfer:

@@ -23,8 +23,8 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Final, Protocol
 
-from broker.store.disk import Disk
-from broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.mapped_file import MappedFile
 
 log = logging.getLogger(__name__)
 

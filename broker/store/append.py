@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from protocol import compiled
-from protocol.record import Buffer
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.record import Buffer
 
 if TYPE_CHECKING:
-    from broker.store.consume_queue import ConsumeQueue
+    from skylarkmq.broker.store.consume_queue import ConsumeQueue
 
 
 class PutStatus(Enum):

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Final
 
 from isal.isal_zlib import crc32
 
-from broker.store.append import Append, PutStatus
-from broker.store.record_rules import RECORD_FLAGS
-from protocol import compiled
-from protocol.codes import SysFlag
-from protocol.disk import UNIT
-from protocol.record import CRC_MASK, LAYOUTS, LENGTH_PREFIX, Buffer, Layout
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.record_rules import RECORD_FLAGS
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.disk import UNIT
+from skylarkmq.protocol.record import CRC_MASK, LAYOUTS, LENGTH_PREFIX, Buffer, Layout
 
 if TYPE_CHECKING:
-    from broker.store.consume_queue import ConsumeQueue
+    from skylarkmq.broker.store.consume_queue import ConsumeQueue
 
 _is_schedule: Final = attrgetter("is_schedule")
 

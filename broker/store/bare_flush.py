@@ -14,9 +14,9 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from broker.store.flush import Flusher, Syncable, Target
-from broker.store.mapped_file import MappedFile
-from protocol import compiled
+from skylarkmq.broker.store.flush import Flusher, Syncable, Target
+from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.protocol import compiled
 
 _leaf = compiled.load("syncs")
 is_available: Final = _leaf is not None

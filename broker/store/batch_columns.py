@@ -16,12 +16,12 @@ import numpy as np
 from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
-from broker.store.append_columns import AppendColumns
-from broker.store.index_hash import int64_array
-from broker.store.queue_tail import pack_units
-from broker.store.record_rules import RECORD_FLAGS
-from protocol.codes import SysFlag
-from protocol.record import (
+from skylarkmq.broker.store.append_columns import AppendColumns
+from skylarkmq.broker.store.index_hash import int64_array
+from skylarkmq.broker.store.queue_tail import pack_units
+from skylarkmq.broker.store.record_rules import RECORD_FLAGS
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.record import (
     BODY_CRC_AT,
     CRC_MASK,
     LAYOUTS,
@@ -32,7 +32,7 @@ from protocol.record import (
 )
 
 if TYPE_CHECKING:
-    from broker.store.consume_queue import ConsumeQueue
+    from skylarkmq.broker.store.consume_queue import ConsumeQueue
 
 Bytes: TypeAlias = NDArray[np.uint8]
 

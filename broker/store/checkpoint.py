@@ -9,8 +9,8 @@ Source: docs/formats.md, "Checkpoint".
 import os
 from pathlib import Path
 
-from broker.store.disk import Disk
-from protocol.disk import CHECKPOINT_FILE, CHECKPOINT_SIZE, Checkpoint
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.protocol.disk import CHECKPOINT_FILE, CHECKPOINT_SIZE, Checkpoint
 
 
 class CheckpointFile:

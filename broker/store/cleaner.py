@@ -23,12 +23,12 @@ from typing import Final, Protocol
 
 import msgspec
 
-from broker.store.config import StoreConfig
-from broker.store.mapped_file import MappedFile
-from broker.store.mapped_file_queue import MappedFileQueue
-from broker.store.removal import Removal, RemovalStatistics
-from broker.store.retention import DiskUsage, RetentionRules, Round, local_hour
-from broker.store.running_flags import RunningFlag, RunningFlags
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.mapped_file_queue import MappedFileQueue
+from skylarkmq.broker.store.removal import Removal, RemovalStatistics
+from skylarkmq.broker.store.retention import DiskUsage, RetentionRules, Round, local_hour
+from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
 
 log = logging.getLogger(__name__)
 

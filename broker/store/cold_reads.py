@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from broker.store.errors import LostBytesError
+from skylarkmq.broker.store.errors import LostBytesError
 
 log = logging.getLogger(__name__)
 

@@ -20,18 +20,18 @@ from typing import Final
 
 import msgspec
 
-from broker.store.append import Append, PutStatus
-from broker.store.append_columns import AppendColumns, as_columns, messages_in
-from broker.store.config import StoreConfig
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.mapped_file import MappedFile
-from broker.store.mapped_file_queue import MappedFileQueue
-from broker.store.queue_table import QueueTable
-from broker.store.record_batch import PlainRecordBatch, RecordBatch
-from broker.store.record_rules import fits_fields, may_be_put
-from broker.store.running_flags import RunningFlag, RunningFlags
-from broker.store.zeros_ahead import ZerosAhead
-from protocol.record import BLANK, BLANK_SIZE, MAGIC_BLANK, MAX_PROPERTIES_BYTES
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.append_columns import AppendColumns, as_columns, messages_in
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.mapped_file_queue import MappedFileQueue
+from skylarkmq.broker.store.queue_table import QueueTable
+from skylarkmq.broker.store.record_batch import PlainRecordBatch, RecordBatch
+from skylarkmq.broker.store.record_rules import fits_fields, may_be_put
+from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
+from skylarkmq.broker.store.zeros_ahead import ZerosAhead
+from skylarkmq.protocol.record import BLANK, BLANK_SIZE, MAGIC_BLANK, MAX_PROPERTIES_BYTES
 
 log = logging.getLogger(__name__)
 

@@ -24,16 +24,16 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from broker.buckets import Buckets
-from broker.store.cold_reads import ColdReads
-from broker.store.disk import Disk
-from broker.store.errors import StoreError
-from broker.store.mapped_file_queue import gaps, segment_starts
-from broker.store.queue_files import QueueFiles
-from broker.store.queue_tail import QueueTail
-from broker.store.topic_traffic import SIZE_BOUNDS, note_units
-from protocol.disk import FILLER_RECORD_SIZE, FILLER_UNIT, UNIT, UNIT_SIZE, offset_file_name
-from protocol.unit_search import UNIT_DTYPE, first_at_or_behind
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.store.cold_reads import ColdReads
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.mapped_file_queue import gaps, segment_starts
+from skylarkmq.broker.store.queue_files import QueueFiles
+from skylarkmq.broker.store.queue_tail import QueueTail
+from skylarkmq.broker.store.topic_traffic import SIZE_BOUNDS, note_units
+from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, FILLER_UNIT, UNIT, UNIT_SIZE, offset_file_name
+from skylarkmq.protocol.unit_search import UNIT_DTYPE, first_at_or_behind
 
 log = logging.getLogger(__name__)
 

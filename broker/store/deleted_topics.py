@@ -20,10 +20,10 @@ from typing import Final
 
 import msgspec
 
-from broker.store.disk import Disk
-from broker.store.helper import Helper
-from broker.store.state_file import StateFile
-from protocol.disk import (
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.helper import Helper
+from skylarkmq.broker.store.state_file import StateFile
+from skylarkmq.protocol.disk import (
     CONFIG_DIRECTORY,
     FILLER_RECORD_SIZE,
     UNIT,

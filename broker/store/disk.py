@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from protocol.disk import parse_offset_file_name
+from skylarkmq.protocol.disk import parse_offset_file_name
 
 NO_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE))
 """Errors of an open, and of nothing else: this process, or the machine, has too many files open."""

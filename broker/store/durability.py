@@ -20,20 +20,20 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from broker.store.append import Append
-from broker.store.checkpoint import CheckpointFile, CheckpointWrite
-from broker.store.commit_log import CommitLog
-from broker.store.config import StoreConfig
-from broker.store.errors import StoreError
-from broker.store.flush import Flusher, Syncable, Target
-from broker.store.index_feed import UNSAFE_CATCH_UP_BYTES, IndexFeed
-from broker.store.index_file import IndexFile
-from broker.store.log_flush import LogFlush
-from broker.store.queue_files import QueueFiles
-from broker.store.reput import Reput
-from broker.store.running_flags import RunningFlag
-from broker.store.transient_pool import TransientPool
-from protocol.disk import Checkpoint
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.checkpoint import CheckpointFile, CheckpointWrite
+from skylarkmq.broker.store.commit_log import CommitLog
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.flush import Flusher, Syncable, Target
+from skylarkmq.broker.store.index_feed import UNSAFE_CATCH_UP_BYTES, IndexFeed
+from skylarkmq.broker.store.index_file import IndexFile
+from skylarkmq.broker.store.log_flush import LogFlush
+from skylarkmq.broker.store.queue_files import QueueFiles
+from skylarkmq.broker.store.reput import Reput
+from skylarkmq.broker.store.running_flags import RunningFlag
+from skylarkmq.broker.store.transient_pool import TransientPool
+from skylarkmq.protocol.disk import Checkpoint
 
 log = logging.getLogger(__name__)
 

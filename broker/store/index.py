@@ -32,15 +32,15 @@ from typing import Final
 
 import msgspec
 
-from broker.store.disk import Disk
-from broker.store.errors import LostBytesError
-from broker.store.helper import Helper
-from broker.store.index_ahead import IndexAhead
-from broker.store.index_entries import Indexed, IndexEntries
-from broker.store.index_file import RESERVED_ITEMS, IndexFile
-from broker.store.index_search import Read, Steps, Wanted, search
-from broker.store.running_flags import RunningFlag, RunningFlags
-from protocol.disk import INDEX_DIRECTORY, IndexLayout, parse_index_file_name
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.errors import LostBytesError
+from skylarkmq.broker.store.helper import Helper
+from skylarkmq.broker.store.index_ahead import IndexAhead
+from skylarkmq.broker.store.index_entries import Indexed, IndexEntries
+from skylarkmq.broker.store.index_file import RESERVED_ITEMS, IndexFile
+from skylarkmq.broker.store.index_search import Read, Steps, Wanted, search
+from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
+from skylarkmq.protocol.disk import INDEX_DIRECTORY, IndexLayout, parse_index_file_name
 
 log = logging.getLogger(__name__)
 
@@ -96,11 +96,15 @@ class Index:
 
     # life
 
-    def load(self, *, trusted_to: int | None) -> None:
-        """Open the files of a clean stop, or (`trusted_to`, ms) those that the checkpoint's index time covers.
+    def load(self, *, trusted_to: int | None) -> bool:
+        """Open the files of a clean stop, or (`trusted_to`, ms) those that the checkpoint's index time covers; returns
+        whether files were removed.
 
         The first file that is not to be trusted goes, with all behind it: items must stay in the order of the log.
+        After a crash all files are synced again: the checkpoint may be older than a rebuild by a process that was
+        killed before it synced its files.
         """
+        is_cut = False
         names = sorted(name for name in _names_in(self._directory) if parse_index_file_name(name) is not None)
         for position, name in enumerate(names):
             path = f"{self._directory}/{name}"
@@ -111,8 +115,12 @@ class Index:
                 log.warning(
                     "index files removed, to be rebuilt from=%s files=%d: %s", path, len(names[position:]), reason
                 )
+                is_cut = True
                 break
+        if trusted_to is not None:
+            self._full += self.files
         self._find_newest()
+        return is_cut
 
     def _open(self, path: str, trusted_to: int | None) -> str:
         """Open one more file; why it cannot be used, or an empty text."""
@@ -123,7 +131,7 @@ class Index:
         before = self.files[-1] if self.files else None
         end = file.header.end_timestamp
         reason = ""
-        if not file.is_sound or file.header.next_item <= 1:
+        if not file.is_sound:
             reason = "damaged or empty"
         elif before is not None and file.header.begin_offset < before.header.end_offset:
             reason = "begins before the one before it ends"
@@ -163,6 +171,8 @@ class Index:
     def drop_newest(self) -> None:
         """Remove the newest file: it does not agree with the log."""
         file = self.files.pop()
+        if file in self._full:
+            self._full.remove(file)
         log.warning("index file removed, to be rebuilt path=%s end_offset=%d", file.path, file.header.end_offset)
         file.remove()
         self._find_newest()

@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 
-from broker.store.disk import TEMPORARY_SUFFIX, Disk
-from broker.store.helper import Helper
-from protocol.disk import INDEX_DIRECTORY, IndexLayout
+from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX, Disk
+from skylarkmq.broker.store.helper import Helper
+from skylarkmq.protocol.disk import INDEX_DIRECTORY, IndexLayout
 
 _PIECE_BYTES: Final = 256 << 10
 

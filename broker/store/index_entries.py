@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from broker.store.append_columns import AppendColumns, as_columns
-from broker.store.index_hash import Numbers, hash_keys, int64_array
-from protocol import compiled
-from protocol.codes import SysFlag
-from protocol.disk import index_keys
-from protocol.message import java_hash
+from skylarkmq.broker.store.append_columns import AppendColumns, as_columns
+from skylarkmq.broker.store.index_hash import Numbers, hash_keys, int64_array
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.disk import index_keys
+from skylarkmq.protocol.message import java_hash
 
 _TRANSACTION: Final = int(SysFlag.TRANSACTION_MASK)
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)

@@ -22,16 +22,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Self
 
-from broker.store.commit_log import CommitLog
-from broker.store.config import StoreConfig
-from broker.store.disk import Disk
-from broker.store.helper import Helper
-from broker.store.index import Index
-from broker.store.index_entries import Indexed
-from broker.store.index_file import IndexFile
-from broker.store.mapped_file import MappedFile
-from protocol.disk import IndexLayout, index_hash, index_keys, is_indexed
-from protocol.record import Blank, Record, UnreadableTopic, parse
+from skylarkmq.broker.store.commit_log import CommitLog
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.helper import Helper
+from skylarkmq.broker.store.index import Index
+from skylarkmq.broker.store.index_entries import Indexed
+from skylarkmq.broker.store.index_file import IndexFile
+from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.protocol.disk import IndexLayout, index_hash, index_keys, is_indexed
+from skylarkmq.protocol.record import Blank, Record, UnreadableTopic, parse
 
 log = logging.getLogger(__name__)
 
@@ -78,13 +78,13 @@ class IndexFeed:
 
     def open(self, *, trusted_to: int | None) -> None:
         """Open the files that can be trusted (`Index.load`) and speak of this log. OSError: the disk refuses."""
-        self.index.load(trusted_to=trusted_to)
+        is_cut = self.index.load(trusted_to=trusted_to)
         files = self.index.files
         gapless = next((at for at in range(1, len(files)) if self._lacks_between(*files[at - 1 : at + 1])), len(files))
-        while files and (len(files) > gapless or not self._agrees()):
+        while files and (len(files) > gapless or not self._agrees(is_torn=trusted_to is not None)):
             self.index.drop_newest()
         self._end = self._log.written
-        if self.index.files or trusted_to is not None or self._has_keys():
+        if self.index.files or is_cut or trusted_to is not None or self._has_keys():
             self._begin_to_catch_up()
 
     def catch_up(self, most_bytes: int | None, check_stop: Callable[[], None] = lambda: None) -> None:
@@ -106,10 +106,14 @@ class IndexFeed:
         if loop is not None:
             self.index.make_ahead(self._helper)
 
-    def _agrees(self) -> bool:
+    def _agrees(self, *, is_torn: bool) -> bool:
+        """Whether the log has the newest message of the index with the last of its keys. After a crash the newest file
+        must also end at that message's time: by an older one, left in a torn head, it would be trusted wrongly."""
         record = self._record_at(self.index.newest)
         if record is None:
             return self.index.newest < self._log.files.min_offset
+        if is_torn and self.index.files[-1].header.end_timestamp != record.store_timestamp:
+            return False
         keys = (f"{record.topic}#{key.decode('utf-8', 'replace')}" for key in index_keys(record.properties))
         return self.index.last_hash() in map(index_hash, keys)
 

@@ -24,14 +24,14 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from broker import page_faults
-from broker.store.disk import Disk
-from broker.store.errors import LostBytesError
-from broker.store.index_ahead import Ahead
-from broker.store.index_entries import Entries
-from broker.store.index_hash import Numbers
-from protocol import compiled
-from protocol.disk import INDEX_HEADER_SIZE, INDEX_ITEM, IndexHeader, IndexLayout
+from skylarkmq.broker import page_faults
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.errors import LostBytesError
+from skylarkmq.broker.store.index_ahead import Ahead
+from skylarkmq.broker.store.index_entries import Entries
+from skylarkmq.broker.store.index_hash import Numbers
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.disk import INDEX_HEADER_SIZE, INDEX_ITEM, IndexHeader, IndexLayout
 
 _leaf = compiled.load("index")
 _put_items: Any = None if _leaf is None else _leaf.put_items
@@ -113,12 +113,17 @@ class IndexFile:
 
     @property
     def is_sound(self) -> bool:
-        """Whether the header can be one that was written."""
+        """Whether the header can be one that was written, and the first and the last item are those that it tells of.
+
+        After a power cut some fields of the header may be older than others.
+        """
         header = self.header
         return (
-            header.next_item <= self.layout.items
+            1 < header.next_item <= self.layout.items
             and 0 <= header.used_slots <= min(header.next_item - 1, self.layout.slots)
             and 0 <= header.begin_offset <= header.end_offset
+            and self.item(1)[1] == header.begin_offset
+            and self.item(header.next_item - 1)[1] == header.end_offset
         )
 
     def item(self, number: int) -> tuple[int, int, int, int]:

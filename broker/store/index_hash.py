@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.message import java_hash
+from skylarkmq.protocol.message import java_hash
 
 Numbers: TypeAlias = NDArray[np.int64]
 

@@ -16,9 +16,9 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from broker.store.cold_reads import ColdRead
-from broker.store.index_file import IndexFile
-from protocol.disk import INDEX_ITEM, INDEX_ITEM_SIZE, INDEX_SLOT_SIZE
+from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.index_file import IndexFile
+from skylarkmq.protocol.disk import INDEX_ITEM, INDEX_ITEM_SIZE, INDEX_SLOT_SIZE
 
 SLICE_ITEMS: Final = 256  # about half a millisecond
 _SLOT: Final = Struct(">i")

@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from broker.store.index_feed import IndexFeed
-from broker.store.index_search import Steps, Wanted, patiently, run_now
-from broker.store.store_reader import StoreReader
-from protocol.disk import index_hash
+from skylarkmq.broker.store.index_feed import IndexFeed
+from skylarkmq.broker.store.index_search import Steps, Wanted, patiently, run_now
+from skylarkmq.broker.store.store_reader import StoreReader
+from skylarkmq.protocol.disk import index_hash
 
 MAX_ANSWER_BYTES: Final = 15 << 20
 """Beyond that no further record is taken: an answer is one frame, and clients take 16 MiB."""

@@ -29,14 +29,14 @@ from typing import Final
 
 import msgspec
 
-from broker.store import bare_flush
-from broker.store.append import Append, PutStatus, settle
-from broker.store.commit_log import CommitLog
-from broker.store.config import StoreConfig
-from broker.store.flush import Flusher, FlusherStatistics, Pace, Target
-from broker.store.running_flags import RunningFlag
-from broker.store.sync_queue import Settled, SyncQueue
-from broker.store.transient_pool import TransientPool, commit_pace_of, committer_of
+from skylarkmq.broker.store import bare_flush
+from skylarkmq.broker.store.append import Append, PutStatus, settle
+from skylarkmq.broker.store.commit_log import CommitLog
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.flush import Flusher, FlusherStatistics, Pace, Target
+from skylarkmq.broker.store.running_flags import RunningFlag
+from skylarkmq.broker.store.sync_queue import Settled, SyncQueue
+from skylarkmq.broker.store.transient_pool import TransientPool, commit_pace_of, committer_of
 
 _LONG_S: Final = 0.005  # a sync by which the loop was held up
 _REST: Final = 20  # for so many times as long it tries none

@@ -14,14 +14,14 @@ from typing import Final
 
 import msgspec
 
-from broker.store.cold_reads import ColdReads
-from broker.store.commit_log import CommitLog
-from broker.store.mapped_file import Holder, MappedFile
-from broker.store.residency import Residency, ResidencyStatistics
-from broker.store.verified import VerifiedRanges
-from protocol.record import LONGEST_HEAD, SMALLEST_RECORD
-from protocol.record_fields import claimed_size
-from protocol.unit_runs import Records
+from skylarkmq.broker.store.cold_reads import ColdReads
+from skylarkmq.broker.store.commit_log import CommitLog
+from skylarkmq.broker.store.mapped_file import Holder, MappedFile
+from skylarkmq.broker.store.residency import Residency, ResidencyStatistics
+from skylarkmq.broker.store.verified import VerifiedRanges
+from skylarkmq.protocol.record import LONGEST_HEAD, SMALLEST_RECORD
+from skylarkmq.protocol.record_fields import claimed_size
+from skylarkmq.protocol.unit_runs import Records
 
 HOT_TAIL_BYTES: Final = 64 << 20
 """Written so recently that it is in memory, unless it is from before the start."""

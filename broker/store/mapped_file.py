@@ -27,9 +27,9 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from broker import page_faults
-from broker.store.disk import Data, Disk
-from broker.store.errors import LostBytesError
+from skylarkmq.broker import page_faults
+from skylarkmq.broker.store.disk import Data, Disk
+from skylarkmq.broker.store.errors import LostBytesError
 
 log = logging.getLogger(__name__)
 

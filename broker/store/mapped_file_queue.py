@@ -18,12 +18,12 @@ from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 
-from broker.store.allocate import Allocator
-from broker.store.disk import TEMPORARY_SUFFIX, Disk
-from broker.store.errors import StoreError
-from broker.store.mapped_file import MappedFile
-from protocol.disk import offset_file_name, parse_offset_file_name
-from protocol.record import BLANK_SIZE
+from skylarkmq.broker.store.allocate import Allocator
+from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX, Disk
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.protocol.disk import offset_file_name, parse_offset_file_name
+from skylarkmq.protocol.record import BLANK_SIZE
 
 log = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ Source: docs/formats.md, "Offset by time".
 from enum import Enum
 from functools import partial
 
-from broker.store.cold_reads import ColdReads
-from broker.store.commit_log import CommitLog
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.log_reads import LogReads
-from protocol.disk import FILLER_RECORD_SIZE
-from protocol.record_fields import store_timestamp_at
-from protocol.unit_search import first_of_somebody
+from skylarkmq.broker.store.cold_reads import ColdReads
+from skylarkmq.broker.store.commit_log import CommitLog
+from skylarkmq.broker.store.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.log_reads import LogReads
+from skylarkmq.protocol.disk import FILLER_RECORD_SIZE
+from skylarkmq.protocol.record_fields import store_timestamp_at
+from skylarkmq.protocol.unit_search import first_of_somebody
 
 _UP_TO_TIMESTAMP = 76  # bytes of a record, with the longest born host
 _LONG_AGO = -1

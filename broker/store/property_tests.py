@@ -11,11 +11,11 @@ What cannot be read is chosen: whoever delivers it finds out what is the matter.
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from broker.store.cold_reads import ColdRead, ColdReads
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.log_reads import LogReads
-from protocol.disk import UNIT, UNIT_SIZE
-from protocol.record_fields import properties_of
+from skylarkmq.broker.store.cold_reads import ColdRead, ColdReads
+from skylarkmq.broker.store.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.log_reads import LogReads
+from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
+from skylarkmq.protocol.record_fields import properties_of
 
 WORK_NS: Final = 800_000
 AT_ONCE: Final = 64

@@ -15,14 +15,14 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.store.cold_reads import ColdRead
-from broker.store.config import StoreConfig
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.helper import Helper
-from broker.store.queue_files import QueueFiles
-from broker.store.queue_paths import LIGHT_QUEUE_PREFIX
-from broker.store.queue_table import QueueTable
-from broker.store.store_reader import StoreReader
+from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.helper import Helper
+from skylarkmq.broker.store.queue_files import QueueFiles
+from skylarkmq.broker.store.queue_paths import LIGHT_QUEUE_PREFIX
+from skylarkmq.broker.store.queue_table import QueueTable
+from skylarkmq.broker.store.store_reader import StoreReader
 
 log = logging.getLogger(__name__)
 

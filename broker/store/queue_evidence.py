@@ -10,10 +10,10 @@ Source: docs/formats.md, "Recovery".
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.store.queue_order import NO_FRONT, Front, Key
-from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
-from protocol.record import Record
-from protocol.unit_search import first_at_or_behind
+from skylarkmq.broker.store.queue_order import NO_FRONT, Front, Key
+from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
+from skylarkmq.protocol.record import Record
+from skylarkmq.protocol.unit_search import first_at_or_behind
 
 
 class StoredUnits(Protocol):

@@ -22,11 +22,11 @@ from typing import Final
 
 import msgspec
 
-from broker.store.cold_reads import ColdReads
-from broker.store.disk import NO_DESCRIPTORS, Data, Disk
-from broker.store.helper import Helper
-from broker.store.queue_paths import QueuePaths
-from protocol.disk import parse_offset_file_name
+from skylarkmq.broker.store.cold_reads import ColdReads
+from skylarkmq.broker.store.disk import NO_DESCRIPTORS, Data, Disk
+from skylarkmq.broker.store.helper import Helper
+from skylarkmq.broker.store.queue_paths import QueuePaths
+from skylarkmq.protocol.disk import parse_offset_file_name
 
 log = logging.getLogger(__name__)
 

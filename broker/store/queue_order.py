@@ -30,8 +30,8 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from broker.store.record_rules import INNER_BATCH, is_inner_batch, may_have_queue
-from protocol.record import SMALLEST_RECORD, Record
+from skylarkmq.broker.store.record_rules import INNER_BATCH, is_inner_batch, may_have_queue
+from skylarkmq.protocol.record import SMALLEST_RECORD, Record
 
 Key: TypeAlias = tuple[str, int]
 """Topic and queue id."""

@@ -15,9 +15,9 @@ import os
 import stat
 from typing import Final
 
-from protocol.decimals import INT32_MAX
-from protocol.disk import parse_offset_file_name
-from protocol.message import is_storable_topic
+from skylarkmq.protocol.decimals import INT32_MAX
+from skylarkmq.protocol.disk import parse_offset_file_name
+from skylarkmq.protocol.message import is_storable_topic
 
 LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 

@@ -17,17 +17,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from sys import intern
 
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.deleted_topics import DeletedTopics
-from broker.store.disk import Disk
-from broker.store.errors import StoreError
-from broker.store.mapped_file_queue import gaps
-from broker.store.queue_files import QueueFiles
-from broker.store.queue_paths import LIGHT_QUEUE_PREFIX, parse_queue_id
-from broker.store.record_rules import may_have_queue
-from broker.store.topic_traffic import TopicTraffic, note_units
-from protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY, parse_offset_file_name
-from protocol.message import MAX_STORED_TOPIC_LENGTH, is_storable_topic
+from skylarkmq.broker.store.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.deleted_topics import DeletedTopics
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.mapped_file_queue import gaps
+from skylarkmq.broker.store.queue_files import QueueFiles
+from skylarkmq.broker.store.queue_paths import LIGHT_QUEUE_PREFIX, parse_queue_id
+from skylarkmq.broker.store.record_rules import may_have_queue
+from skylarkmq.broker.store.topic_traffic import TopicTraffic, note_units
+from skylarkmq.protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY, parse_offset_file_name
+from skylarkmq.protocol.message import MAX_STORED_TOPIC_LENGTH, is_storable_topic
 
 log = logging.getLogger(__name__)
 

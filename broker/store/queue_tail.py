@@ -14,11 +14,11 @@ from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from broker.buckets import Buckets
-from protocol import compiled
-from protocol.codes import SystemTopic
-from protocol.disk import UNIT, UNIT_SIZE
-from protocol.record import topic_field
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
+from skylarkmq.protocol.record import topic_field
 
 # One Struct for each number of units, so that a turn's units are packed by one call.
 _UNITS: Final = [Struct(">" + "qiq" * count) for count in range(257)]

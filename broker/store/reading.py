@@ -23,17 +23,17 @@ from time import monotonic
 
 import msgspec
 
-from broker.store.cold_reads import ColdReads
-from broker.store.commit_log import CommitLog
-from broker.store.config import StoreConfig
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.log_reads import LONG_RUN_BYTES, Chosen, Copy, LogReads, Piece, Region
-from broker.store.mapped_file import MappedFile
-from broker.store.property_tests import AT_ONCE, Matches, PropertyTests, Wanted, as_matches
-from broker.store.record_checks import ChosenUnit, RecordChecks
-from broker.store.residency import BELIEVED_FOR_S
-from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
-from protocol.unit_runs import MOST_UNITS, Records, Stretch
+from skylarkmq.broker.store.cold_reads import ColdReads
+from skylarkmq.broker.store.commit_log import CommitLog
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.log_reads import LONG_RUN_BYTES, Chosen, Copy, LogReads, Piece, Region
+from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.property_tests import AT_ONCE, Matches, PropertyTests, Wanted, as_matches
+from skylarkmq.broker.store.record_checks import ChosenUnit, RecordChecks
+from skylarkmq.broker.store.residency import BELIEVED_FOR_S
+from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
+from skylarkmq.protocol.unit_runs import MOST_UNITS, Records, Stretch
 
 MAX_PULL_BYTES = 128 << 20
 _STRETCH_BYTES = 8 << 20  # that somebody has to ask about whether they are in memory

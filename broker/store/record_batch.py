@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from isal.isal_zlib import crc32
 
-from broker.store.append import Append
-from broker.store.append_columns import AppendColumns
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.record_rules import RECORD_FLAGS, fits_fields
-from protocol import compiled
-from protocol.codes import SysFlag
-from protocol.record import BLANK_SIZE, CRC_MASK, LAYOUTS, LENGTH_PREFIX, Buffer
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.append_columns import AppendColumns
+from skylarkmq.broker.store.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.record_rules import RECORD_FLAGS, fits_fields
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.record import BLANK_SIZE, CRC_MASK, LAYOUTS, LENGTH_PREFIX, Buffer
 
 _TRANSACTION: Final = int(SysFlag.TRANSACTION_MASK)
 _COMMIT: Final = int(SysFlag.TRANSACTION_COMMIT)

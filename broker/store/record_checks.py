@@ -24,15 +24,15 @@ from typing import Final
 
 import msgspec
 
-from broker.store.cold_reads import ColdReads
-from broker.store.commit_log import CommitLog
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.log_reads import Copy, LogReads
-from broker.store.queue_paths import LIGHT_QUEUE_PREFIX
-from broker.store.verified import VerifiedRanges, VerifiedStatistics
-from protocol.record import SMALLEST_RECORD, Damaged, Record, parse
-from protocol.record_checksum import is_broken
-from protocol.record_fields import queue_offset_at
+from skylarkmq.broker.store.cold_reads import ColdReads
+from skylarkmq.broker.store.commit_log import CommitLog
+from skylarkmq.broker.store.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.log_reads import Copy, LogReads
+from skylarkmq.broker.store.queue_paths import LIGHT_QUEUE_PREFIX
+from skylarkmq.broker.store.verified import VerifiedRanges, VerifiedStatistics
+from skylarkmq.protocol.record import SMALLEST_RECORD, Damaged, Record, parse
+from skylarkmq.protocol.record_checksum import is_broken
+from skylarkmq.protocol.record_fields import queue_offset_at
 
 log = logging.getLogger(__name__)
 

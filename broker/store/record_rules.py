@@ -19,10 +19,10 @@ Source: docs/formats.md, "Checks before the log", "Dispatch".
 
 from typing import Final, Protocol
 
-from protocol.codes import RETRY_PREFIX, SysFlag
-from protocol.decimals import INT32_MAX
-from protocol.message import PropertyName, is_storable_topic, property_value
-from protocol.record import MAX_V1_TOPIC_BYTES, Record
+from skylarkmq.protocol.codes import RETRY_PREFIX, SysFlag
+from skylarkmq.protocol.decimals import INT32_MAX
+from skylarkmq.protocol.message import PropertyName, is_storable_topic, property_value
+from skylarkmq.protocol.record import MAX_V1_TOPIC_BYTES, Record
 
 MAX_RETRY_TOPIC_BYTES: Final = 255
 RECORD_FLAGS: Final = int(

@@ -27,20 +27,20 @@ from typing import Final
 
 import msgspec
 
-from broker.store.append import Append
-from broker.store.commit_log import CommitLog
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.deleted_topics import DeletedTopics
-from broker.store.errors import StoreError
-from broker.store.mapped_file import MappedFile
-from broker.store.queue_evidence import QueueEvidence
-from broker.store.queue_order import BeginsTooLateError, Key, QueueOrder
-from broker.store.queue_table import QueueTable
-from broker.store.record_rules import has_unit
-from broker.store.reput import Reput
-from protocol.disk import FILLER_RECORD_SIZE, UNIT_SIZE, Checkpoint
-from protocol.record import BLANK, MAGIC_BLANK, Blank, Damaged, Parsed, Record, UnreadableTopic, parse
-from protocol.record_checksum import is_sealed
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.commit_log import CommitLog
+from skylarkmq.broker.store.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.deleted_topics import DeletedTopics
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.queue_evidence import QueueEvidence
+from skylarkmq.broker.store.queue_order import BeginsTooLateError, Key, QueueOrder
+from skylarkmq.broker.store.queue_table import QueueTable
+from skylarkmq.broker.store.record_rules import has_unit
+from skylarkmq.broker.store.reput import Reput
+from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT_SIZE, Checkpoint
+from skylarkmq.protocol.record import BLANK, MAGIC_BLANK, Blank, Damaged, Parsed, Record, UnreadableTopic, parse
+from skylarkmq.protocol.record_checksum import is_sealed
 
 log = logging.getLogger(__name__)
 

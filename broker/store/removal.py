@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from broker.store.config import StoreConfig
-from broker.store.helper import Helper
-from broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.helper import Helper
+from skylarkmq.broker.store.mapped_file import MappedFile
 
 log = logging.getLogger(__name__)
 

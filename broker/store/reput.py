@@ -17,16 +17,16 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from broker.store.append import Append
-from broker.store.append_columns import as_columns, messages_in
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.index_feed import IndexFeed
-from broker.store.unit_writes import FULL_BYTES, UnitWrites
-from protocol import compiled
-from protocol.decimals import INT32_MAX, decimal
-from protocol.disk import UNIT, UNIT_SIZE
-from protocol.message import PropertyName, property_value, tags_code
-from protocol.record import Record
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.append_columns import as_columns, messages_in
+from skylarkmq.broker.store.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.index_feed import IndexFeed
+from skylarkmq.broker.store.unit_writes import FULL_BYTES, UnitWrites
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.decimals import INT32_MAX, decimal
+from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
+from skylarkmq.protocol.message import PropertyName, property_value, tags_code
+from skylarkmq.protocol.record import Record
 
 log = logging.getLogger(__name__)
 

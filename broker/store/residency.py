@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.mapped_file import MappedFile
 
 WINDOW_BYTES: Final = 4 << 20
 BELIEVED_FOR_S: Final = 0.05

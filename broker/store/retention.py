@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from broker.store.config import StoreConfig
-from broker.store.disk import Disk
-from protocol.disk import COMMIT_LOG_DIRECTORY, CONSUME_QUEUE_DIRECTORY, INDEX_DIRECTORY
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY, CONSUME_QUEUE_DIRECTORY, INDEX_DIRECTORY
 
 HOUR_MS: Final = 3_600_000
 

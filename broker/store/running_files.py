@@ -11,9 +11,9 @@ import logging
 import os
 from pathlib import Path
 
-from broker.store.disk import Disk
-from broker.store.errors import StoreError, StoreLockedError
-from protocol.disk import ABORT_FILE, LOCK_FILE
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.errors import StoreError, StoreLockedError
+from skylarkmq.protocol.disk import ABORT_FILE, LOCK_FILE
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from broker.store.append import PutStatus
-from broker.store.disk import NO_DESCRIPTORS
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.disk import NO_DESCRIPTORS
 
 log = logging.getLogger(__name__)
 

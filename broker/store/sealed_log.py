@@ -9,11 +9,11 @@ Source: docs/formats.md, "Whole-record checksum".
 
 from collections.abc import Sequence
 
-from broker.store.append import Append, PutStatus
-from broker.store.append_columns import AppendColumns
-from broker.store.commit_log import CommitLog
-from broker.store.record_batch import PARTS, PlainRecordBatch
-from protocol.record_checksum import seal, with_room
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.append_columns import AppendColumns
+from skylarkmq.broker.store.commit_log import CommitLog
+from skylarkmq.broker.store.record_batch import PARTS, PlainRecordBatch
+from skylarkmq.protocol.record_checksum import seal, with_room
 
 
 class SealedRecordBatch(PlainRecordBatch):

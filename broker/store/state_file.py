@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.store.disk import TEMPORARY_SUFFIX, Disk
-from broker.store.errors import StoreError
+from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX, Disk
+from skylarkmq.broker.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 

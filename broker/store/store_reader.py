@@ -16,21 +16,21 @@ from functools import partial
 
 import msgspec
 
-from broker.store.cold_reads import ColdRead, ColdReads, ColdReadStatistics
-from broker.store.commit_log import CommitLog
-from broker.store.config import StoreConfig
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.errors import LostBytesError
-from broker.store.log_reads import LogReads
-from broker.store.offset_by_time import Boundary, OffsetByTime
-from broker.store.property_tests import PropertyTest, Wanted, has_wanted
-from broker.store.reading import GetResult, Reader
-from broker.store.record_checks import RecordChecks, RecordChecksStatistics
-from broker.store.residency import ResidencyStatistics
-from broker.store.verified import VerifiedRanges
-from protocol.disk import UNIT, UNIT_SIZE
-from protocol.record import BLANK, BLANK_SIZE, Record, parse
-from protocol.unit_search import first_at_or_behind
+from skylarkmq.broker.store.cold_reads import ColdRead, ColdReads, ColdReadStatistics
+from skylarkmq.broker.store.commit_log import CommitLog
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.errors import LostBytesError
+from skylarkmq.broker.store.log_reads import LogReads
+from skylarkmq.broker.store.offset_by_time import Boundary, OffsetByTime
+from skylarkmq.broker.store.property_tests import PropertyTest, Wanted, has_wanted
+from skylarkmq.broker.store.reading import GetResult, Reader
+from skylarkmq.broker.store.record_checks import RecordChecks, RecordChecksStatistics
+from skylarkmq.broker.store.residency import ResidencyStatistics
+from skylarkmq.broker.store.verified import VerifiedRanges
+from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
+from skylarkmq.protocol.record import BLANK, BLANK_SIZE, Record, parse
+from skylarkmq.protocol.unit_search import first_at_or_behind
 
 Get = Callable[[ConsumeQueue | None, int, int, Wanted | None, int], GetResult]
 

@@ -2,11 +2,11 @@
 
 import msgspec
 
-from broker.store.cleaner import CleanerStatistics
-from broker.store.commit_log import CommitLogStatistics
-from broker.store.flush import FlusherStatistics
-from broker.store.index import IndexStatistics
-from broker.store.store_reader import StoreReaderStatistics
+from skylarkmq.broker.store.cleaner import CleanerStatistics
+from skylarkmq.broker.store.commit_log import CommitLogStatistics
+from skylarkmq.broker.store.flush import FlusherStatistics
+from skylarkmq.broker.store.index import IndexStatistics
+from skylarkmq.broker.store.store_reader import StoreReaderStatistics
 
 
 class MessageStoreStatistics(msgspec.Struct, frozen=True):

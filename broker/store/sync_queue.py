@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from broker.store.append import Append, PutStatus, settle
+from skylarkmq.broker.store.append import Append, PutStatus, settle
 
 Settled = Callable[[], None]
 

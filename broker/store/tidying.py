@@ -5,10 +5,10 @@ None of it goes beyond what retention does by itself (`broker/store/cleaner.py`)
 Source: docs/formats.md, "Retention".
 """
 
-from broker.store.cleaner import Cleaner
-from broker.store.queue_cleaner import QueueCleaner
-from broker.store.queue_paths import LIGHT_QUEUE_PREFIX
-from broker.store.queue_table import QueueTable
+from skylarkmq.broker.store.cleaner import Cleaner
+from skylarkmq.broker.store.queue_cleaner import QueueCleaner
+from skylarkmq.broker.store.queue_paths import LIGHT_QUEUE_PREFIX
+from skylarkmq.broker.store.queue_table import QueueTable
 
 
 class Tidying:

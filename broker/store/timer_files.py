@@ -18,22 +18,22 @@ No file is made before the first message. Source: docs/formats.md, "Timer files"
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from broker.store.cold_reads import ColdReads
-from broker.store.disk import Disk
-from broker.store.flush import Flusher, Syncable, Target
-from broker.store.queue_files import DirtyDirectory
-from broker.store.timer_log import TimerLog
-from broker.store.timer_round import CheckWrite, RoundWrite, WriteRefused
-from broker.store.timer_wheel import EMPTY, Slot, TimerWheel, WheelWrite
-from protocol.decimals import INT32_MAX
-from protocol.disk import CONFIG_DIRECTORY
-from protocol.timers import (
+from skylarkmq.broker.store.cold_reads import ColdReads
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.flush import Flusher, Syncable, Target
+from skylarkmq.broker.store.queue_files import DirtyDirectory
+from skylarkmq.broker.store.timer_log import TimerLog
+from skylarkmq.broker.store.timer_round import CheckWrite, RoundWrite, WriteRefused
+from skylarkmq.broker.store.timer_wheel import EMPTY, Slot, TimerWheel, WheelWrite
+from skylarkmq.protocol.decimals import INT32_MAX
+from skylarkmq.protocol.disk import CONFIG_DIRECTORY
+from skylarkmq.protocol.timers import (
     CHECK_FILE,
     CHECK_SIZE,
     DELETE,
@@ -49,10 +49,13 @@ from protocol.timers import (
 
 REMOVE_INTERVAL_MS: Final = 30_000
 RETRY_MS: Final = 1_000
+STOP_CHECK_ITEMS: Final = 1_024
 NOT_WRITTEN: Final = "the files of timers cannot be written"
 NOT_SYNCED: Final = "a sync of the files of timers failed, only a restart knows what is on the disk"
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Messages(Protocol):
@@ -159,10 +162,14 @@ class TimerFiles:
 
     # ------------------------------------------------------------------------------------------------ opening
 
-    def load(self, now_ms: int, offset_of: Callable[[int], int | None]) -> TimerCheck:
+    def load(
+        self, now_ms: int, offset_of: Callable[[int], int | None], check_stop: Callable[[], None] = lambda: None
+    ) -> TimerCheck:
         """Bring the files into agreement; where to go on. StoreError, OSError.
 
         `offset_of`: the offset in the timer topic of the message at a byte of the commit log, None if none is there.
+        `check_stop` is called now and then and raises what ends this early: a wheel that has to be made again from a
+        long log takes a while.
         """
         check = self._load_check()
         precision = self._config.precision_ms
@@ -172,14 +179,14 @@ class TimerFiles:
             read_ms = self.oldest_ms(now_ms)
         self.log.load()
         self.wheel.load(read_ms)
-        units = list(self._sound_units(check.log_position))
-        end = self._restore(units, check.log_position, read_ms)
+        units = list(_with_stops(self._sound_units(check.log_position), check_stop))
+        end = self._restore(units, check.log_position, read_ms, check_stop)
         if end is None:
             log.warning("timer wheel does not fit its log, made again from it path=%s", self.wheel.path)
-            units = list(self._sound_units(self.log.begin))
+            units = list(_with_stops(self._sound_units(self.log.begin), check_stop))
             end = units[-1][0] + UNIT_SIZE if units else self.log.begin
             self.wheel.clear()
-            self._replay(units, end, read_ms)
+            self._replay(units, end, read_ms, check_stop)
         self.log.cut(end)
         queue_offset = self._queue_offset(check, [unit for position, unit in units if position < end], offset_of)
         self._checked = self._taken = msgspec.structs.replace(check, read_ms=read_ms, log_position=end)
@@ -208,11 +215,13 @@ class TimerFiles:
                 return
             yield found
 
-    def _restore(self, units: "Sequence[tuple[int, TimerUnit]]", position: int, read_ms: int) -> int | None:
+    def _restore(
+        self, units: "Sequence[tuple[int, TimerUnit]]", position: int, read_ms: int, check_stop: Callable[[], None]
+    ) -> int | None:
         """Bring the wheel up to the last unit that is on disk for sure: a slot points to it, or the check vouches for
         it. Returns where that ends; None: the wheel makes no sense."""
         sound, torn = [max(min(position, self.log.end), self.log.begin) - UNIT_SIZE], []
-        for time_ms, slot in self.wheel.slots():
+        for time_ms, slot in _with_stops(self.wheel.slots(), check_stop):
             unit = self.log.unit(slot.last)
             if unit is not None and unit.slot_ms == time_ms:
                 sound.append(slot.last)
@@ -224,12 +233,14 @@ class TimerFiles:
                 return None
             self.wheel.put(time_ms, Slot(before[time_ms], before[time_ms]))
         end = max(sound) + UNIT_SIZE
-        self._replay(units, end, read_ms)
+        self._replay(units, end, read_ms, check_stop)
         return end
 
-    def _replay(self, units: "Sequence[tuple[int, TimerUnit]]", end: int, read_ms: int) -> None:
+    def _replay(
+        self, units: "Sequence[tuple[int, TimerUnit]]", end: int, read_ms: int, check_stop: Callable[[], None]
+    ) -> None:
         """Put units before `end` on the wheel, except those that are."""
-        for position, unit in units:
+        for position, unit in _with_stops(units, check_stop):
             if position >= end or unit.slot_ms < read_ms:
                 continue
             before = self.wheel.slot(unit.slot_ms)
@@ -366,3 +377,11 @@ def behind(slot: Slot, position: int, magic: int) -> Slot:
     """A slot with one unit more."""
     first = position if slot.first == NO_POSITION else slot.first
     return Slot(first, position, slot.messages - 1 if magic & DELETE else slot.messages + 1)
+
+
+def _with_stops(items: Iterable[T], check_stop: Callable[[], None]) -> Iterator[T]:
+    """The items, with a `check_stop` between them every STOP_CHECK_ITEMS."""
+    for count, item in enumerate(items):
+        if not count % STOP_CHECK_ITEMS:
+            check_stop()
+        yield item

@@ -14,13 +14,13 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from broker.store.cold_reads import ColdReads
-from broker.store.disk import Disk
-from broker.store.flush import Syncable
-from broker.store.mapped_file_queue import segment_starts
-from broker.store.queue_files import DirtyDirectory, DirtyFile
-from protocol.disk import offset_file_name
-from protocol.timers import LOG_BLANK_SIZE, UNIT_SIZE, TimerUnit, log_blank
+from skylarkmq.broker.store.cold_reads import ColdReads
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.flush import Syncable
+from skylarkmq.broker.store.mapped_file_queue import segment_starts
+from skylarkmq.broker.store.queue_files import DirtyDirectory, DirtyFile
+from skylarkmq.protocol.disk import offset_file_name
+from skylarkmq.protocol.timers import LOG_BLANK_SIZE, UNIT_SIZE, TimerUnit, log_blank
 
 WINDOW_BYTES: Final = 128 * UNIT_SIZE
 SCANNED_BYTES: Final = 1024 * UNIT_SIZE

@@ -13,9 +13,9 @@ Source: docs/formats.md, "Timer files".
 import os
 from collections.abc import Sequence
 
-from broker.store.disk import NO_DESCRIPTORS, TEMPORARY_SUFFIX, Disk
-from broker.store.flush import Syncable
-from protocol.timers import TimerCheck
+from skylarkmq.broker.store.disk import NO_DESCRIPTORS, TEMPORARY_SUFFIX, Disk
+from skylarkmq.broker.store.flush import Syncable
+from skylarkmq.protocol.timers import TimerCheck
 
 
 class WriteRefused(Exception):

@@ -13,9 +13,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from broker.store.disk import Disk
-from broker.store.timer_round import WriteRefused
-from protocol.timers import NO_POSITION, SLOT, SLOT_SIZE, SLOTS
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.timer_round import WriteRefused
+from skylarkmq.protocol.timers import NO_POSITION, SLOT, SLOT_SIZE, SLOTS
 
 PAGE_SLOTS: Final = 128
 PAGE_BYTES: Final = PAGE_SLOTS * SLOT_SIZE

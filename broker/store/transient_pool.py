@@ -19,11 +19,11 @@ from typing import Self
 
 import msgspec
 
-from broker.store import locked_memory
-from broker.store.config import StoreConfig
-from broker.store.disk import Data, Disk
-from broker.store.flush import Flusher, Pace
-from broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store import locked_memory
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.disk import Data, Disk
+from skylarkmq.broker.store.flush import Flusher, Pace
+from skylarkmq.broker.store.mapped_file import MappedFile
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ Source: docs/formats.md, "Dispatch".
 import logging
 from typing import Final
 
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.topic_traffic import note_units
-from protocol.disk import UNIT_SIZE
+from skylarkmq.broker.store.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.topic_traffic import note_units
+from skylarkmq.protocol.disk import UNIT_SIZE
 
 log = logging.getLogger(__name__)
 

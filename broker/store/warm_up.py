@@ -12,10 +12,10 @@ Source: docs/formats.md, "Mapped files".
 import threading
 from typing import Self
 
-from broker.store import locked_memory
-from broker.store.config import StoreConfig
-from broker.store.disk import Disk
-from broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store import locked_memory
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.mapped_file import MappedFile
 
 
 class WarmUp:

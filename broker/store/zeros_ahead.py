@@ -22,8 +22,8 @@ import logging
 from threading import Lock, Thread
 from typing import Final
 
-from broker.store.config import StoreConfig
-from broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.mapped_file import MappedFile
 
 IDLE_MS: Final = 500
 """Without an append, after which nobody is expected soon."""

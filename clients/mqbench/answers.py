@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from clients.mqbench.histogram import Ints
-from protocol import compiled
+from skylarkmq.clients.mqbench.histogram import Ints
+from skylarkmq.protocol import compiled
 
 DIGITS: Final = 10
 SHORT: Final = 8192  # bytes: fewer answers than NumPy's calls are worth

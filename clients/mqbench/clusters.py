@@ -11,18 +11,18 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from clients.connections import Connections
-from clients.errors import BrokerError
-from clients.mqbench.workloads import Workload
-from clients.routes import NameServers, Routes
-from clients.settings import ClientSettings, TlsSettings
-from clients.tls import tls_context
-from clients.topic_route import MASTER
-from protocol.codes import Permission, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.fields import Header
-from protocol.headers.queue import OffsetResponseHeader, QueueHeader
-from protocol.headers.topic import CreateTopicHeader
+from skylarkmq.clients.connections import Connections
+from skylarkmq.clients.errors import BrokerError
+from skylarkmq.clients.mqbench.workloads import Workload
+from skylarkmq.clients.routes import NameServers, Routes
+from skylarkmq.clients.settings import ClientSettings, TlsSettings
+from skylarkmq.clients.tls import tls_context
+from skylarkmq.clients.topic_route import MASTER
+from skylarkmq.protocol.codes import Permission, RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.fields import Header
+from skylarkmq.protocol.headers.queue import OffsetResponseHeader, QueueHeader
+from skylarkmq.protocol.headers.topic import CreateTopicHeader
 
 TEMPLATE_TOPIC: Final = "TBW102"
 UNNAMED: Final = "broker-a"  # what RocketMQ calls a broker that nobody named

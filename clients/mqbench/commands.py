@@ -12,17 +12,17 @@ import msgspec
 import typer
 from rich.console import Console
 
-from clients.errors import ClientError
-from clients.mqbench.clusters import Broker, added_since, bounds_of, make_topics
-from clients.mqbench.compare import interleaved, ratios
-from clients.mqbench.options import AsJson, Cluster, Output, Rate, options
-from clients.mqbench.plot import NoPlot, save_plot
-from clients.mqbench.pull_load import Ending
-from clients.mqbench.recorder import Figures
-from clients.mqbench.runs import ProcessFailed, consume, fill, one_in_flight, produce
-from clients.mqbench.shown import compared_json, figures_table, progress, ratio_table
-from clients.mqbench.workloads import PRESETS, Workload
-from clients.settings import TlsSettings
+from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.mqbench.clusters import Broker, added_since, bounds_of, make_topics
+from skylarkmq.clients.mqbench.compare import interleaved, ratios
+from skylarkmq.clients.mqbench.options import AsJson, Cluster, Output, Rate, options
+from skylarkmq.clients.mqbench.plot import NoPlot, save_plot
+from skylarkmq.clients.mqbench.pull_load import Ending
+from skylarkmq.clients.mqbench.recorder import Figures
+from skylarkmq.clients.mqbench.runs import ProcessFailed, consume, fill, one_in_flight, produce
+from skylarkmq.clients.mqbench.shown import compared_json, figures_table, progress, ratio_table
+from skylarkmq.clients.mqbench.workloads import PRESETS, Workload
+from skylarkmq.clients.settings import TlsSettings
 
 REFUSED: Final = 1
 NOT_DONE: Final = 2
@@ -250,7 +250,7 @@ def tell(what: str, workload: Workload, parts: dict[str, Figures], output: Outpu
 @contextmanager
 def one_line_on_stderr(command: str) -> Iterator[None]:
     """What is in the way: one line and exit code 2; what the SDK logs of it would be said twice."""
-    logging.getLogger("clients").addHandler(logging.NullHandler())
+    logging.getLogger("skylarkmq.clients").addHandler(logging.NullHandler())
     try:
         yield
     except (ClientError, NoPlot, OSError, ProcessFailed, ValueError) as error:

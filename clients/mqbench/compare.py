@@ -10,7 +10,7 @@ from statistics import median
 
 import msgspec
 
-from clients.mqbench.recorder import Figures
+from skylarkmq.clients.mqbench.recorder import Figures
 
 Run = Callable[[], Figures]
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from clients.mqbench.histogram import Ints
-from protocol import compiled
+from skylarkmq.clients.mqbench.histogram import Ints
+from skylarkmq.protocol import compiled
 
 ANSWERED: Final = -1
 

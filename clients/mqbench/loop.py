@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from clients.mqbench.sockets import TlsSocket
+from skylarkmq.clients.mqbench.sockets import TlsSocket
 
 LONGEST_WAIT_S: Final = 0.1
 

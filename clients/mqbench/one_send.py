@@ -10,13 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from clients.mqbench.answers import Answers
-from clients.mqbench.clusters import Broker
-from clients.mqbench.prepared import Block
-from clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
-from clients.mqbench.send_load import AtEdge, after, nothing, targets_of
-from clients.mqbench.sockets import connect
-from clients.mqbench.workloads import Workload
+from skylarkmq.clients.mqbench.answers import Answers
+from skylarkmq.clients.mqbench.clusters import Broker
+from skylarkmq.clients.mqbench.prepared import Block
+from skylarkmq.clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
+from skylarkmq.clients.mqbench.send_load import AtEdge, after, nothing, targets_of
+from skylarkmq.clients.mqbench.sockets import connect
+from skylarkmq.clients.mqbench.workloads import Workload
 
 FRAMES: Final = 100
 READ_BYTES: Final = 64 * 1024

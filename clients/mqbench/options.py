@@ -16,9 +16,9 @@ from typing import Annotated, Any, Final, get_args
 import msgspec
 import typer
 
-from clients.mqbench.clusters import Broker, find_brokers
-from clients.mqbench.workloads import Workload
-from clients.settings import TlsSettings
+from skylarkmq.clients.mqbench.clusters import Broker, find_brokers
+from skylarkmq.clients.mqbench.workloads import Workload
+from skylarkmq.clients.settings import TlsSettings
 
 Command = Callable[..., None]
 

@@ -10,7 +10,7 @@ from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any, Final
 
-from clients.mqbench.recorder import Interval
+from skylarkmq.clients.mqbench.recorder import Interval
 
 WIDTH, HEIGHT = 900, 520
 LEFT, RIGHT, TOP = 70, 20, 40

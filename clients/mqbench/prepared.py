@@ -16,13 +16,13 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from clients.mqbench.flights import Field
-from clients.mqbench.histogram import Ints
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.send import SendMessageV2Header
-from protocol.message import BatchRecord, encode_batch
-from protocol.serialize import encode_command
+from skylarkmq.clients.mqbench.flights import Field
+from skylarkmq.clients.mqbench.histogram import Ints
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.send import SendMessageV2Header
+from skylarkmq.protocol.message import BatchRecord, encode_batch
+from skylarkmq.protocol.serialize import encode_command
 
 GROUP: Final = "mqbench"
 TAG: Final = "TagA"

@@ -19,18 +19,18 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from clients.mqbench.clusters import Bounds, Broker
-from clients.mqbench.histogram import Histogram
-from clients.mqbench.loop import Loop
-from clients.mqbench.prepared import FIRST_OPAQUE, GROUP
-from clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
-from clients.mqbench.send_load import UNBOUNDED, AtEdge, after, nothing
-from clients.mqbench.sockets import connect_nonblocking
-from clients.mqbench.workloads import Workload
-from protocol.codes import PullSysFlag, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.pull import PullMessageHeader
-from protocol.serialize import encode_command
+from skylarkmq.clients.mqbench.clusters import Bounds, Broker
+from skylarkmq.clients.mqbench.histogram import Histogram
+from skylarkmq.clients.mqbench.loop import Loop
+from skylarkmq.clients.mqbench.prepared import FIRST_OPAQUE, GROUP
+from skylarkmq.clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
+from skylarkmq.clients.mqbench.send_load import UNBOUNDED, AtEdge, after, nothing
+from skylarkmq.clients.mqbench.sockets import connect_nonblocking
+from skylarkmq.clients.mqbench.workloads import Workload
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.serialize import encode_command
 
 BUFFER_BYTES: Final = 1 << 20
 MOST_OF_A_TURN: Final = 8  # reads

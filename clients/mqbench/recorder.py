@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from clients.mqbench.histogram import PERCENTILES, Histogram, Ints, middle_of
+from skylarkmq.clients.mqbench.histogram import PERCENTILES, Histogram, Ints, middle_of
 
 INTERVAL_NS: Final = 250_000_000
 FOLD_AT: Final = 8192  # latencies

@@ -9,12 +9,12 @@ import multiprocessing
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 
-from clients.mqbench.clusters import Bounds, Broker
-from clients.mqbench.one_send import OneSend
-from clients.mqbench.pull_load import Ending, PullLoad
-from clients.mqbench.recorder import Figures, Interval, OnInterval, merged, nobody
-from clients.mqbench.send_load import AtEdge, SendLoad, nothing
-from clients.mqbench.workloads import Workload
+from skylarkmq.clients.mqbench.clusters import Bounds, Broker
+from skylarkmq.clients.mqbench.one_send import OneSend
+from skylarkmq.clients.mqbench.pull_load import Ending, PullLoad
+from skylarkmq.clients.mqbench.recorder import Figures, Interval, OnInterval, merged, nobody
+from skylarkmq.clients.mqbench.send_load import AtEdge, SendLoad, nothing
+from skylarkmq.clients.mqbench.workloads import Workload
 
 Part = Callable[[Workload, OnInterval], Figures]
 

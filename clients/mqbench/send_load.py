@@ -12,15 +12,15 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from clients.mqbench.answers import Answers
-from clients.mqbench.clusters import Broker
-from clients.mqbench.flights import Flights
-from clients.mqbench.loop import Loop
-from clients.mqbench.prepared import Block, Target
-from clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
-from clients.mqbench.schedule import Schedule
-from clients.mqbench.sockets import connect_nonblocking
-from clients.mqbench.workloads import Workload
+from skylarkmq.clients.mqbench.answers import Answers
+from skylarkmq.clients.mqbench.clusters import Broker
+from skylarkmq.clients.mqbench.flights import Flights
+from skylarkmq.clients.mqbench.loop import Loop
+from skylarkmq.clients.mqbench.prepared import Block, Target
+from skylarkmq.clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
+from skylarkmq.clients.mqbench.schedule import Schedule
+from skylarkmq.clients.mqbench.sockets import connect_nonblocking
+from skylarkmq.clients.mqbench.workloads import Workload
 
 READ_BYTES: Final = 256 * 1024
 FRAMES_PER_FLIGHT: Final = 4

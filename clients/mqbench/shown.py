@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from clients.mqbench.compare import Ratio, Spread
-from clients.mqbench.recorder import Figures, Interval, OnInterval, latencies, nobody
-from clients.mqbench.workloads import Workload
+from skylarkmq.clients.mqbench.compare import Ratio, Spread
+from skylarkmq.clients.mqbench.recorder import Figures, Interval, OnInterval, latencies, nobody
+from skylarkmq.clients.mqbench.workloads import Workload
 
 COUNTS: Final[dict[str, Callable[[Figures], str]]] = {
     "messages": lambda part: f"{part.messages:,}",

@@ -9,10 +9,10 @@ messages.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from clients.spark.offsets import EARLIEST, LATEST, Positions, Times
-from clients.spark.options import OptionError
-from clients.spark.source_options import SourceOptions
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.clients.spark.offsets import EARLIEST, LATEST, Positions, Times
+from skylarkmq.clients.spark.options import OptionError
+from skylarkmq.clients.spark.source_options import SourceOptions
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 
 class Away(Exception):

@@ -14,19 +14,19 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from clients.blocking import run
-from clients.client import Client
-from clients.errors import BrokerError, ClientError, NoRoute, reading_answer
-from clients.queue_calls import QueueCalls
-from clients.routes import TRANSPORT_ERRORS
-from clients.spark.cluster_options import ClusterOptions
-from clients.spark.offsets import Positions
-from clients.spark.source_options import SourceOptions
-from clients.spark.topic_names import is_meant
-from clients.topic_route import checked_cluster
-from protocol.bodies.cluster import ClusterInfo, TopicList
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RequestCode, ResponseCode
+from skylarkmq.clients.blocking import run
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.errors import BrokerError, ClientError, NoRoute, reading_answer
+from skylarkmq.clients.queue_calls import QueueCalls
+from skylarkmq.clients.routes import TRANSPORT_ERRORS
+from skylarkmq.clients.spark.cluster_options import ClusterOptions
+from skylarkmq.clients.spark.offsets import Positions
+from skylarkmq.clients.spark.source_options import SourceOptions
+from skylarkmq.clients.spark.topic_names import is_meant
+from skylarkmq.clients.topic_route import checked_cluster
+from skylarkmq.protocol.bodies.cluster import ClusterInfo, TopicList
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
 
 AT_ONCE: Final = 256
 """Requests in flight at a time."""

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from clients.settings import ClientSettings, TlsSettings
-from clients.signing import Credentials
-from clients.spark.options import Option, Secret, flag, secret, text
+from skylarkmq.clients.settings import ClientSettings, TlsSettings
+from skylarkmq.clients.signing import Credentials
+from skylarkmq.clients.spark.options import Option, Secret, flag, secret, text
 
 
 def addresses(value: str) -> str:

@@ -22,20 +22,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from clients.spark.plain_columns import plain_columns
-from clients.spark.property_columns import PropertyColumns, readable
-from clients.spark.record_places import Ints, Places, ends_of, queue_offsets, walk
-from clients.spark.schema import PROPERTIES
-from clients.spark.slices import slices, with_nulls
-from protocol.codes import SysFlag
-from protocol.message import MAX_PAYLOAD_BYTES, PayloadError, PropertyName, inflate
-from protocol.record import Buffer
+from skylarkmq.clients.spark.plain_columns import plain_columns
+from skylarkmq.clients.spark.property_columns import PropertyColumns, readable
+from skylarkmq.clients.spark.record_places import Ints, Places, ends_of, queue_offsets, walk
+from skylarkmq.clients.spark.schema import PROPERTIES
+from skylarkmq.clients.spark.slices import slices, with_nulls
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.message import MAX_PAYLOAD_BYTES, PayloadError, PropertyName, inflate
+from skylarkmq.protocol.record import Buffer
 
 __all__ = [
     "OversizedBatch",
     "Places",
     "batch_of",
     "ends_of",
+    "in_parts",
     "queue_offsets",
     "record_batch",
     "record_batches",
@@ -72,12 +73,17 @@ def record_batches(
     buffer: Buffer, starts: NDArray[np.int64], broker_name: str | None, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """As `record_batch`, in several batches if compressed bodies need more memory than MAX_BATCH_BYTES."""
+    return in_parts(len(starts), lambda rows: record_batch(buffer, starts[rows], broker_name, schema))
+
+
+def in_parts(count: int, make: Callable[[slice], pa.RecordBatch], first: int = 0) -> Iterator[pa.RecordBatch]:
+    """The batch that `make` makes of `count` rows from `first` on; of each half where it raises OversizedBatch."""
     try:
-        batch = record_batch(buffer, starts, broker_name, schema)
+        batch = make(slice(first, first + count))
     except OversizedBatch:
-        middle = len(starts) // 2
-        yield from record_batches(buffer, starts[:middle], broker_name, schema)
-        yield from record_batches(buffer, starts[middle:], broker_name, schema)
+        half = count // 2
+        yield from in_parts(half, make, first)
+        yield from in_parts(count - half, make, first + half)
     else:
         yield batch
 

@@ -27,18 +27,18 @@ from typing import Final
 
 import msgspec
 
-from clients.admin import Admin
-from clients.client import Client
-from clients.errors import BrokerError, ClientError, NoRoute
-from clients.producer import Producer
-from clients.queue_calls import QueueCalls
-from clients.queue_choice import queue_of_key
-from clients.routes import TRANSPORT_ERRORS
-from clients.settings import ProducerSettings
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
-from protocol.codes import ResponseCode
-from protocol.message import Message
+from skylarkmq.clients.admin import Admin
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.errors import BrokerError, ClientError, NoRoute
+from skylarkmq.clients.producer import Producer
+from skylarkmq.clients.queue_calls import QueueCalls
+from skylarkmq.clients.queue_choice import queue_of_key
+from skylarkmq.clients.routes import TRANSPORT_ERRORS
+from skylarkmq.clients.settings import ProducerSettings
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.message import Message, MessageExt, PayloadError
 
 SUMMARY_AFTER: Final = 64
 FORGOTTEN_AFTER_MS: Final = 90 * 24 * 3600 * 1000
@@ -73,6 +73,15 @@ def decoded(body: bytes) -> Entry:
         return _decoder.decode(body)
     except msgspec.DecodeError as error:
         log.warning("message in the ledger is passed over, it is no entry error=%s", error)
+        return {}
+
+
+def entry_of(message: MessageExt) -> Entry:
+    """The same of a message as it was stored."""
+    try:
+        return decoded(message.payload())
+    except PayloadError as error:
+        log.warning("message in the ledger is passed over, it cannot be inflated error=%s", error)
         return {}
 
 
@@ -186,7 +195,7 @@ class Ledger:
         while True:
             messages, following = await self._calls.read(queue, log.next_offset, _READ_AT_ONCE)
             for message in messages:
-                fold(log.known, decoded(message.payload()))
+                fold(log.known, entry_of(message))
             log.unsummed += len(messages)
             if following is None:
                 return

@@ -7,8 +7,8 @@ time comes as an argument.
 
 from collections.abc import Mapping
 
-from clients.spark.offsets import Positions
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.clients.spark.offsets import Positions
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 
 def backlog_of(starts: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int]) -> Positions:

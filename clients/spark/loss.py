@@ -8,7 +8,7 @@ import logging
 
 import msgspec
 
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 EARLIEST: Final = -2
 LATEST: Final = -1

@@ -1,4 +1,4 @@
-"""The command `mqspark-pipeline`, and `python -m clients.spark.pipeline`: topics to Parquet.
+"""The command `mqspark-pipeline`, and `python -m skylarkmq.clients.spark.pipeline`: topics to Parquet.
 
     arguments -> Job -> is the cluster there, are the topics -> Spark session -> queries -> progress until they end
 
@@ -22,17 +22,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from clients.admin import Admin
-from clients.blocking import run
-from clients.client import Client
-from clients.errors import ClientError
-from clients.spark.options import OptionError, parse
-from clients.spark.pipeline_job import Job, settings, start
-from clients.spark.pipeline_progress import line
-from clients.spark.pipeline_rows import Decoding
-from clients.spark.registration import register
-from clients.spark.sink_options import topic_name
-from clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
+from skylarkmq.clients.admin import Admin
+from skylarkmq.clients.blocking import run
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.pipeline_job import Job, settings, start
+from skylarkmq.clients.spark.pipeline_progress import line
+from skylarkmq.clients.spark.pipeline_rows import Decoding
+from skylarkmq.clients.spark.registration import register
+from skylarkmq.clients.spark.sink_options import topic_name
+from skylarkmq.clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
 
 FAILED: Final = 1
 NOT_STARTED: Final = 2
@@ -40,7 +40,7 @@ POLL_S: Final = 1.0
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set for programs that spark-submit runs
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _THEIR_ERROR: Final = re.compile(
-    r"^(?:clients\.[\w.]+|\w+(?:Error|Exception)|: [\w.$]+): (.+)$",  # ours, Python's, Java's as py4j tells it
+    r"^(?:skylarkmq\.[\w.]+|\w+(?:Error|Exception)|: [\w.$]+): (.+)$",  # ours, Python's, Java's as py4j tells it
     re.MULTILINE,
 )
 

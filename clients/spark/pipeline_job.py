@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from clients.spark.cluster_options import CLUSTER_ROWS
-from clients.spark.pipeline_rows import Decoding, dead_letters, good
+from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS
+from skylarkmq.clients.spark.pipeline_rows import Decoding, dead_letters, good
 
 FORMAT: Final = "rocketmq"
 PARQUET: Final = "parquet"

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from clients.spark.offsets import Offset
+from skylarkmq.clients.spark.offsets import Offset
 
 
 def line(progress: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
-from clients.settings import ProducerSettings
+from skylarkmq.clients.settings import ProducerSettings
 
 HOUR: Final = "yyyy-MM-dd-HH"
 VALUE: Final = "value"
@@ -114,7 +114,7 @@ def decoded(messages: DataFrame, decoding: Decoding) -> DataFrame:
         if not isinstance(schema, StructType):
             raise ValueError(f"bodies are objects with fields, such as 'id BIGINT', not {schema.simpleString()}")
         return _of_json(messages, schema)
-    avro = import_module("clients.spark.avro_bodies")
+    avro = import_module("skylarkmq.clients.spark.avro_bodies")
     rows: DataFrame = avro.decoded(messages, decoding.avro, VALUE, REASON)
     return rows
 

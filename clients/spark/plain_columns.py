@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from clients.spark.record_places import Ints
-from clients.spark.schema import COLUMNS
-from protocol import compiled
-from protocol.record import Buffer
+from skylarkmq.clients.spark.record_places import Ints
+from skylarkmq.clients.spark.schema import COLUMNS
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.record import Buffer
 
 NUMBERS: Final = ("queueId", "flag", "reconsumeTimes", "queueOffset", "storeTimestamp", "bornTimestamp")
 TEXTS: Final = ("body", "topic", "tags", "keys", "msgId")

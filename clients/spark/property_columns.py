@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from clients.spark.record_places import Ints
-from clients.spark.slices import content, slices
-from protocol.message import ENTRY_END, NAME_END
+from skylarkmq.clients.spark.record_places import Ints
+from skylarkmq.clients.spark.slices import content, slices
+from skylarkmq.protocol.message import ENTRY_END, NAME_END
 
 _NAME_END: Final = ord(NAME_END)
 _ENTRY_END: Final = ord(ENTRY_END)

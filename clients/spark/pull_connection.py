@@ -20,12 +20,12 @@ from typing import Final
 
 import msgspec
 
-from clients.settings import TlsSettings
-from clients.tls import tls_context
-from protocol.command import RemotingCommand
-from protocol.errors import ProtocolError
-from protocol.frame import MAX_FRAME_BYTES
-from protocol.serialize import decode_command
+from skylarkmq.clients.settings import TlsSettings
+from skylarkmq.clients.tls import tls_context
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.frame import MAX_FRAME_BYTES
+from skylarkmq.protocol.serialize import decode_command
 
 BUFFER_BYTES: Final = 4 << 20
 LEAST_ROOM: Final = 512 * 1024

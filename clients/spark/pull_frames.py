@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from clients.pull_requests import with_places
-from clients.signing import Credentials
-from clients.spark.source_options import SourceOptions
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import PullSysFlag
-from protocol.command import JSON
-from protocol.frame import encode_frame
-from protocol.headers.pull import PullMessageHeader
+from skylarkmq.clients.pull_requests import with_places
+from skylarkmq.clients.signing import Credentials
+from skylarkmq.clients.spark.source_options import SourceOptions
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import PullSysFlag
+from skylarkmq.protocol.command import JSON
+from skylarkmq.protocol.frame import encode_frame
+from skylarkmq.protocol.headers.pull import PullMessageHeader
 
 _OFFSET: Final = 9_000_000_000_000_000_001
 _COUNT: Final = 2_000_000_001

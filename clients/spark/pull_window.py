@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from clients.spark.splitting import Range
-from protocol.codes import ResponseCode
+from skylarkmq.clients.spark.splitting import Range
+from skylarkmq.protocol.codes import ResponseCode
 
 
 class Piece(msgspec.Struct):

@@ -23,23 +23,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clients.errors import BrokerError, ClientError
-from clients.settings import TlsSettings
-from clients.spark.cluster import broker_address
-from clients.spark.columns import queue_offsets, record_batches
-from clients.spark.loss import Loss, LossRule
-from clients.spark.pull_connection import Answer, PullConnection
-from clients.spark.pull_frames import PullFrames
-from clients.spark.pull_window import DELETED, Kind, Piece, PullWindow, Slot, verdict
-from clients.spark.record_places import Ints, steps
-from clients.spark.schema import arrow_schema
-from clients.spark.source_options import SourceOptions
-from clients.spark.splitting import Range
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RequestCode, ResponseCode
-from protocol.errors import ProtocolError
-from protocol.filters.tag import split_tags
-from protocol.headers.pull import PullMessageResponseHeader
+from skylarkmq.clients.errors import BrokerError, ClientError
+from skylarkmq.clients.settings import TlsSettings
+from skylarkmq.clients.spark.cluster import broker_address
+from skylarkmq.clients.spark.columns import queue_offsets, record_batches
+from skylarkmq.clients.spark.loss import Loss, LossRule
+from skylarkmq.clients.spark.pull_connection import Answer, PullConnection
+from skylarkmq.clients.spark.pull_frames import PullFrames
+from skylarkmq.clients.spark.pull_window import DELETED, Kind, Piece, PullWindow, Slot, verdict
+from skylarkmq.clients.spark.record_places import Ints, steps
+from skylarkmq.clients.spark.schema import arrow_schema
+from skylarkmq.clients.spark.source_options import SourceOptions
+from skylarkmq.clients.spark.splitting import Range
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.filters.tag import split_tags
+from skylarkmq.protocol.headers.pull import PullMessageResponseHeader
 
 MOST_IN_FLIGHT: Final = 64
 FILTERED_IN_FLIGHT: Final = 8

@@ -17,10 +17,10 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol import compiled
-from protocol.codes import SysFlag
-from protocol.errors import ProtocolError
-from protocol.record import (
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.record import (
     MAGIC_V1,
     MAGIC_V2,
     PHYSICAL_OFFSET_AT,

@@ -9,8 +9,8 @@ from typing import Final
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
-from clients.spark.source import RocketMqSource
-from clients.spark.store_source import RocketMqStoreSource
+from skylarkmq.clients.spark.source import RocketMqSource
+from skylarkmq.clients.spark.store_source import RocketMqStoreSource
 
 SOURCES: Final[tuple[type[DataSource], ...]] = (RocketMqSource, RocketMqStoreSource)
 

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from clients.errors import ClientError, NoRoute
-from clients.routes import TRANSPORT_ERRORS
-from clients.sends import RETRY_CODES
+from skylarkmq.clients.errors import ClientError, NoRoute
+from skylarkmq.clients.routes import TRANSPORT_ERRORS
+from skylarkmq.clients.sends import RETRY_CODES
 
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 5.0

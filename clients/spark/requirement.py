@@ -5,5 +5,5 @@ try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f"clients.spark needs PySpark 4.2 or newer and PyArrow ({error}): pip install 'skylarkmq[spark]'"
+        f"skylarkmq.clients.spark needs PySpark 4.2 or newer and PyArrow ({error}): pip install 'skylarkmq[spark]'"
     ) from error

@@ -31,16 +31,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from clients.blocking import run
-from clients.client import Client
-from clients.errors import ClientError
-from clients.producer import Producer, now_ms
-from clients.spark.ledger import Ledger
-from clients.spark.options import OptionError, parse
-from clients.spark.repeating import repeated
-from clients.spark.sink_options import OPTIONS, SinkOptions
-from clients.spark.sink_requests import Limits, RowRequests, SendFailed
-from clients.spark.sink_rows import Encoder, RowError, check_columns
+from skylarkmq.clients.blocking import run
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.producer import Producer, now_ms
+from skylarkmq.clients.spark.ledger import Ledger
+from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.repeating import repeated
+from skylarkmq.clients.spark.sink_options import OPTIONS, SinkOptions
+from skylarkmq.clients.spark.sink_requests import Limits, RowRequests, SendFailed
+from skylarkmq.clients.spark.sink_rows import Encoder, RowError, check_columns
 
 BATCH_ID: Final = "streaming.sql.batchId"
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -280,7 +280,7 @@ def _pairs(values: Mapping[str, object]) -> str:
 
 def _log_to_stderr() -> None:
     """In a worker nobody has configured logging; what it writes to stderr is in the executor's log."""
-    package = logging.getLogger("clients")
+    package = logging.getLogger("skylarkmq.clients")
     if not package.hasHandlers():
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))

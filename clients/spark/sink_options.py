@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from clients.settings import ProducerSettings
-from clients.spark.cluster_options import CLUSTER_ROWS, ClusterOptions
-from clients.spark.options import Option, Table, duration_ms, flag, positive
-from protocol.errors import RequestError
-from protocol.message import check_group_name, check_topic_name
+from skylarkmq.clients.settings import ProducerSettings
+from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, ClusterOptions
+from skylarkmq.clients.spark.options import Option, Table, duration_ms, flag, positive
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.message import check_group_name, check_topic_name
 
 
 def topic_name(value: str) -> str:

@@ -20,15 +20,15 @@ from typing import Final
 
 import msgspec
 
-from clients.errors import ClientError, NoRoute, RequestTimeout
-from clients.outgoing import BATCH_RECORD_OVERHEAD
-from clients.producer import Producer
-from clients.queue_choice import queue_of_key
-from clients.sends import SendResult, SendStatus
-from clients.spark.repeating import repeated
-from clients.spark.sink_rows import MARK, Row
-from protocol.bodies.message_queue import MessageQueue
-from protocol.message import Message
+from skylarkmq.clients.errors import ClientError, NoRoute, RequestTimeout
+from skylarkmq.clients.outgoing import BATCH_RECORD_OVERHEAD
+from skylarkmq.clients.producer import Producer
+from skylarkmq.clients.queue_choice import queue_of_key
+from skylarkmq.clients.sends import SendResult, SendStatus
+from skylarkmq.clients.spark.repeating import repeated
+from skylarkmq.clients.spark.sink_rows import MARK, Row
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.message import Message
 
 SAFE: Final = frozenset({SendStatus.OK, SendStatus.SLAVE_NOT_AVAILABLE})
 """What counts as acknowledged: a broker that has lost its slave stores no better the second time."""

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from protocol.message import Message, PropertyName
+from skylarkmq.protocol.message import Message, PropertyName
 
 MARK: Final = "SPARK_ROW"
 BODY: Final = "body"

@@ -33,16 +33,16 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from clients.spark.bounds import Away, ends_of, find_queues, settled, starts_of
-from clients.spark.cluster import AWAY, Cluster
-from clients.spark.offsets import Offset
-from clients.spark.options import OptionError, Scope, parse, warn_out_of_scope
-from clients.spark.range_reader import RangeReader, Work
-from clients.spark.schema import ddl
-from clients.spark.sink import batch_writer, stream_writer
-from clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
-from clients.spark.splitting import Range, cut, ranges_of, tasks_of
-from clients.spark.stream_plan import StreamPlan
+from skylarkmq.clients.spark.bounds import Away, ends_of, find_queues, settled, starts_of
+from skylarkmq.clients.spark.cluster import AWAY, Cluster
+from skylarkmq.clients.spark.offsets import Offset
+from skylarkmq.clients.spark.options import OptionError, Scope, parse, warn_out_of_scope
+from skylarkmq.clients.spark.range_reader import RangeReader, Work
+from skylarkmq.clients.spark.schema import ddl
+from skylarkmq.clients.spark.sink import batch_writer, stream_writer
+from skylarkmq.clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
+from skylarkmq.clients.spark.splitting import Range, cut, ranges_of, tasks_of
+from skylarkmq.clients.spark.stream_plan import StreamPlan
 
 PAUSE_S = 0.2
 

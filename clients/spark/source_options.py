@@ -8,12 +8,12 @@ batch query likewise.
 import re
 from typing import Final
 
-from clients.spark.cluster_options import CLUSTER_ROWS, ClusterOptions
-from clients.spark.offsets import Positions, Times, parse_ends, parse_queues, parse_starts, parse_times
-from clients.spark.options import Option, Scope, Table, count, duration_ms, flag, one_of, positive, text
-from protocol.bodies.heartbeat import SQL92, TAG, SubscriptionData
-from protocol.bodies.message_queue import MessageQueue
-from protocol.filters.tag import EVERYTHING, subscribe
+from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, ClusterOptions
+from skylarkmq.clients.spark.offsets import Positions, Times, parse_ends, parse_queues, parse_starts, parse_times
+from skylarkmq.clients.spark.options import Option, Scope, Table, count, duration_ms, flag, one_of, positive, text
+from skylarkmq.protocol.bodies.heartbeat import SQL92, TAG, SubscriptionData
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.filters.tag import EVERYTHING, subscribe
 
 STREAM, BATCH = Scope.STREAM, Scope.BATCH
 

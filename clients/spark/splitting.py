@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import msgspec
 
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 
 class Range(msgspec.Struct, frozen=True, order=True):

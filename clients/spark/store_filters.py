@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from clients.spark.stored.selection import Selection
+from skylarkmq.clients.spark.stored.selection import Selection
 
 _TOPIC: Final = ("topic",)
 _KEY: Final = ("key",)

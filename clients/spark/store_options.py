@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from clients.spark.options import Option, Table, count, flag, one_of, positive, text
-from clients.spark.source_options import topics
-from protocol.disk import COMMIT_LOG_DIRECTORY, IndexLayout
+from skylarkmq.clients.spark.options import Option, Table, count, flag, one_of, positive, text
+from skylarkmq.clients.spark.source_options import topics
+from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY, IndexLayout
 
 SEGMENT: Final = "segment"
 QUEUE: Final = "queue"

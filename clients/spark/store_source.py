@@ -17,15 +17,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from clients.spark.options import parse
-from clients.spark.schema import ddl
-from clients.spark.store_filters import push
-from clients.spark.store_options import STORE_OPTIONS, StoreOptions
-from clients.spark.stored.extent import Extent
-from clients.spark.stored.planning import Plan
-from clients.spark.stored.reading import StoreRows
-from clients.spark.stored.selection import Selection
-from clients.spark.stored.tasks import Task
+from skylarkmq.clients.spark.options import parse
+from skylarkmq.clients.spark.schema import ddl
+from skylarkmq.clients.spark.store_filters import push
+from skylarkmq.clients.spark.store_options import STORE_OPTIONS, StoreOptions
+from skylarkmq.clients.spark.stored.extent import Extent
+from skylarkmq.clients.spark.stored.planning import Plan
+from skylarkmq.clients.spark.stored.reading import StoreRows
+from skylarkmq.clients.spark.stored.selection import Selection
+from skylarkmq.clients.spark.stored.tasks import Task
 
 
 class RocketMqStoreSource(DataSource):

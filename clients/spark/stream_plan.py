@@ -20,14 +20,14 @@ from typing import Any, Final
 
 import msgspec
 
-from clients.spark.bounds import Away, Queues, all_of, find_queues, settled, starts_of
-from clients.spark.limits import TriggerRule, backlog_of, shared
-from clients.spark.loss import Loss, LossRule
-from clients.spark.offsets import Offset, Positions
-from clients.spark.source_options import SourceOptions
-from clients.spark.splitting import Range, ranges_of
-from clients.spark.topic_names import is_meant
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.clients.spark.bounds import Away, Queues, all_of, find_queues, settled, starts_of
+from skylarkmq.clients.spark.limits import TriggerRule, backlog_of, shared
+from skylarkmq.clients.spark.loss import Loss, LossRule
+from skylarkmq.clients.spark.offsets import Offset, Positions
+from skylarkmq.clients.spark.source_options import SourceOptions
+from skylarkmq.clients.spark.splitting import Range, ranges_of
+from skylarkmq.clients.spark.topic_names import is_meant
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 GONE: Final = "the queue does not exist any more"
 SHRUNK: Final = "the queue ends before that: was its topic made again?"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from protocol.codes import DLQ_PREFIX, RETRY_PREFIX, SystemTopic
+from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, SystemTopic
 
 RESERVED: Final = frozenset(
     value for name, value in vars(SystemTopic).items() if name.isupper() and isinstance(value, str)

@@ -17,11 +17,11 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from clients.errors import ClientError
-from clients.hooks import Hooks, ObservedProcess, ObservedSend, Received
-from clients.message_types import message_type
-from protocol.codes import ResponseCode
-from protocol.message import Message, PropertyName
+from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.hooks import Hooks, ObservedProcess, ObservedSend, Received
+from skylarkmq.clients.message_types import message_type
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.message import Message, PropertyName
 
 SYSTEM: Final = "rocketmq"
 

@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Final, Self
 
 import msgspec
 
-from protocol import javajson
-from protocol.bodies.enums import name_ordinals
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import ResponseCode
-from protocol.errors import RequestError
+from skylarkmq.protocol import javajson
+from skylarkmq.protocol.bodies.enums import name_ordinals
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.errors import RequestError
 
 REQUEST_BYTES: Final = 1 << 20
 """The largest body of a request, unless its kind has another limit."""

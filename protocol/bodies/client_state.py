@@ -5,10 +5,10 @@ from typing import Final, Self
 
 import msgspec
 
-from protocol.bodies.body import Body
-from protocol.bodies.heartbeat import SubscriptionData
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.stats import encode_by_queue
+from skylarkmq.protocol.bodies.body import Body
+from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.stats import encode_by_queue
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 

@@ -3,8 +3,8 @@
 Source: docs/formats.md, "JSON bodies".
 """
 
-from protocol.bodies.body import Body
-from protocol.bodies.route import BrokerData
+from skylarkmq.protocol.bodies.body import Body
+from skylarkmq.protocol.bodies.route import BrokerData
 
 
 class ClusterInfo(Body):

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from protocol.bodies.body import Body
-from protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
-from protocol.bodies.heartbeat import SubscriptionData
+from skylarkmq.protocol.bodies.body import Body
+from skylarkmq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
+from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 

@@ -9,8 +9,8 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from protocol.bodies.body import Body
-from protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
+from skylarkmq.protocol.bodies.body import Body
+from skylarkmq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"

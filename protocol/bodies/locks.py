@@ -5,8 +5,8 @@ Source: docs/formats.md, "JSON bodies".
 
 import msgspec
 
-from protocol.bodies.body import Body
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.body import Body
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 
 class LockRequest(Body):

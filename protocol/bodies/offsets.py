@@ -3,8 +3,8 @@
 Source: docs/formats.md, "JSON bodies".
 """
 
-from protocol.bodies.body import Body
-from protocol.bodies.topic import DataVersion
+from skylarkmq.protocol.bodies.body import Body
+from skylarkmq.protocol.bodies.topic import DataVersion
 
 
 class ConsumerOffsets(Body):

@@ -4,8 +4,8 @@ The keys of `brokerAddrs` are broker ids: bare numbers for old clients, quoted, 
 ask for standard JSON. Source: docs/formats.md, "Routes".
 """
 
-from protocol import javajson
-from protocol.bodies.body import Body
+from skylarkmq.protocol import javajson
+from skylarkmq.protocol.bodies.body import Body
 
 
 class QueueData(Body):

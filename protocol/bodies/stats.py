@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from protocol.bodies.body import Body
-from protocol.bodies.heartbeat import SubscriptionData
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.bodies.body import Body
+from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.topic import TopicConfig
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 

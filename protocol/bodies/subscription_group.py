@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from protocol.bodies.body import Body
-from protocol.bodies.topic import DataVersion
+from skylarkmq.protocol.bodies.body import Body
+from skylarkmq.protocol.bodies.topic import DataVersion
 
 
 class SubscriptionGroupConfig(Body):

@@ -20,9 +20,9 @@ from typing import Any, ClassVar, Final, Self
 
 import msgspec
 
-from protocol.bodies.body import Body, BodyError
-from protocol.bodies.enums import TopicFilterType
-from protocol.codes import Permission
+from skylarkmq.protocol.bodies.body import Body, BodyError
+from skylarkmq.protocol.bodies.enums import TopicFilterType
+from skylarkmq.protocol.codes import Permission
 
 STATIC_TOPIC_VERSION: Final = 413
 MAX_REGISTRATION_BYTES: Final = 16 * 1024 * 1024

@@ -2,10 +2,10 @@
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cython.cimports.protocol.compiled.big_endian import put32
-from cython.cimports.protocol.compiled.decode import Send
-from cython.cimports.protocol.compiled.filling import copied, digits
-from cython.cimports.protocol.compiled.record import Append
+from cython.cimports.skylarkmq.protocol.compiled.big_endian import put32
+from cython.cimports.skylarkmq.protocol.compiled.decode import Send
+from cython.cimports.skylarkmq.protocol.compiled.filling import copied, digits
+from cython.cimports.skylarkmq.protocol.compiled.record import Append
 
 PREFIX = cython.declare(cython.Py_ssize_t, 8)
 MSGPACK = cython.declare(cython.int, 0x4D)

@@ -20,9 +20,9 @@ from cython.cimports.cpython.buffer import (
 )
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.string import memchr, memcmp, memcpy
-from cython.cimports.protocol.compiled.big_endian import get32
-from cython.cimports.protocol.compiled.properties import Properties, Text, is_alphanumeric, scan_properties
-from cython.cimports.protocol.compiled.record import Append
+from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32
+from cython.cimports.skylarkmq.protocol.compiled.properties import Properties, Text, is_alphanumeric, scan_properties
+from cython.cimports.skylarkmq.protocol.compiled.record import Append
 
 HEAD = cython.declare(cython.Py_ssize_t, 20)
 DIGITS = cython.declare(cython.p_char, b"0123456789ABCDEF")

@@ -14,7 +14,7 @@ from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringA
 from cython.cimports.cpython.mem import PyMem_Free, PyMem_Malloc
 from cython.cimports.libc.stdint import int32_t, int64_t, uint32_t, uint64_t
 from cython.cimports.libc.string import memchr, memcmp, memcpy, memset
-from cython.cimports.protocol.compiled.big_endian import get32, get64
+from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32, get64
 
 SMALLEST_RECORD = cython.declare(cython.Py_ssize_t, 91)
 MOST_BYTES = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)

@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from protocol.record import Buffer
+from skylarkmq.protocol.record import Buffer
 
 _Text: TypeAlias = tuple[bytes | None, bytes, bytes]
 

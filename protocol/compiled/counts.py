@@ -4,8 +4,8 @@ The interpreted twins are `plain_count_up` in broker.buckets and `plain_note_uni
 """
 
 import cython
-from cython.cimports.protocol.compiled.big_endian import get32
-from cython.cimports.protocol.compiled.queue_tail import QueueTail
+from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32
+from cython.cimports.skylarkmq.protocol.compiled.queue_tail import QueueTail
 
 Byte = cython.typedef(cython.p_uchar)
 

@@ -1,4 +1,4 @@
-from protocol.compiled.properties cimport Text
+from skylarkmq.protocol.compiled.properties cimport Text
 
 cdef class Send:
     cdef readonly int dialect

@@ -24,12 +24,12 @@ import cython
 from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.string import memcpy
-from cython.cimports.protocol.compiled.big_endian import get32
-from cython.cimports.protocol.compiled.header import Found, read_binary_header, read_header
-from cython.cimports.protocol.compiled.packed import read_packed_header
-from cython.cimports.protocol.compiled.properties import Text
-from cython.cimports.protocol.compiled.pull import Pulls, Words
-from cython.cimports.protocol.compiled.record import Append
+from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32
+from cython.cimports.skylarkmq.protocol.compiled.header import Found, read_binary_header, read_header
+from cython.cimports.skylarkmq.protocol.compiled.packed import read_packed_header
+from cython.cimports.skylarkmq.protocol.compiled.properties import Text
+from cython.cimports.skylarkmq.protocol.compiled.pull import Pulls, Words
+from cython.cimports.skylarkmq.protocol.compiled.record import Append
 
 PREFIX = cython.declare(cython.Py_ssize_t, 8)
 MSGPACK = cython.declare(cython.int, 0x4D)

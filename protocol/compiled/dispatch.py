@@ -4,8 +4,8 @@ The interpreted twins are in broker.store.reput, and say what is what.
 """
 
 import cython
-from cython.cimports.protocol.compiled.queue_tail import QueueTail, add_unit
-from cython.cimports.protocol.compiled.record import Append
+from cython.cimports.skylarkmq.protocol.compiled.queue_tail import QueueTail, add_unit
+from cython.cimports.skylarkmq.protocol.compiled.record import Append
 
 UNIT_SIZE = cython.declare(cython.Py_ssize_t, 20)
 

@@ -11,7 +11,7 @@ interpreter is, and ends the process). There is no interpreted counterpart: see 
 
 import cython
 from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cython.cimports.protocol.compiled.sigbus import (
+from cython.cimports.skylarkmq.protocol.compiled.sigbus import (
     skylark_faults,
     skylark_install,
     skylark_ranges,
@@ -49,8 +49,10 @@ class Range:
 
     def touch(self, at: cython.longlong):
         """Read byte `at`, so that a fault comes now. IndexError: it is not in the mapping."""
-        if self.slot < 0 or at < 0 or at >= cython.cast(
-            cython.longlong, skylark_ranges[self.slot].end - skylark_ranges[self.slot].begin
+        if (
+            self.slot < 0
+            or at < 0
+            or at >= cython.cast(cython.longlong, skylark_ranges[self.slot].end - skylark_ranges[self.slot].begin)
         ):
             raise IndexError(at)
         skylark_touch(self.slot, at)

@@ -13,7 +13,7 @@ from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringA
 from cython.cimports.cpython.mem import PyMem_Free, PyMem_Malloc
 from cython.cimports.libc.stdint import int64_t
 from cython.cimports.libc.string import memcmp, memcpy
-from cython.cimports.protocol.compiled.big_endian import get32
+from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32
 from numpy import frombuffer, int64
 
 Text = cython.typedef(cython.p_const_uchar)

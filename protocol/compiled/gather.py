@@ -16,8 +16,8 @@ from cython.cimports.cpython.buffer import (
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.string import memcpy
 from cython.cimports.posix.uio import iovec, writev
-from cython.cimports.protocol.compiled.big_endian import get32, get64, put32
-from cython.cimports.protocol.compiled.filling import copied, digits
+from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32, get64, put32
+from cython.cimports.skylarkmq.protocol.compiled.filling import copied, digits
 
 Text = cython.typedef(cython.p_const_uchar)
 UNIT = cython.declare(cython.Py_ssize_t, 20)

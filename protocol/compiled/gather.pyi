@@ -1,4 +1,4 @@
-from protocol.unit_runs import Segment
+from skylarkmq.protocol.unit_runs import Segment
 
 class Records:
     count: int

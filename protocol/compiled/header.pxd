@@ -1,4 +1,4 @@
-from protocol.compiled.properties cimport Properties, Text
+from skylarkmq.protocol.compiled.properties cimport Properties, Text
 
 cdef struct Found:  # what a plain send's header says; texts are places in it
     int code

@@ -6,8 +6,8 @@ at or behind the end.
 
 import cython
 from cython.cimports.libc.string import memcmp
-from cython.cimports.protocol.compiled.big_endian import get32
-from cython.cimports.protocol.compiled.properties import IS_PLAIN, copy_properties, read_properties
+from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32
+from cython.cimports.skylarkmq.protocol.compiled.properties import IS_PLAIN, copy_properties, read_properties
 
 REQUIRED = cython.declare(cython.int, 0xFF)  # bits of the letters a to h
 

@@ -12,9 +12,9 @@ from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING
 from cython.cimports.libc.stdint import int32_t, int64_t, uint32_t, uint64_t
 from cython.cimports.libc.string import memchr, memmove
-from cython.cimports.protocol.compiled.ahead import fetch_ahead
-from cython.cimports.protocol.compiled.big_endian import get32, put32, put64
-from cython.cimports.protocol.compiled.record import Append, check_places
+from cython.cimports.skylarkmq.protocol.compiled.ahead import fetch_ahead
+from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32, put32, put64
+from cython.cimports.skylarkmq.protocol.compiled.record import Append, check_places
 
 Byte = cython.typedef(cython.p_uchar)
 Numbers = cython.typedef(cython.pointer(int64_t))

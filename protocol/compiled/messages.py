@@ -12,9 +12,9 @@ from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.cpython.unicode import PyUnicode_DecodeUTF8
 from cython.cimports.libc.stdint import int32_t, int64_t, uint32_t, uint64_t
 from cython.cimports.libc.string import memchr
-from cython.cimports.protocol.compiled.big_endian import get32, get64
-from cython.cimports.protocol.compiled.properties import Text
-from cython.cimports.protocol.compiled.pull import Words
+from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32, get64
+from cython.cimports.skylarkmq.protocol.compiled.properties import Text
+from cython.cimports.skylarkmq.protocol.compiled.pull import Words
 from isal.isal_zlib import crc32
 
 SMALLEST_RECORD = cython.declare(cython.Py_ssize_t, 91)

@@ -1,5 +1,5 @@
-from protocol.compiled.header cimport Found
-from protocol.compiled.properties cimport Text
+from skylarkmq.protocol.compiled.header cimport Found
+from skylarkmq.protocol.compiled.properties cimport Text
 
 cdef bint read_packed_header(Text at, Text end, Found* found) noexcept
 cdef Text read_integer(Text at, Text end, long long* number) noexcept

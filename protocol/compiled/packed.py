@@ -9,8 +9,8 @@ the end; a reader that is handed NULL hands it on. Source: docs/formats.md, "Hea
 
 import cython
 from cython.cimports.libc.string import memcmp
-from cython.cimports.protocol.compiled.header import Found, is_printable
-from cython.cimports.protocol.compiled.properties import Text, copy_properties
+from cython.cimports.skylarkmq.protocol.compiled.header import Found, is_printable
+from cython.cimports.skylarkmq.protocol.compiled.properties import Text, copy_properties
 
 LEAST = cython.declare(cython.Py_ssize_t, 24)  # bytes of a header with nothing in it
 NIL = cython.declare(cython.int, 0xC0)

@@ -18,8 +18,8 @@ from sys import intern
 import cython
 from cython.cimports.cpython.unicode import PyUnicode_DATA, PyUnicode_DecodeASCII, PyUnicode_GET_LENGTH
 from cython.cimports.libc.string import memcmp
-from cython.cimports.protocol.compiled.header import read_int32, read_int32_text, read_number_text, read_text
-from cython.cimports.protocol.compiled.packed import read_int, read_integer, read_nil, read_printable
+from cython.cimports.skylarkmq.protocol.compiled.header import read_int32, read_int32_text, read_number_text, read_text
+from cython.cimports.skylarkmq.protocol.compiled.packed import read_int, read_integer, read_nil, read_printable
 
 MSGPACK = cython.declare(cython.int, 0x4D)
 WORD_BYTES = cython.declare(cython.Py_ssize_t, 256)

@@ -7,7 +7,7 @@ import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.cpython.mem import PyMem_Free, PyMem_Realloc
 from cython.cimports.libc.stdint import uint32_t, uint64_t
-from cython.cimports.protocol.compiled.big_endian import get64, put32, put64
+from cython.cimports.skylarkmq.protocol.compiled.big_endian import get64, put32, put64
 
 Byte = cython.typedef(cython.p_uchar)
 

@@ -18,10 +18,10 @@ from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.stdint import uint32_t, uint64_t
 from cython.cimports.libc.string import memcpy, memset
-from cython.cimports.protocol.compiled.ahead import fetch_ahead, fetch_item_ahead
-from cython.cimports.protocol.compiled.big_endian import put32, put64
-from cython.cimports.protocol.compiled.properties import add_keys
-from cython.cimports.protocol.compiled.queue_tail import QueueTail
+from cython.cimports.skylarkmq.protocol.compiled.ahead import fetch_ahead, fetch_item_ahead
+from cython.cimports.skylarkmq.protocol.compiled.big_endian import put32, put64
+from cython.cimports.skylarkmq.protocol.compiled.properties import add_keys
+from cython.cimports.skylarkmq.protocol.compiled.queue_tail import QueueTail
 from isal.isal_zlib import crc32
 
 Byte = cython.typedef(cython.p_uchar)

@@ -11,8 +11,8 @@ from typing import Final, Self
 
 import msgspec
 
-from protocol.bodies.heartbeat import TAG, SubscriptionData
-from protocol.message import tags_code
+from skylarkmq.protocol.bodies.heartbeat import TAG, SubscriptionData
+from skylarkmq.protocol.message import tags_code
 
 EVERYTHING: Final = "*"
 

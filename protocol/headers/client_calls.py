@@ -3,7 +3,7 @@
 Source: docs/formats.md, "Calls to clients".
 """
 
-from protocol.headers.fields import BoolText, Header, Int32, Int64
+from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64
 
 
 class ResetOffsetHeader(Header, gc=False, rename="camel"):

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from protocol.headers.fields import BoolText, Header, Int32, Int64
+from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64
 
 
 class QueryConsumerOffsetHeader(Header, gc=False, rename="camel"):

@@ -5,7 +5,7 @@ Source: docs/formats.md, "Name server".
 
 import msgspec
 
-from protocol.headers.fields import BoolText, Header, Int32, Int64
+from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64
 
 
 class RegisterBrokerHeader(Header, gc=False, rename="camel"):

@@ -1,6 +1,6 @@
 """Headers of PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361). Source: docs/formats.md, "Pull"."""
 
-from protocol.headers.fields import Header, Int32, Int64
+from skylarkmq.protocol.headers.fields import Header, Int32, Int64
 
 
 class PullMessageHeader(Header, gc=False, rename="camel"):

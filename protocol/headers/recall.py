@@ -1,6 +1,6 @@
 """Headers of taking a timer message back: RECALL_MESSAGE (370). Source: docs/formats.md, "Timer messages"."""
 
-from protocol.headers.fields import Header
+from skylarkmq.protocol.headers.fields import Header
 
 
 class RecallMessageHeader(Header, gc=False, rename="camel"):

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.headers.fields import BoolText, Header, Int32, Int64, renamed
+from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64, renamed
 
 
 class SendMessageHeader(Header, gc=False, rename="camel"):

@@ -1,6 +1,6 @@
 """Header of a consumer that sends a message back: 36. Source: docs/formats.md, "Groups"."""
 
-from protocol.headers.fields import BoolText, Header, Int32, Int64
+from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64
 
 
 class SendBackHeader(Header, gc=False, rename="camel"):

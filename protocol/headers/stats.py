@@ -4,7 +4,7 @@
 Source: docs/formats.md, "Statistics of topics and groups".
 """
 
-from protocol.headers.fields import BoolText, Header, Int32, Int64
+from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64
 
 
 class ConsumeStatsHeader(Header, gc=False, rename="camel"):

@@ -1,6 +1,6 @@
 """Headers about topics on a broker: 17, 215. Source: docs/formats.md, "Topics"."""
 
-from protocol.headers.fields import BoolText, Header, Int32
+from skylarkmq.protocol.headers.fields import BoolText, Header, Int32
 
 
 class CreateTopicHeader(Header, gc=False, rename="camel"):

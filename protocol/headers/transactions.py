@@ -4,7 +4,7 @@ and an operator's wish that it be asked again (323).
 Source: docs/formats.md, "Transactions".
 """
 
-from protocol.headers.fields import BoolText, Header, Int32, Int64
+from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64
 
 
 class EndTransactionHeader(Header, gc=False, rename="camel"):

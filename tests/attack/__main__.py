@@ -11,12 +11,9 @@ ordinary build; the p99 of other builds is printed only. What is checked: tests/
 """
 
 import argparse
-import csv
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
@@ -26,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.attack.run import Outcome, run_in_scratch
 from tests.fuzz import sanitized
+from tests.harness import results
 
 P99_LIMIT_MS: Final = 200.0
 SHOWN: Final = 20
@@ -76,34 +74,20 @@ def _build(options: argparse.Namespace) -> tuple[str, Mapping[str, str]]:
     return ("interpreted", INTERPRETED) if options.interpreted else ("compiled", {})
 
 
-def _todo(seeds: Iterable[int], results: Path | None) -> list[int]:
+def _todo(seeds: Iterable[int], file: Path | None) -> list[int]:
     """Those that the results file has not."""
-    if results is None or not results.exists():
-        return list(seeds)
-    with results.open(newline="") as file:
-        done = {int(row["seed"]) for row in csv.DictReader(file)}
+    done = {int(row["seed"]) for row in results.rows_of(file)} if file else set[int]()
     return [seed for seed in seeds if seed not in done]
 
 
-def _append(results: Path | None, build: str, outcome: Outcome) -> None:
+def _append(file: Path | None, build: str, outcome: Outcome) -> None:
+    if file is None:
+        return
     row = (
-        *(datetime.now(UTC).strftime("%Y-%m-%d"), _commit(), build, outcome.seed, outcome.requests),
+        *(results.today(), results.commit(), build, outcome.seed, outcome.requests),
         *(f"{outcome.seconds:.1f}", f"{outcome.p99_ms:.1f}", outcome.max_rss_bytes >> 20, len(outcome.findings)),
     )
-    if results is None:
-        return
-    results.parent.mkdir(parents=True, exist_ok=True)
-    is_new = not results.exists()
-    with results.open("a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if is_new:
-            writer.writerow(COLUMNS)
-        writer.writerow(row)
-
-
-def _commit() -> str:
-    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return asked.stdout.strip() or "unknown"
+    results.append(file, COLUMNS, row)
 
 
 def _show(outcome: Outcome, is_slow: bool) -> None:

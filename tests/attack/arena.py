@@ -32,7 +32,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from broker.store.fsck import Finding, Severity
+from skylarkmq.broker.store.fsck import Finding, Severity
 from tests.harness.daemon import MQBROKER, STOP_LIMIT_S, STORE, Daemon, variables
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import RawClient

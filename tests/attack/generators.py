@@ -28,11 +28,11 @@ from functools import cache
 from struct import error as StructError
 from typing import Any, Final, NamedTuple
 
-from protocol.codes import RequestCode, SystemTopic
-from protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
-from protocol.message import BatchRecord, PropertyName, encode_batch
-from protocol.serialize import encode_command
-from protocol.timers import DELETES, DEQUEUE_MS, ENQUEUE_MS, OUT_MS, ROLL_TIMES
+from skylarkmq.protocol.codes import RequestCode, SystemTopic
+from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.message import BatchRecord, PropertyName, encode_batch
+from skylarkmq.protocol.serialize import encode_command
+from skylarkmq.protocol.timers import DELETES, DEQUEUE_MS, ENQUEUE_MS, OUT_MS, ROLL_TIMES
 from tests.attack.polite import long_names, send_header
 from tests.harness.golden import transcripts
 from tests.harness.raw import frame

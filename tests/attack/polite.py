@@ -8,9 +8,9 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from protocol.codes import RequestCode, ResponseCode
-from protocol.message import decode_properties, encode_properties
-from protocol.record import Record, iterate
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.message import decode_properties, encode_properties
+from skylarkmq.protocol.record import Record, iterate
 from tests.harness.raw import RawClient
 
 KEPT: Final = "PoliteKept"

@@ -26,8 +26,8 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Final, NamedTuple
 
-from broker.store.fsck import Severity
-from protocol.codes import RequestCode, ResponseCode
+from skylarkmq.broker.store.fsck import Severity
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from tests.attack.arena import Arena
 from tests.attack.generators import Generator
 from tests.attack.polite import COMMIT, KEPT, LATER, Ledger, pull_header, read_queue, send_header

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from tests.attack.arena import Arena
 from tests.attack.generators import CONFIGURING, MUTATIONS, Changed, Generator, bases
 from tests.attack.polite import KEPT, LATER

@@ -6,44 +6,23 @@ log has no traceback, and memory stayed within its bound (`Arena.finish`).
 """
 
 import json
-import re
-import resource
-import socket
-import subprocess
-import sys
-import threading
 import time
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from protocol import javajson
-from protocol.codes import RequestCode, ResponseCode
-from protocol.message import BatchRecord, encode_batch
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.message import BatchRecord, encode_batch
 from tests.attack.arena import Arena
-from tests.attack.polite import Ledger, await_message, long_names, pull_header, read_queue, send_header
-from tests.harness.ports import LOOPBACK
-from tests.harness.raw import Answer, RawClient, frame, texts
+from tests.attack.polite import Ledger, await_message, long_names, read_queue, send_header
+from tests.harness.raw import Answer, RawClient
 
 pytestmark = pytest.mark.crash
 
-ELSEWHERE: Final = "127.0.0.2"
 WHEEL: Final = "rmq_sys_wheel_timer"
 OP: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 BAD_TOPICS: Final = ("../../x", "../../../victim", "a/b", ".", "x\0y", "../consumequeue/Orders")
-LOOP_HELD_LIMIT_S: Final = 0.5
-"""What a polite client may wait while the loop works on one request; 200 ms is judged by the command."""
-SINGLE: Final = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
-SETTING: Final = re.compile(r"\b[a-z]+[A-Z]\w+")
-
-
-@pytest.fixture
-def arena(tmp_path: Path) -> Iterator[Arena]:
-    with Arena(tmp_path) as arena:
-        yield arena
 
 
 def forge(client: RawClient, topic: str = WHEEL, body: bytes = b"forged", **properties: str) -> Answer:
@@ -212,25 +191,6 @@ def test_8_forged_decisions(arena: Arena, body: bytes) -> None:
     arena.finish()
 
 
-@pytest.mark.parametrize("count", [(1 << 31) - 1, 1 << 20])
-def test_9_queues_of_a_topic(arena: Arena, count: int) -> None:
-    """A topic with more queues than the limit is refused; the remark names the setting."""
-    client = arena.client()
-    header: dict[str, object] = {"topic": "Wide", "defaultTopic": "TBW102", "perm": 6, **SINGLE}
-    header |= {"readQueueNums": count, "writeQueueNums": count}
-    answer = client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-    assert_at_limit(answer)
-    assert client.call(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "Wide"}).code == ResponseCode.TOPIC_NOT_EXIST
-    arena.finish()
-
-
-def assert_at_limit(answer: Answer) -> None:
-    """Refused, and the remark names a setting."""
-    assert answer.code != ResponseCode.SUCCESS
-    assert answer.remark is not None
-    assert SETTING.search(answer.remark), answer.remark
-
-
 @pytest.mark.parametrize("crc", ["", "1", "4294967295\x02", "0" * 10, "KEYS"])
 def test_11_properties_with_a_crc(tmp_path: Path, crc: str) -> None:
     """With enabledAppendPropCRC, properties that carry a CRC of their own damage neither records nor keys."""
@@ -246,154 +206,6 @@ def test_11_properties_with_a_crc(tmp_path: Path, crc: str) -> None:
         assert_kept_after_kill(arena, ledger)
 
 
-def held_s(arena: Arena, attack: Any) -> float:
-    """The longest wait of a polite client while `attack()` runs, seconds."""
-    polite, longest, over = arena.client(), 0.0, threading.Event()
-
-    def ask() -> None:
-        nonlocal longest
-        while not over.is_set():
-            begun_s = time.monotonic()
-            polite.call(RequestCode.SEND_MESSAGE_V2, send_header("Polite"), b"polite")
-            longest = max(longest, time.monotonic() - begun_s)
-            arena.rss_bytes()
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        attack()
-    finally:
-        over.set()
-        thread.join()
-    return longest
-
-
-def test_12_groups_of_a_heartbeat(arena: Arena) -> None:
-    """Many groups in a heartbeat are refused at the limit; the loop is not held, and nothing is kept of them.
-
-    130,000 make a body that is too large for any heartbeat.
-    """
-    client = arena.client(20.0)
-    subscribed = [{"topic": "Orders", "subString": "*", "subVersion": 1}]
-    answers: list[Answer] = []
-    before = arena.rss_bytes()
-    for count in (130_000, 20_000):
-        consumers = [{"groupName": f"g{n}", "subscriptionDataSet": subscribed if n < 10 else []} for n in range(count)]
-        body = json.dumps({"clientID": "c", "producerDataSet": [], "consumerDataSet": consumers}).encode()
-        held = held_s(arena, lambda body=body: answers.append(client.call(RequestCode.HEART_BEAT, body=body)))
-        assert held < LOOP_HELD_LIMIT_S
-    assert answers[0].code != ResponseCode.SUCCESS
-    assert_at_limit(answers[1])
-    assert arena.rss_bytes() - before < 100 << 20
-    new = {"topic": "New", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6} | SINGLE
-    held = held_s(arena, lambda: client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, new))
-    assert held < LOOP_HELD_LIMIT_S
-    arena.finish()
-
-
-def test_13_locks_of_queues_that_do_not_exist(arena: Arena) -> None:
-    """Locks exist for queues that exist only: 100,000 others keep no group from locking its own."""
-    client, ledger = arena.client(), Ledger("Orders")
-    ledger.send(client, 1)
-    broker = javajson.loads(arena.namesrv_client().call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
-    [name] = broker["brokerAddrTable"]
-    queues = [{"topic": "Orders", "brokerName": name, "queueId": 1_000 + n} for n in range(100_000)]
-    asked = {"clientId": "c", "consumerGroup": "greedy", "mqSet": queues}
-    answer = client.call(RequestCode.LOCK_BATCH_MQ, body=json.dumps(asked).encode())
-    if answer.code == ResponseCode.SUCCESS:
-        assert json.loads(answer.body)["lockOKMQSet"] == []
-    own = {"topic": "Orders", "brokerName": name, "queueId": 0}
-    asked = {"clientId": "d", "consumerGroup": "modest", "mqSet": [own]}
-    answer = client.call(RequestCode.LOCK_BATCH_MQ, body=json.dumps(asked).encode())
-    assert answer.code == ResponseCode.SUCCESS
-    assert [queue["queueId"] for queue in json.loads(answer.body)["lockOKMQSet"]] == [0]
-    arena.finish()
-
-
-def test_14_slow_frames(arena: Arena) -> None:
-    """18 peers that send large frames slowly do not delay a polite 1 MB send beyond seconds."""
-    peers = [socket.create_connection((LOOPBACK, arena.broker_port)) for _ in range(18)]
-    over = threading.Event()
-
-    def trickle() -> None:
-        alive = list(peers)
-        while not over.wait(0.05):
-            for peer in list(alive):
-                try:
-                    peer.send(b"x" * 512, socket.MSG_DONTWAIT)
-                except BlockingIOError:
-                    continue
-                except OSError:
-                    alive.remove(peer)
-
-    for peer in peers:
-        peer.settimeout(1.0)
-        peer.sendall(frame({"code": 310, "opaque": 1, "extFields": {}}, b"x" * 15_000_000)[:70_000])
-    thread = threading.Thread(target=trickle)
-    thread.start()
-    try:
-        begun_s = time.monotonic()
-        answer = arena.client(30.0).call(RequestCode.SEND_MESSAGE_V2, send_header("Orders"), b"y" * 1_000_000)
-        took_s = time.monotonic() - begun_s
-    finally:
-        over.set()
-        thread.join()
-        for peer in peers:
-            peer.close()
-    assert answer.code == ResponseCode.SUCCESS
-    assert took_s < 10.0
-    arena.finish()
-
-
-def test_16_a_hijacked_registration(arena: Arena) -> None:
-    """A registration that moves a live broker from another host is refused; the route stays, the log names both."""
-    Ledger("Orders").send(arena.client(), 1)
-    namesrv = arena.namesrv_client()
-    cluster = javajson.loads(namesrv.call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
-    [[name, broker]] = cluster["brokerAddrTable"].items()
-    [address] = broker["brokerAddrs"].values()
-    header = {
-        "brokerName": name, "brokerAddr": "10.6.6.6:10911", "clusterName": broker["cluster"], "brokerId": 0,
-        "haServerAddr": "10.6.6.6:10912",
-    }  # fmt: skip
-    version = {"stateVersion": 1 << 62, "timestamp": 1 << 62, "counter": 1 << 62}
-    topics = {"Orders": {"topicName": "Orders", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}}
-    body = {"topicConfigSerializeWrapper": {"dataVersion": version, "topicConfigTable": topics}, "filterServerList": []}
-    attacker = arena.namesrv_client(source=ELSEWHERE)
-    for addr in ("10.6.6.6:10911", address):
-        header["brokerAddr"] = addr
-        answer = attacker.call(RequestCode.REGISTER_BROKER, header, json.dumps(body).encode())
-        assert answer.code != ResponseCode.SUCCESS
-    after = javajson.loads(namesrv.call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
-    assert after["brokerAddrTable"] == cluster["brokerAddrTable"]
-    assert "10.6.6.6:10911" in arena.daemon.output
-    assert address in arena.daemon.output
-    arena.finish()
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "bindAddress=0.0.0.0",
-        "storePathRootDir=/nonexistent/x",
-        "storePathCommitLog=/nonexistent/x",
-        "namesrvAddr=10.6.6.6:9876",
-        "mappedFileSizeCommitLog=4096",
-        "mappedFileSizeConsumeQueue=20",
-        "listenPort=1",
-    ],
-)
-def test_17_settings_of_addresses_and_paths(arena: Arena, line: str) -> None:
-    """Keys that change addresses, paths, name servers or file sizes are refused; the next start is as the last."""
-    client = arena.client()
-    before = client.call(RequestCode.GET_BROKER_CONFIG).body
-    answer = client.call(RequestCode.UPDATE_BROKER_CONFIG, body=line.encode())
-    assert answer.code != ResponseCode.SUCCESS
-    assert client.call(RequestCode.GET_BROKER_CONFIG).body == before
-    arena.restart()
-    arena.finish()
-
-
 def test_18_a_topic_made_by_a_send(arena: Arena) -> None:
     """A topic that a send made is there after a kill at once, and its acknowledged message can be pulled."""
     ledgers = []
@@ -403,122 +215,4 @@ def test_18_a_topic_made_by_a_send(arena: Arena) -> None:
         ledgers.append(ledger)
         arena.restart()
     assert [ledger.missing(arena.client()) for ledger in ledgers] == [[]] * 4
-    arena.finish()
-
-
-def test_19_half_open_http(arena: Arena) -> None:
-    """Half-open HTTP requests leave descriptors to the store: sends are answered, also to new topics."""
-    process = arena.daemon.process.pid
-    in_use = len(list(Path(f"/proc/{process}/fd").iterdir()))
-    resource.prlimit(process, resource.RLIMIT_NOFILE, (in_use + 150, in_use + 150))
-    peers = []
-    for _ in range(300):
-        peer = socket.create_connection((LOOPBACK, arena.daemon.health_port), 5.0)
-        peer.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n")
-        peers.append(peer)
-    try:
-        for number in range(20):
-            with RawClient(LOOPBACK, arena.broker_port) as client:
-                Ledger(f"Topic{number}").send(client, 2)
-    finally:
-        for peer in peers:
-            peer.close()
-    arena.finish()
-
-
-def test_23_offsets_of_queues_that_do_not_exist(arena: Arena) -> None:
-    """Rows of offsets exist for queues that exist only."""
-    client, ledger = arena.client(), Ledger("Orders")
-    ledger.send(client, 1)
-    assert ledger.missing(client) == []  # its pulls make the group
-    header = {"consumerGroup": "CG", "topic": "Orders", "commitOffset": 1}
-    requests = [(header | {"queueId": queue_id}, b"") for queue_id in (0, *range(100, 2_100), -1, (1 << 31) - 1)]
-    answers = list(client.pipeline(RequestCode.UPDATE_CONSUMER_OFFSET, requests))
-    assert len(answers) == len(requests)
-    table = client.call(RequestCode.GET_ALL_CONSUMER_OFFSET).body.decode()
-    rows = re.search(r'"Orders@CG"\s*:\s*\{([^}]*)\}', table)
-    assert rows is not None, table[:200]
-    assert rows[1].replace('"', "").strip() == "0:1"
-    arena.finish()
-
-
-def test_24_a_compressed_registration(arena: Arena) -> None:
-    """A body that inflates without measure holds neither the loop nor memory."""
-    header = {
-        "brokerName": "b", "brokerAddr": "10.0.0.9:1", "clusterName": "c", "brokerId": 0, "haServerAddr": "",
-        "compressed": "true",
-    }  # fmt: skip
-    before = arena.rss_bytes()
-    body = zlib.compress(bytes(400 << 20), 9)
-    held = held_s(arena, lambda: _try(arena.namesrv_client(), RequestCode.REGISTER_BROKER, header, body))
-    assert held < LOOP_HELD_LIMIT_S
-    assert arena.max_rss_bytes - before < 150 << 20
-    arena.finish()
-
-
-def test_24_a_malformed_heartbeat(arena: Arena) -> None:
-    """16 MB that are no heartbeat do not hold the loop."""
-    body = b"{'clientID': 'c', 'consumerDataSet': [" + b"{'groupName': 'g'}," * 830_000
-    held = held_s(arena, lambda: _try(arena.client(20.0), RequestCode.HEART_BEAT, {}, body))
-    assert held < LOOP_HELD_LIMIT_S
-    arena.finish()
-
-
-def _try(client: RawClient, code: int, header: dict[str, Any], body: bytes) -> None:
-    """A request that may be answered by an error or by a hang-up."""
-    try:
-        client.call(code, header, body)
-    except ConnectionError:
-        pass  # one of the allowed outcomes
-
-
-def test_26_27_control_characters(arena: Arena) -> None:
-    """Control characters in names are refused, forge no log line, and do not reach a terminal by `store dump`."""
-    client = arena.client()
-    escape, forged = "\x1b[2J", "\n2026-01-01 00:00:00,000 ERROR broker.forged forged"
-    for name in (f"T{escape}", f"T{forged}"):
-        sent = client.call(RequestCode.SEND_MESSAGE_V2, send_header(name), b"x")
-        assert sent.code != ResponseCode.SUCCESS
-        new = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6} | SINGLE
-        assert client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, new).code != ResponseCode.SUCCESS
-        client.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name})
-        client.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": name})
-        client.call(RequestCode.UPDATE_BROKER_CONFIG, body=f"key{escape}{name}=x".encode())
-        beat = {"clientID": name, "producerDataSet": [{"groupName": name}], "consumerDataSet": []}
-        client.call(RequestCode.HEART_BEAT, body=json.dumps(beat).encode())
-        properties = f"KEYS\x01k{name}\x02TAGS\x01t{name}\x02own{name}\x01{name}\x02"
-        client.call(RequestCode.SEND_MESSAGE_V2, send_header("Orders", properties), name.encode())
-    arena.finish()
-    logged = arena.daemon.output
-    assert "\x1b" not in logged
-    assert "\n2026-01-01 00:00:00,000 ERROR broker.forged" not in logged
-    dump = [sys.executable, "-m", "broker", "store", "dump", str(arena.store)]
-    shown = subprocess.run(dump, capture_output=True, text=True, check=True).stdout
-    assert "Orders" in shown
-    assert "\x1b" not in shown
-
-
-def test_28_messages_of_a_pull(arena: Arena) -> None:
-    """A pull for 2^31-1 messages inspects a bounded number of units."""
-    client = arena.client()
-    batch = encode_batch([BatchRecord(0, b"x", b"TAGS\x01other\x02") for _ in range(1_000)])
-    requests = [(send_header("Orders", m="true"), batch)] * 20
-    answers = [answer.code for _, answer in client.pipeline(RequestCode.SEND_BATCH_MESSAGE, requests)]
-    assert answers == [ResponseCode.SUCCESS] * 20
-    wanted = pull_header("Orders", 0, maxMsgNums=(1 << 31) - 1, subscription="wanted", subVersion=1)
-    answer = client.call(RequestCode.PULL_MESSAGE, wanted)
-    assert 0 < int(answer.ext["nextBeginOffset"]) <= 16_000
-    arena.finish()
-
-
-@pytest.mark.parametrize("member", ["(sent)", "(body)", "dialect", "_x", "raw_ext", "columns"])
-def test_29_odd_members_of_a_header(arena: Arena, member: str) -> None:
-    """A member of the header that is none of RocketMQ's is ignored, whatever its name and value."""
-    values: tuple[Any, ...] = (1, "x", [], {}, None)
-    for value in values:
-        header = {"code": 310, "opaque": 1, "extFields": texts(send_header("T")), member: value}
-        with socket.create_connection((LOOPBACK, arena.broker_port), 5.0) as peer:
-            peer.sendall(frame(header, b"body"))
-            peer.recv(1 << 16)  # a response, or the end of this connection
-    Ledger("Orders").send(arena.client(), 1)
     arena.finish()

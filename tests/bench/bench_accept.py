@@ -26,10 +26,10 @@ from typing import Final
 
 import uvloop
 
-from broker.remoting.boss import RemotingServer
-from broker.remoting.config import TlsConfig, TlsMode
-from broker.remoting.connection import Connection
-from broker.remoting.tls import ServerTls
+from skylarkmq.broker.remoting.boss import RemotingServer
+from skylarkmq.broker.remoting.config import TlsConfig, TlsMode
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.tls import ServerTls
 from tests.harness.certificates import careless_context
 from tests.harness.echo_server import ECHO, EchoServer
 from tests.harness.raw_peer import RawPeer

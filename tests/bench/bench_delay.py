@@ -17,10 +17,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
-from protocol.codes import RequestCode, SystemTopic
-from protocol.message import MessageExt
-from protocol.record import decode
+from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from skylarkmq.protocol.codes import RequestCode, SystemTopic
+from skylarkmq.protocol.message import MessageExt
+from skylarkmq.protocol.record import decode
 from tests.bench.bench_send import BrokerProcess, call, create_topic
 from tests.bench.paced import PULL, TOPIC, Stream, arguments, show, spread
 from tests.harness.raw import RawClient

@@ -15,17 +15,17 @@ from collections.abc import Callable
 from timeit import repeat
 from typing import Final
 
-from protocol.codes import VERSION, RequestCode, ResponseCode
-from protocol.command import JSON, LANGUAGE, MSGPACK, ROCKETMQ, RemotingCommand
-from protocol.compiled import variant
-from protocol.frame import encode_frame
-from protocol.headers.consumer import UpdateConsumerOffsetHeader
-from protocol.headers.fields import Header
-from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
-from protocol.headers.send import SendMessageResponseHeader, SendMessageV2Header
-from protocol.msgpack_header import LAYOUTS, encode_placed
-from protocol.serialize import decode_command, encode_command
-from protocol.stream import CommandDecoder
+from skylarkmq.protocol.codes import VERSION, RequestCode, ResponseCode
+from skylarkmq.protocol.command import JSON, LANGUAGE, MSGPACK, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.compiled import variant
+from skylarkmq.protocol.frame import encode_frame
+from skylarkmq.protocol.headers.consumer import UpdateConsumerOffsetHeader
+from skylarkmq.protocol.headers.fields import Header
+from skylarkmq.protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from skylarkmq.protocol.headers.send import SendMessageResponseHeader, SendMessageV2Header
+from skylarkmq.protocol.msgpack_header import LAYOUTS, encode_placed
+from skylarkmq.protocol.serialize import decode_command, encode_command
+from skylarkmq.protocol.stream import CommandDecoder
 
 DIALECTS: Final = {"JSON": JSON, "ROCKETMQ": ROCKETMQ, "MSGPACK": MSGPACK}
 PROPERTIES: Final = "KEYS\x01order-1\x02UNIQ_KEY\x01C0A8010A0001000000000001\x02TAGS\x01TagA\x02"

@@ -27,9 +27,9 @@ from typing import Final, cast
 
 import uvloop
 
-from clients.mqbench.clusters import Broker
-from clients.mqbench.runs import one_in_flight
-from clients.mqbench.workloads import Workload
+from skylarkmq.clients.mqbench.clusters import Broker
+from skylarkmq.clients.mqbench.runs import one_in_flight
+from skylarkmq.clients.mqbench.workloads import Workload
 from tests.bench.peers.awake import kept_awake
 from tests.bench.peers.disk import FILE_BYTES, RECORD, fdatasync_us
 

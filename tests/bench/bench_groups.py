@@ -32,13 +32,13 @@ from typing import Any, Final
 import msgspec
 import uvloop
 
-from protocol.bodies.heartbeat import ConsumerData, HeartbeatData
-from protocol.codes import PullSysFlag, RequestCode
-from protocol.command import JSON, RemotingCommand
-from protocol.filters.tag import subscribe
-from protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeader
-from protocol.headers.pull import PullMessageHeader
-from protocol.serialize import encode_command
+from skylarkmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode
+from skylarkmq.protocol.command import JSON, RemotingCommand
+from skylarkmq.protocol.filters.tag import subscribe
+from skylarkmq.protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeader
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.serialize import encode_command
 from tests.bench.bench_send import TOPIC, BrokerProcess, call, create_topic, send_frame
 
 GROUP: Final = "bench-group"

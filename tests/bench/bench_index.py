@@ -18,14 +18,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.store.append import Append
-from broker.store.config import StoreConfig
-from broker.store.disk import Disk
-from broker.store.index_entries import Entries
-from broker.store.index_file import IndexFile
-from broker.store.index_hash import hash_keys, int64_array
-from broker.store.message_store import MessageStore
-from protocol.disk import IndexLayout
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.index_entries import Entries
+from skylarkmq.broker.store.index_file import IndexFile
+from skylarkmq.broker.store.index_hash import hash_keys, int64_array
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.disk import IndexLayout
 
 LAYOUT = IndexLayout(5_000_000, 20_000_000)
 BORN_HOST = bytes((127, 0, 0, 1)) + (40000).to_bytes(4, "big")

@@ -17,9 +17,9 @@ import socket
 from multiprocessing.connection import Connection
 from typing import Final
 
-from clients.mqbench.clusters import Broker
-from clients.mqbench.runs import produce
-from clients.mqbench.workloads import Workload
+from skylarkmq.clients.mqbench.clusters import Broker
+from skylarkmq.clients.mqbench.runs import produce
+from skylarkmq.clients.mqbench.workloads import Workload
 
 READ_BYTES: Final = 256 * 1024
 MARK: Final = b'"opaque":'

@@ -34,11 +34,11 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Final
 
-from protocol.codes import PullSysFlag, RequestCode
-from protocol.command import JSON, RemotingCommand
-from protocol.frame import encode_prefix
-from protocol.headers.pull import PullMessageHeader
-from protocol.serialize import encode_command
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode
+from skylarkmq.protocol.command import JSON, RemotingCommand
+from skylarkmq.protocol.frame import encode_prefix
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.serialize import encode_command
 from tests.bench.bench_send import TOPIC, BrokerProcess, create_topic, send_frame
 from tests.bench.bench_send import call as ask
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-from protocol.serialize import encode_command
+from skylarkmq.protocol.serialize import encode_command
 from tests.harness.broker_parts import BrokerParts, broker_parts, consumer, heartbeat, pull
 from tests.harness.peer import MemoryTransport, Peer
 

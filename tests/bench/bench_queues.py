@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from broker.store.config import StoreConfig
-from broker.store.message_store import MessageStore
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.message_store import MessageStore
 from tests.bench.filled_store import append, now_ms
 
 QUEUES_OF_A_TOPIC = 10

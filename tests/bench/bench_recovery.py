@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from broker.store.config import StoreConfig
-from broker.store.message_store import MessageStore
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.message_store import MessageStore
 from tests.bench.filled_store import evict, now_ms, write_store
 
 GIB = 1 << 30

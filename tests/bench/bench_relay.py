@@ -25,7 +25,7 @@ from typing import Final, cast
 import numpy as np
 import uvloop
 
-from clients.mqbench.histogram import Histogram
+from skylarkmq.clients.mqbench.histogram import Histogram
 from tests.bench.peers.end_to_end import NS, TICK_NS, WARMUP_S
 from tests.bench.peers.ticks import strike
 

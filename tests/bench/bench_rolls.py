@@ -17,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from broker.store.config import StoreConfig
-from broker.store.message_store import MessageStore
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.message_store import MessageStore
 from tests.bench.filled_store import append, now_ms
 
 SEGMENT_BYTES = 16 << 20

@@ -23,14 +23,14 @@ from statistics import median
 
 import uvloop
 
-from broker.config import Machine, load_broker
-from broker.daemon import Broker
-from broker.metadata.client_sessions import ClientMember
-from broker.remoting.connection import Connection
-from broker.settings import Given
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import VERSION
-from protocol.filters.tag import subscribe
+from skylarkmq.broker.config import Machine, load_broker
+from skylarkmq.broker.daemon import Broker
+from skylarkmq.broker.metadata.client_sessions import ClientMember
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.settings import Given
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import VERSION
+from skylarkmq.protocol.filters.tag import subscribe
 from tests.harness.broker_parts import consumer
 from tests.harness.ports import free_ports
 from tests.harness.stores import message

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import uvloop
 
-from clients import ConsumeFrom, Message, MessageExt, Producer, PushConsumer
+from skylarkmq import ConsumeFrom, Message, MessageExt, Producer, PushConsumer
 from tests.bench.peers.ticks import strike
 
 BODY: Final = b"x" * 1024

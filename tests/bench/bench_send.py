@@ -23,13 +23,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from protocol.codes import RequestCode
-from protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
-from protocol.frame import encode_frame
-from protocol.headers.send import SendMessageV2Header
-from protocol.headers.topic import CreateTopicHeader
-from protocol.msgpack_header import encode_placed
-from protocol.serialize import encode_command
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.frame import encode_frame
+from skylarkmq.protocol.headers.send import SendMessageV2Header
+from skylarkmq.protocol.headers.topic import CreateTopicHeader
+from skylarkmq.protocol.msgpack_header import encode_placed
+from skylarkmq.protocol.serialize import encode_command
 from tests.harness.ports import free_ports
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -77,7 +77,8 @@ class BrokerProcess:
         }
         arguments = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
         started = time.monotonic()
-        self._process = subprocess.Popen([sys.executable, "-m", "broker", *arguments], stderr=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "skylarkmq.broker", *arguments]
+        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         call(self.port, create_topic(4))
         answer = call(self.port, send_frame(0, 0, b"first", JSON))
         self.first_send_s = time.monotonic() - started

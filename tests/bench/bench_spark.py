@@ -29,9 +29,9 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from broker.store.config import StoreConfig
-from clients import Admin
-from clients.spark import register
+from skylarkmq import Admin
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.clients.spark import register
 from tests.bench.filled_store import TOPIC, write_store
 from tests.bench.peers.constant_source import ConstantSource
 from tests.harness.daemon import running

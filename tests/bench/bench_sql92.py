@@ -14,7 +14,7 @@ import argparse
 from timeit import repeat
 from typing import Final
 
-from protocol.filters.sql92.filter import Sql92Filter
+from skylarkmq.protocol.filters.sql92.filter import Sql92Filter
 
 EXPRESSIONS: Final = (
     "a > 5 AND b = 'x'",

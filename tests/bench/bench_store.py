@@ -32,12 +32,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker.store.append import Append
-from broker.store.config import FlushDiskType, StoreConfig
-from broker.store.disk import Data, Disk
-from broker.store.message_store import MessageStore
-from protocol import compiled
-from protocol.record import Buffer
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.config import FlushDiskType, StoreConfig
+from skylarkmq.broker.store.disk import Data, Disk
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.record import Buffer
 from tests.harness.stores import abandon
 
 BORN_HOST = bytes((127, 0, 0, 1)) + (40000).to_bytes(4, "big")

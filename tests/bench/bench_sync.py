@@ -23,9 +23,9 @@ from pathlib import Path
 
 import uvloop
 
-from broker.store.append import PutStatus
-from broker.store.config import FlushDiskType, StoreConfig
-from broker.store.message_store import MessageStore
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.config import FlushDiskType, StoreConfig
+from skylarkmq.broker.store.message_store import MessageStore
 from tests.bench.bench_store import make_appends
 
 

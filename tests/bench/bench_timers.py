@@ -18,12 +18,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.send import SendMessageV2Header
-from protocol.message import MessageExt
-from protocol.serialize import encode_command
-from protocol.timers import DEQUEUE_MS, OUT_MS
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.send import SendMessageV2Header
+from skylarkmq.protocol.message import MessageExt
+from skylarkmq.protocol.serialize import encode_command
+from skylarkmq.protocol.timers import DEQUEUE_MS, OUT_MS
 from tests.bench.bench_send import BrokerProcess, call, create_topic
 from tests.bench.paced import TOPIC, Stream, arguments, show, spread
 

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.codes import RequestCode, SystemTopic
+from skylarkmq.protocol.codes import RequestCode, SystemTopic
 from tests.bench.bench_send import BrokerProcess, call, create_topic
 from tests.harness.raw import RawClient, frame, texts
 

@@ -29,15 +29,15 @@ from typing import Final, Self
 
 import uvloop
 
-from broker.remoting import output
-from broker.remoting.admission import Pool
-from broker.remoting.boss import RemotingServer
-from broker.remoting.config import RemotingConfig
-from broker.remoting.connection import Connection
-from protocol.codes import PullSysFlag, RequestCode
-from protocol.command import JSON, RemotingCommand
-from protocol.headers.pull import PullMessageHeader
-from protocol.serialize import encode_command
+from skylarkmq.broker.remoting import output
+from skylarkmq.broker.remoting.admission import Pool
+from skylarkmq.broker.remoting.boss import RemotingServer
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode
+from skylarkmq.protocol.command import JSON, RemotingCommand
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.serialize import encode_command
 from tests.bench import bench_send
 from tests.bench.bench_send import BrokerProcess, Client, call, create_topic
 from tests.harness.file_line import RegionsFile

@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.send import SendMessageV2Header
-from protocol.message import MessageExt
-from protocol.record import decode
-from protocol.serialize import encode_command
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.send import SendMessageV2Header
+from skylarkmq.protocol.message import MessageExt
+from skylarkmq.protocol.record import decode
+from skylarkmq.protocol.serialize import encode_command
 from tests.bench.bench_send import BrokerProcess
 from tests.harness.raw import RawClient
 

@@ -17,15 +17,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from broker.processors.send_answer import SendAnswers
-from broker.processors.send_messages import SendMessages
-from broker.store.index_feed import IndexFeed
-from broker.store.mapped_file import MappedFile
-from broker.store.message_store import MessageStore
-from broker.store.reput import Reput
-from clients.mqbench.prepared import FIRST_BORN_MS, Message, Target, encode
-from protocol import compiled
-from protocol.stream import CommandDecoder
+from skylarkmq.broker.processors.send_answer import SendAnswers
+from skylarkmq.broker.processors.send_messages import SendMessages
+from skylarkmq.broker.store.index_feed import IndexFeed
+from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.reput import Reput
+from skylarkmq.clients.mqbench.prepared import FIRST_BORN_MS, Message, Target, encode
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.stream import CommandDecoder
 from tests.bench.bench_send import TOPIC
 from tests.bench.profile_send import SendSide, Stopwatch, clock, socket_calls
 

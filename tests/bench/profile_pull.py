@@ -24,13 +24,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.processors.pull_answer import found_head, found_pieces, pull_answer_head
-from broker.remoting.connection import Connection
-from protocol import compiled
-from protocol.codes import ResponseCode
-from protocol.headers.pull import PullMessageHeader
-from protocol.serialize import encode_command
-from protocol.stream import CommandDecoder
+from skylarkmq.broker.processors.pull_answer import found_head, found_pieces, pull_answer_head
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.serialize import encode_command
+from skylarkmq.protocol.stream import CommandDecoder
 from tests.bench.bench_pull import NowhereTransport, nowhere
 from tests.harness.broker_parts import TOPIC, BrokerParts, broker_parts, pull
 from tests.harness.stores import message

@@ -23,32 +23,32 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from broker.delivery.diversion import Diversion
-from broker.delivery.put_times import PutTimes
-from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
-from broker.metadata.topics import TopicsConfig, TopicTable
-from broker.processors.send import SendProcessor
-from broker.processors.send_answer import SendAnswers
-from broker.processors.send_checks import SendChecks, SendConfig
-from broker.processors.send_messages import PlainColumns, PlainSend, SendMessages
-from broker.processors.stored_properties import PropertyCompletion
-from broker.remoting.admission import Pool
-from broker.remoting.config import RemotingConfig
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Dispatcher
-from broker.remoting.latencies import Latencies
-from broker.remoting.selector import Selector
-from broker.store.config import StoreConfig
-from broker.store.index_feed import IndexFeed
-from broker.store.mapped_file import MappedFile
-from broker.store.message_store import MessageStore
-from broker.store.reput import Reput
-from protocol import compiled
-from protocol.bodies.topic import TopicConfig
-from protocol.command import RemotingCommand
-from protocol.message_id import encode_host
-from protocol.send_columns import SendColumns
-from protocol.stream import CommandDecoder
+from skylarkmq.broker.delivery.diversion import Diversion
+from skylarkmq.broker.delivery.put_times import PutTimes
+from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
+from skylarkmq.broker.processors.send import SendProcessor
+from skylarkmq.broker.processors.send_answer import SendAnswers
+from skylarkmq.broker.processors.send_checks import SendChecks, SendConfig
+from skylarkmq.broker.processors.send_messages import PlainColumns, PlainSend, SendMessages
+from skylarkmq.broker.processors.stored_properties import PropertyCompletion
+from skylarkmq.broker.remoting.admission import Pool
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.latencies import Latencies
+from skylarkmq.broker.remoting.selector import Selector
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.index_feed import IndexFeed
+from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.reput import Reput
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.message_id import encode_host
+from skylarkmq.protocol.send_columns import SendColumns
+from skylarkmq.protocol.stream import CommandDecoder
 from tests.bench.bench_send import DIALECTS, TOPIC, send_frame
 from tests.harness.peer import MemoryTransport
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from broker import awake_cpus, in_process
-from broker.awake_cpus import BUSY_BYTES, MOST_CPUS, AwakeCpus, open_request
-from broker.config import DaemonConfig
-from broker.daemon import STEP_S, Broker
-from broker.starting import keep_cpus_awake
-from protocol.codes import RequestCode, ResponseCode
+from skylarkmq.broker import awake_cpus, in_process
+from skylarkmq.broker.awake_cpus import BUSY_BYTES, MOST_CPUS, AwakeCpus, open_request
+from skylarkmq.broker.config import DaemonConfig
+from skylarkmq.broker.daemon import STEP_S, Broker
+from skylarkmq.broker.starting import keep_cpus_awake
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from tests.harness.raw import RawClient
 
 AWAKE, ASLEEP = 0, 2_000_000_000

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from broker import keys
-from broker.black_list import ALWAYS, DEFAULT
-from broker.config import Machine, load_broker, load_namesrv
-from broker.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, NAMESRV_KEYS
-from broker.live_settings import LiveSettings, SettingsDoor
-from broker.settings import Catalogue, from_file
-from protocol.codes import ResponseCode
-from protocol.errors import RequestError
+from skylarkmq.broker import keys
+from skylarkmq.broker.black_list import ALWAYS, DEFAULT
+from skylarkmq.broker.config import Machine, load_broker, load_namesrv
+from skylarkmq.broker.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, NAMESRV_KEYS
+from skylarkmq.broker.live_settings import LiveSettings, SettingsDoor
+from skylarkmq.broker.settings import Catalogue, from_file
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.errors import RequestError
 
 MACHINE = Machine(host_name="host", address="10.0.0.5", home=Path("/home/mq"), resolve=str)
 REFUSED_KINDS = (keys.PATH, keys.FILE, keys.HOST, keys.ADDRESSES, keys.PORT, keys.PORT_OR_OFF, keys.QUEUE_SEGMENT)

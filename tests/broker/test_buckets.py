@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.buckets import Buckets, count_up, plain_count_up
+from skylarkmq.broker.buckets import Buckets, count_up, plain_count_up
 
 BOUNDS = (10, 100, 1_000)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker import cli
+from skylarkmq.broker import cli
 from tests.harness.daemon import MQBROKER, MQNAMESRV, running, variables
 from tests.harness.ports import LOOPBACK, free_ports
 
@@ -193,8 +193,9 @@ def test_odd_keys_are_told_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "b.conf").write_text("brokerNam=x\nhaListenPort=10912\n")
     with running([*MQBROKER, "-c", "b.conf"], tmp_path) as daemon:
         assert daemon.stop() == 0, daemon.output
-    assert "WARNING broker setting ignored: b.conf:1: unknown key brokerNam, did you mean brokerName?" in daemon.output
-    assert "INFO broker setting not acted on: b.conf:2: haListenPort" in daemon.output
+    ignored = "setting ignored: b.conf:1: unknown key brokerNam, did you mean brokerName?"
+    assert f"WARNING skylarkmq.broker {ignored}" in daemon.output
+    assert "INFO skylarkmq.broker setting not acted on: b.conf:2: haListenPort" in daemon.output
 
 
 async def test_a_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

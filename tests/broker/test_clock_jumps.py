@@ -9,12 +9,12 @@ from typing import Final
 
 import pytest
 
-import broker.parts
-from broker.in_process import InProcessBroker, running
-from broker.store.append import PutStatus
-from broker.store.message_store import MessageStore
-from protocol.codes import RequestCode, ResponseCode
-from protocol.record import decode
+import skylarkmq.broker.parts
+from skylarkmq.broker.in_process import InProcessBroker, running
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.record import decode
 from tests.harness.raw import RawClient
 from tests.harness.stores import Clock, TestDisk, config_of, message
 
@@ -23,8 +23,15 @@ JUMPS: Final = [HOUR_MS, -HOUR_MS, 87_660 * HOUR_MS, -87_660 * HOUR_MS]
 LIMIT_S: Final = 20.0
 SEND: Final = {"a": "G", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 0, "h": 0}
 PULL: Final = {
-    "consumerGroup": "CG", "topic": "T", "queueId": 0, "maxMsgNums": 32, "sysFlag": 4, "commitOffset": 0,
-    "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
+    "consumerGroup": "CG",
+    "topic": "T",
+    "queueId": 0,
+    "maxMsgNums": 32,
+    "sysFlag": 4,
+    "commitOffset": 0,
+    "suspendTimeoutMillis": 0,
+    "subscription": "*",
+    "subVersion": 0,
 }
 
 
@@ -67,7 +74,7 @@ def bodies(client: RawClient) -> list[bytes]:
 def test_services_go_on_when_the_clock_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_ms: int) -> None:
     """Sends, pulls, delays of later messages, and the saving of offsets; also once the clock is right again."""
     clock = SetClock()
-    monkeypatch.setattr(broker.parts, "time", clock)
+    monkeypatch.setattr(skylarkmq.broker.parts, "time", clock)
     with serving(tmp_path) as (it, client):
         sent = []
 

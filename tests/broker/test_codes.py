@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from broker.in_process import running
-from protocol.codes import ResponseCode
+from skylarkmq.broker.in_process import running
+from skylarkmq.protocol.codes import ResponseCode
 from tests.harness.raw import RawClient
 
 FORMATS: Final = Path(__file__).resolve().parents[2] / "docs" / "formats.md"

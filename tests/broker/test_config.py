@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.config import (
+from skylarkmq.broker.config import (
     BrokerConfig,
     DaemonConfig,
     FastFailureConfig,
@@ -20,14 +20,14 @@ from broker.config import (
     load_broker,
     load_namesrv,
 )
-from broker.errors import StartError
-from broker.keys import BROKER_KEYS, NAMESRV_KEYS
-from broker.metadata.limits import LimitsConfig
-from broker.namesrv.config import NamesrvConfig
-from broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
-from broker.settings import Catalogue, bare, from_file
-from broker.store.config import FlushDiskType, StoreConfig
-from protocol.message_id import decode_host
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.keys import BROKER_KEYS, NAMESRV_KEYS
+from skylarkmq.broker.metadata.limits import LimitsConfig
+from skylarkmq.broker.namesrv.config import NamesrvConfig
+from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
+from skylarkmq.broker.settings import Catalogue, bare, from_file
+from skylarkmq.broker.store.config import FlushDiskType, StoreConfig
+from skylarkmq.protocol.message_id import decode_host
 
 MACHINE = Machine("box", "192.168.1.5", Path("/home/mq"), {"broker.example": "198.51.100.7"}.__getitem__)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.config_file import ConfigFile
-from broker.errors import StartError
+from skylarkmq.broker.config_file import ConfigFile
+from skylarkmq.broker.errors import StartError
 
 
 @pytest.fixture

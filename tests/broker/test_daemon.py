@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.codes import RequestCode, ResponseCode
-from protocol.record import decode
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.record import decode
 from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient, frame, texts

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from protocol.bodies.cluster import KVTable
-from protocol.bodies.offsets import DelayOffsets
-from protocol.codes import RequestCode, SystemTopic
-from protocol.message import MessageExt
-from protocol.record import decode
+from skylarkmq.protocol.bodies.cluster import KVTable
+from skylarkmq.protocol.bodies.offsets import DelayOffsets
+from skylarkmq.protocol.codes import RequestCode, SystemTopic
+from skylarkmq.protocol.message import MessageExt
+from skylarkmq.protocol.record import decode
 from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from broker.config import Machine, load_broker
-from broker.daemon import Broker
-from broker.errors import StartError
-from broker.settings import Given
-from broker.store import message_store
-from protocol.codes import RequestCode, ResponseCode
-from protocol.disk import offset_file_name
-from protocol.record import decode
+from skylarkmq.broker.config import Machine, load_broker
+from skylarkmq.broker.daemon import Broker
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.settings import Given
+from skylarkmq.broker.store import message_store
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.disk import offset_file_name
+from skylarkmq.protocol.record import decode
 from tests.harness.daemon import MQBROKER, Daemon, running, variables
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import Answer, RawClient

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from tests.harness.daemon import MQBROKER, MQNAMESRV, Daemon, running
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient

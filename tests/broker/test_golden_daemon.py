@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from protocol.codes import RequestCode, ResponseCode, SystemTopic
-from protocol.record import Record, iterate
+from skylarkmq.protocol.codes import RequestCode, ResponseCode, SystemTopic
+from skylarkmq.protocol.record import Record, iterate
 from tests.harness.daemon import MQBROKER, running
 from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
 from tests.harness.raw import Answer, RawClient

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import pytest
 
-from protocol.bodies.offsets import DelayOffsets
-from protocol.codes import RequestCode, SystemTopic
-from protocol.record import Record, iterate
+from skylarkmq.protocol.bodies.offsets import DelayOffsets
+from skylarkmq.protocol.codes import RequestCode, SystemTopic
+from skylarkmq.protocol.record import Record, iterate
 from tests.harness.daemon import MQBROKER, running
 from tests.harness.golden_stores import Golden, described, golden_store
 from tests.harness.raw import RawClient

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pytest
 
-from protocol.bodies.offsets import ConsumerOffsets
-from protocol.codes import RequestCode, SystemTopic
-from protocol.message import decode_properties
-from protocol.record import Record, iterate
+from skylarkmq.protocol.bodies.offsets import ConsumerOffsets
+from skylarkmq.protocol.codes import RequestCode, SystemTopic
+from skylarkmq.protocol.message import decode_properties
+from skylarkmq.protocol.record import Record, iterate
 from tests.harness.daemon import MQBROKER, running
 from tests.harness.golden_stores import golden_store
 from tests.harness.raw import RawClient

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker import huge_pages
-from broker.huge_pages import HugePages, anonymous_bytes, anonymous_ranges, huge_page_bytes
+from skylarkmq.broker import huge_pages
+from skylarkmq.broker.huge_pages import HugePages, anonymous_bytes, anonymous_ranges, huge_page_bytes
 
 MIB = 1 << 20
 

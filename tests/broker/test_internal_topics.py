@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import pytest
 
-from broker.store.append import Append
-from broker.store.config import StoreConfig
-from broker.store.message_store import MessageStore
-from protocol.codes import RequestCode
-from protocol.message import MessageExt, encode_properties
-from protocol.record import decode
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.message import MessageExt, encode_properties
+from skylarkmq.protocol.record import decode
 from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from broker.black_list import ALWAYS
-from broker.config import DaemonConfig, Loaded, Machine, load_broker
-from broker.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
-from broker.live_settings import LiveSettings, SettingsDoor
-from broker.properties import parse_properties
-from broker.settings import from_environment, from_file, from_flags
-from protocol.codes import ResponseCode
-from protocol.errors import RequestError
+from skylarkmq.broker.black_list import ALWAYS
+from skylarkmq.broker.config import DaemonConfig, Loaded, Machine, load_broker
+from skylarkmq.broker.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
+from skylarkmq.broker.live_settings import LiveSettings, SettingsDoor
+from skylarkmq.broker.properties import parse_properties
+from skylarkmq.broker.settings import from_environment, from_file, from_flags
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.errors import RequestError
 
 MACHINE = Machine(host_name="host", address="10.0.0.5", home=Path("/home/mq"), resolve=str)
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from protocol.codes import RequestCode, ResponseCode
-from protocol.record import decode
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.record import decode
 from tests.broker.test_failures import PULL, SEND
 from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
@@ -39,7 +39,7 @@ def pull(daemon: Daemon, topic: str, offset: int) -> Answer:
 @pytest.mark.parametrize("compiled", ["1", "0"])
 def test_a_truncated_segment(tmp_path: Path, compiled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pulls of what is gone get SYSTEM_ERROR, which names file and offset; all else goes on, and so does the daemon."""
-    command = ("env", f"SKYLARK_COMPILED={compiled}", sys.executable, "-m", "broker")
+    command = ("env", f"SKYLARK_COMPILED={compiled}", sys.executable, "-m", "skylarkmq.broker")
     with running(command, tmp_path, must_be_sound=False) as daemon:
         for _ in range(MESSAGES):
             send(daemon, "Lost")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.cli import LOG_FORMAT
-from broker.printable import LineFormatter, printable, printable_json
+from skylarkmq.broker.cli import LOG_FORMAT
+from skylarkmq.broker.printable import LineFormatter, printable, printable_json
 
 FORGED = "g\n2026-01-01 00:00:00.000 INFO broker stopping signal=SIGTERM\r\x1b[2J\x9b31m\x7f\u202eabc\u2028\x85\0"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.properties import entry, parse_properties, rewritten
+from skylarkmq.broker.properties import entry, parse_properties, rewritten
 
 TEXT = """\
 # Who it is.

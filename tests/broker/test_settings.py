@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given as generated
 from hypothesis import strategies as st
 
-from broker.errors import StartError
-from broker.keys import BROKER_KEYS
-from broker.properties import parse_properties
-from broker.settings import (
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.keys import BROKER_KEYS
+from skylarkmq.broker.properties import parse_properties
+from skylarkmq.broker.settings import (
     FLAG,
     Catalogue,
     Given,

@@ -6,14 +6,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from broker.errors import StartError, StartStopped
-from broker.starting import load_store
-from broker.store.errors import LoadStopped, StoreError
-from broker.store.message_store import MessageStore
+from skylarkmq.broker.errors import StartError, StartStopped
+from skylarkmq.broker.starting import load_beside
+from skylarkmq.broker.store.errors import LoadStopped, StoreError
+from skylarkmq.broker.store.message_store import MessageStore
 from tests.harness.daemon import STORE, Daemon, running
 from tests.harness.stores import Opened, config_of, message
 
@@ -41,7 +40,7 @@ class SlowStore:
 
 
 def loading(store: SlowStore, stop: asyncio.Event | None = None) -> asyncio.Task[None]:
-    return asyncio.create_task(load_store(cast(MessageStore, store), stop or asyncio.Event()))
+    return asyncio.create_task(load_beside(store, stop or asyncio.Event()))
 
 
 async def test_the_loop_is_free_while_a_store_is_loaded() -> None:

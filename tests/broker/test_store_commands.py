@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from broker.cli import mqbroker
-from protocol.message import encode_properties, tags_code
+from skylarkmq.broker.cli import mqbroker
+from skylarkmq.protocol.message import encode_properties, tags_code
 from tests.harness.daemon import MQBROKER, running
 from tests.harness.golden_stores import Golden, golden_store
 from tests.harness.stores import message, opened
@@ -233,6 +233,7 @@ def test_as_a_process(store: Path) -> None:
 
 def test_the_daemon_starts_without_what_only_these_commands_need() -> None:
     """Loading the commands loads neither rich nor the check."""
-    code = "import sys, broker.cli; print([m for m in sys.modules if m.startswith(('rich', 'broker.store.fsck'))])"
+    costly = ("rich", "skylarkmq.broker.store.fsck")
+    code = f"import sys, skylarkmq.broker.cli; print([m for m in sys.modules if m.startswith({costly})])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

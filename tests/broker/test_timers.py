@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from protocol.bodies.cluster import KVTable
-from protocol.codes import RequestCode, ResponseCode
-from protocol.message import MessageExt
-from protocol.recall_handle import RecallHandle
-from protocol.record import decode
+from skylarkmq.protocol.bodies.cluster import KVTable
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.message import MessageExt
+from skylarkmq.protocol.recall_handle import RecallHandle
+from skylarkmq.protocol.record import decode
 from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient

@@ -10,25 +10,25 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from protocol.bodies.heartbeat import ConsumerIdList, HeartbeatData
-from protocol.bodies.locks import LockedQueues, LockRequest
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.route import BrokerData, QueueData, TopicRouteData
-from protocol.codes import PullSysFlag, RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.consumer import (
+from skylarkmq.protocol.bodies.heartbeat import ConsumerIdList, HeartbeatData
+from skylarkmq.protocol.bodies.locks import LockedQueues, LockRequest
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.consumer import (
     ConsumerGroupHeader,
     QueryConsumerOffsetHeader,
     UnregisterClientHeader,
     UpdateConsumerOffsetHeader,
 )
-from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
-from protocol.headers.queue import OffsetResponseHeader, QueueHeader
-from protocol.headers.send import SendMessageResponseHeader, SendMessageV2Header
-from protocol.headers.send_back import SendBackHeader
-from protocol.message import MessageExt, decode_batch, encode_properties
-from protocol.message_id import encode_host
-from protocol.record import decode, encode
+from skylarkmq.protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from skylarkmq.protocol.headers.queue import OffsetResponseHeader, QueueHeader
+from skylarkmq.protocol.headers.send import SendMessageResponseHeader, SendMessageV2Header
+from skylarkmq.protocol.headers.send_back import SendBackHeader
+from skylarkmq.protocol.message import MessageExt, decode_batch, encode_properties
+from skylarkmq.protocol.message_id import encode_host
+from skylarkmq.protocol.record import decode, encode
 from tests.clients.peer import Handler, Peer, PeerConnection, until
 
 HOST = encode_host("127.0.0.1", 10911)

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.frame import FrameDecoder
-from protocol.serialize import decode_command, encode_command
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.frame import FrameDecoder
+from skylarkmq.protocol.serialize import decode_command, encode_command
 
 Answer = RemotingCommand | None
 Handler = Callable[["PeerConnection", RemotingCommand], Answer | Awaitable[Answer]]

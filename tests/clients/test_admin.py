@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from broker.in_process import InProcessBroker, running
-from clients import Admin, BrokerError, ConsumeFrom, Message, MessageExt, NoRoute, Producer, PushConsumer
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
+from skylarkmq import Admin, BrokerError, ConsumeFrom, Message, MessageExt, NoRoute, Producer, PushConsumer
+from skylarkmq.broker.in_process import InProcessBroker, running
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from tests.clients.peer import until
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from clients import ConsumeFrom, Message, MessageExt, Producer, PushConsumer
+from skylarkmq import ConsumeFrom, Message, MessageExt, Producer, PushConsumer
 from tests.clients.peer import until
 from tests.harness.daemon import running
 

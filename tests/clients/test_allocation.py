@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clients.allocation import (
+from skylarkmq.clients.allocation import (
     Allocation,
     averagely,
     by_machine_room,
@@ -18,7 +18,7 @@ from clients.allocation import (
     share,
     utf16_order,
 )
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 
 def queues(count: int, topic: str = "T", broker: str = "broker-a") -> list[MessageQueue]:

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from clients.background import Background
+from skylarkmq.clients.background import Background
 from tests.clients.peer import until
 
 

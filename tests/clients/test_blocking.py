@@ -13,9 +13,17 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-import clients as asynchronous
-from broker.in_process import InProcessBroker, running
-from clients import BrokerError, ConsumeFrom, ConsumerSettings, Message, MessageExt, TransactionState, blocking
+import skylarkmq.clients as asynchronous
+from skylarkmq import (
+    BrokerError,
+    ConsumeFrom,
+    ConsumerSettings,
+    Message,
+    MessageExt,
+    TransactionState,
+    blocking,
+)
+from skylarkmq.broker.in_process import InProcessBroker, running
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +164,7 @@ def test_as_many_handlers_run_as_were_asked_for(broker: InProcessBroker) -> None
 
 SCRIPT = """
 import signal, sys
-from clients import ConsumeFrom, blocking
+from skylarkmq import ConsumeFrom, blocking
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run in the background of a shell
 

@@ -2,12 +2,17 @@
 
 import asyncio
 
-from clients import LATER, ConsumeFrom, ConsumerSettings, MessageExt, Producer, PushConsumer
-from protocol.bodies.client_state import ConsumeDirectlyResult, ConsumerRunningInfo, ConsumerStatus, ResetOffsets
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.client_calls import (
+from skylarkmq import LATER, ConsumeFrom, ConsumerSettings, MessageExt, Producer, PushConsumer
+from skylarkmq.protocol.bodies.client_state import (
+    ConsumeDirectlyResult,
+    ConsumerRunningInfo,
+    ConsumerStatus,
+    ResetOffsets,
+)
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.client_calls import (
     ConsumeDirectlyHeader,
     ConsumerRunningInfoHeader,
     ConsumerStatusHeader,

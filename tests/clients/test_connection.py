@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from clients.connection import Connection, Handler
-from clients.errors import ConnectionLost, RequestTimeout
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.frame import FrameDecoder
-from protocol.serialize import decode_command, encode_command
+from skylarkmq.clients.connection import Connection, Handler
+from skylarkmq.clients.errors import ConnectionLost, RequestTimeout
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.frame import FrameDecoder
+from skylarkmq.protocol.serialize import decode_command, encode_command
 from tests.clients.peer import until
 
 

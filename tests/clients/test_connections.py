@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from clients.connection import Connection
-from clients.connections import Backoff, Connections
-from clients.errors import ClientClosed, ConnectFailed
-from clients.settings import ClientSettings
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from skylarkmq.clients.connection import Connection
+from skylarkmq.clients.connections import Backoff, Connections
+from skylarkmq.clients.errors import ClientClosed, ConnectFailed
+from skylarkmq.clients.settings import ClientSettings
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
 from tests.clients.peer import Peer, peers, until
 
 SETTINGS = ClientSettings(backoff_min_s=0.001, backoff_max_s=0.002)

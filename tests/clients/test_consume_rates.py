@@ -1,6 +1,6 @@
 """Rates of a consumer, over a minute and an hour."""
 
-from clients.consume_rates import HOUR_EVERY, SAMPLE_S, ConsumeRates
+from skylarkmq.clients.consume_rates import HOUR_EVERY, SAMPLE_S, ConsumeRates
 
 
 class Clock:

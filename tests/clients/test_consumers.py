@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from clients import (
+from skylarkmq import (
     ClientClosed,
     ConsumeFrom,
     ConsumerSettings,
@@ -19,13 +19,13 @@ from clients import (
     PullConsumer,
     PushConsumer,
 )
-from clients.allocation import in_turn
-from protocol.bodies.enums import ConsumeFromWhere, ConsumeType
-from protocol.bodies.heartbeat import HeartbeatData
-from protocol.codes import PullSysFlag, RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.pull import PullMessageHeader
-from protocol.headers.queue import OffsetResponseHeader
+from skylarkmq.clients.allocation import in_turn
+from skylarkmq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType
+from skylarkmq.protocol.bodies.heartbeat import HeartbeatData
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.headers.queue import OffsetResponseHeader
 from tests.clients.cluster import Cluster, pulled, running_cluster
 from tests.clients.peer import PeerConnection, refuse, until
 

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.in_process import InProcessBroker, running
-from clients import Admin, ConsumeFrom, ConsumerSettings, Message, MessageExt, Producer, PushConsumer
+from skylarkmq import Admin, ConsumeFrom, ConsumerSettings, Message, MessageExt, Producer, PushConsumer
+from skylarkmq.broker.in_process import InProcessBroker, running
 from tests.clients.peer import until
 
 QUEUES = 4
 LOCK_MS = 1000
 MEMBER = """
 import asyncio, sys
-from clients import ConsumeFrom, ConsumerSettings, PushConsumer
+from skylarkmq import ConsumeFrom, ConsumerSettings, PushConsumer
 
 async def handle(message):
     print(message.queue_id, message.body.decode(), flush=True)

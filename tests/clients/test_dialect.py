@@ -1,13 +1,13 @@
 """The dialect of requests: JSON, until the broker has said in its answer to a heartbeat that it knows another one."""
 
-from clients import Client, Message, Producer, SendStatus
-from clients.queue_calls import QueueCalls
-from clients.settings import ConsumerSettings
-from protocol.bodies.heartbeat import SubscriptionData
-from protocol.codes import RequestCode
-from protocol.command import JSON, MSGPACK, RemotingCommand
-from protocol.headers.pull import PullMessageHeader
-from protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
+from skylarkmq import Client, Message, Producer, SendStatus
+from skylarkmq.clients.queue_calls import QueueCalls
+from skylarkmq.clients.settings import ConsumerSettings
+from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import JSON, MSGPACK, RemotingCommand
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
 from tests.clients.cluster import running_cluster
 from tests.clients.peer import Peer, peers
 

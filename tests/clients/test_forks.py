@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.in_process import InProcessBroker, running
+from skylarkmq.broker.in_process import InProcessBroker, running
 
 LIMIT_S = 40
 """Of a whole script; each of its calls has a limit of 5 s."""
@@ -30,7 +30,7 @@ def output_of(script: str, broker: InProcessBroker) -> list[str]:
 
 BLOCKING = """
 import os, sys, time
-from clients import ClientClosed, ConsumeFrom, Message, blocking
+from skylarkmq import ClientClosed, ConsumeFrom, Message, blocking
 
 def refused(call):
     begun_s = time.monotonic()
@@ -75,7 +75,7 @@ def test_blocking_objects_of_the_parent_are_refused_in_the_child(broker: InProce
 
 ASYNC = """
 import asyncio, os, sys
-from clients import ClientClosed, Message, Producer, PullConsumer, PushConsumer
+from skylarkmq import ClientClosed, Message, Producer, PullConsumer, PushConsumer
 
 async def in_child(*calls):
     for call in calls:
@@ -127,7 +127,7 @@ def test_async_objects_of_the_parent_are_refused_in_the_child(broker: InProcessB
 
 CLOSED_BY_PARENT = """
 import asyncio, os, sys
-from clients import Message, Producer
+from skylarkmq import Message, Producer
 
 async def main():
     async with Producer("p", namesrv=sys.argv[1]) as producer:

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from clients import LATER
-from clients.consume_rates import ConsumeRates
-from clients.handler_calls import HandlerCalls, HandlerTimeout, MessageHandler
-from clients.progress import Progress
-from protocol.bodies.message_queue import MessageQueue
-from protocol.message import MessageExt
+from skylarkmq import LATER
+from skylarkmq.clients.consume_rates import ConsumeRates
+from skylarkmq.clients.handler_calls import HandlerCalls, HandlerTimeout, MessageHandler
+from skylarkmq.clients.progress import Progress
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.message import MessageExt
 
 QUEUE = MessageQueue("T", "broker-a", 3)
 

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 import msgspec
 import pytest
 
-from clients import (
+from skylarkmq import (
     BrokerError,
     ConsumeFrom,
     ConsumerSettings,
@@ -21,10 +21,10 @@ from clients import (
     TransactionProducer,
     TransactionState,
 )
-from clients.hooks import Hooks, ObservedEnd, ObservedSend, Received, Several, joined
-from protocol.codes import RequestCode, ResponseCode
-from protocol.message import decode_properties
-from protocol.message_id import encode_host, encode_offset_id
+from skylarkmq.clients.hooks import Hooks, ObservedEnd, ObservedSend, Received, Several, joined
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.message import decode_properties
+from skylarkmq.protocol.message_id import encode_host, encode_offset_id
 from tests.clients.cluster import running_cluster
 from tests.clients.peer import refuse, until
 

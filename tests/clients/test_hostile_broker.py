@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from clients import (
+from skylarkmq import (
     Admin,
     Client,
     ClientError,
@@ -22,8 +22,8 @@ from clients import (
     PullConsumer,
     PushConsumer,
 )
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
 from tests.clients.cluster import Cluster, running_cluster
 from tests.clients.peer import Peer
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from clients.inbox import Delivery, Inbox
-from clients.progress import Progress
-from protocol.message import MessageExt
+from skylarkmq.clients.inbox import Delivery, Inbox
+from skylarkmq.clients.progress import Progress
+from skylarkmq.protocol.message import MessageExt
 from tests.clients.peer import until
 
 

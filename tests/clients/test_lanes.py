@@ -2,10 +2,10 @@
 
 import asyncio
 
-from clients.inbox import Delivery
-from clients.lanes import Lane, Lanes
-from clients.progress import Progress
-from protocol.message import MessageExt
+from skylarkmq.clients.inbox import Delivery
+from skylarkmq.clients.lanes import Lane, Lanes
+from skylarkmq.clients.progress import Progress
+from skylarkmq.protocol.message import MessageExt
 
 NUMBERS = (
     *("physical_offset", "flag", "sys_flag", "born_timestamp", "store_timestamp", "reconsume_times"),

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from clients.errors import ClientError
-from clients.local_offsets import LocalOffsets, default_path
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.local_offsets import LocalOffsets, default_path
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 
 def opened(path: Path) -> LocalOffsets:

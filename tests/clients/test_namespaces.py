@@ -2,7 +2,7 @@
 
 import pytest
 
-from clients import (
+from skylarkmq import (
     LATER,
     ConsumeFrom,
     ConsumerSettings,
@@ -13,11 +13,11 @@ from clients import (
     PullConsumer,
     PushConsumer,
 )
-from clients.namespaces import NO_NAMESPACE, Namespace
-from protocol.bodies.heartbeat import HeartbeatData
-from protocol.codes import RequestCode
-from protocol.errors import RequestError
-from protocol.headers.send_back import SendBackHeader
+from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
+from skylarkmq.protocol.bodies.heartbeat import HeartbeatData
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.send_back import SendBackHeader
 from tests.clients.cluster import running_cluster
 from tests.clients.peer import until
 

@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from clients.errors import InvalidMessage
-from clients.outgoing import check_topic, prepare, prepare_batches, scheduled
-from clients.settings import ProducerSettings
-from protocol.codes import SysFlag
-from protocol.message import Message, decode_batch, decode_properties
-from protocol.message_id import UniqueIds
+from skylarkmq.clients.errors import InvalidMessage
+from skylarkmq.clients.outgoing import check_topic, prepare, prepare_batches, scheduled
+from skylarkmq.clients.settings import ProducerSettings
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.message import Message, decode_batch, decode_properties
+from skylarkmq.protocol.message_id import UniqueIds
 
 NOW_MS = 1_795_283_796_296
 SETTINGS = ProducerSettings()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clients import (
+from skylarkmq import (
     Admin,
     Client,
     ClientClosed,
@@ -22,8 +22,8 @@ from clients import (
     TransactionProducer,
     TransactionState,
 )
-from clients.participant import Participant
-from protocol.codes import RequestCode
+from skylarkmq.clients.participant import Participant
+from skylarkmq.protocol.codes import RequestCode
 from tests.clients.cluster import Cluster, running_cluster
 from tests.clients.peer import silence, until
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from clients import (
+from skylarkmq import (
     BrokerError,
     Client,
     ClientClosed,
@@ -19,14 +19,14 @@ from clients import (
     SendResult,
     SendStatus,
 )
-from clients.queue_choice import queue_of_key
-from clients.sends import RETRY_CODES
-from protocol.bodies.heartbeat import HeartbeatData
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.consumer import UnregisterClientHeader
-from protocol.headers.send import SendMessageResponseHeader
-from protocol.message import decode_properties
+from skylarkmq.clients.queue_choice import queue_of_key
+from skylarkmq.clients.sends import RETRY_CODES
+from skylarkmq.protocol.bodies.heartbeat import HeartbeatData
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.consumer import UnregisterClientHeader
+from skylarkmq.protocol.headers.send import SendMessageResponseHeader
+from skylarkmq.protocol.message import decode_properties
 from tests.clients.cluster import running_cluster
 from tests.clients.peer import refuse, silence, until
 

@@ -2,7 +2,7 @@
 
 import random
 
-from clients.progress import Progress
+from skylarkmq.clients.progress import Progress
 
 
 def test_commit_stops_at_the_smallest_unfinished() -> None:

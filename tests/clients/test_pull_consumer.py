@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from clients import ClientClosed, ConsumeFrom, ConsumerSettings, MessageQueue, PullConsumer, Sql92
-from protocol.codes import PullSysFlag, RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.pull import PullMessageHeader
-from protocol.headers.queue import OffsetResponseHeader
+from skylarkmq import ClientClosed, ConsumeFrom, ConsumerSettings, MessageQueue, PullConsumer, Sql92
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.headers.queue import OffsetResponseHeader
 from tests.clients.cluster import Cluster, running_cluster
 from tests.clients.peer import PeerConnection, until
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from clients.pull_requests import PullRequests
-from clients.settings import ConsumerSettings
-from protocol.bodies.heartbeat import SubscriptionData
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RequestCode
-from protocol.command import MSGPACK, RemotingCommand
-from protocol.frame import FrameDecoder
-from protocol.msgpack_header import decode_general
-from protocol.serialize import encode_command
+from skylarkmq.clients.pull_requests import PullRequests
+from skylarkmq.clients.settings import ConsumerSettings
+from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import MSGPACK, RemotingCommand
+from skylarkmq.protocol.frame import FrameDecoder
+from skylarkmq.protocol.msgpack_header import decode_general
+from skylarkmq.protocol.serialize import encode_command
 
 SUBSCRIPTIONS = [
     SubscriptionData(topic="T", sub_string="*", sub_version=1_795_224_552_508),

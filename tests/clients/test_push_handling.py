@@ -1,12 +1,14 @@
 """What becomes of messages that a handler could not finish, of ordered ones, and of broadcast ones."""
 
 import asyncio
+import zlib
 from collections import Counter, defaultdict
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from clients import (
+from skylarkmq import (
     LATER,
     BrokerError,
     ClientError,
@@ -17,14 +19,14 @@ from clients import (
     PushConsumer,
     Sql92,
 )
-from protocol.bodies.enums import MessageModel
-from protocol.bodies.heartbeat import HeartbeatData
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RequestCode, ResponseCode
-from protocol.headers.consumer import UpdateConsumerOffsetHeader
-from protocol.headers.send import SendMessageV2Header
-from protocol.headers.send_back import SendBackHeader
-from protocol.message import decode_properties
+from skylarkmq.protocol.bodies.enums import MessageModel
+from skylarkmq.protocol.bodies.heartbeat import HeartbeatData
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RequestCode, ResponseCode, SysFlag
+from skylarkmq.protocol.headers.consumer import UpdateConsumerOffsetHeader
+from skylarkmq.protocol.headers.send import SendMessageV2Header
+from skylarkmq.protocol.headers.send_back import SendBackHeader
+from skylarkmq.protocol.message import decode_properties
 from tests.clients.cluster import Cluster, running_cluster
 from tests.clients.peer import refuse, until
 
@@ -138,6 +140,37 @@ async def test_where_the_broker_does_not_take_it_back_a_copy_is_sent() -> None:
                 "DELAY": "3",
             }
             await cluster.wait_committed("g", "T", {0: 1})
+
+
+@pytest.mark.parametrize(
+    ("body", "sent_flag"),
+    [
+        (b"x" * 4_095, 0),
+        (b"x" * 4_096, SysFlag.COMPRESSED),
+        (Random(1).randbytes(5_000), 0),  # it would not become smaller
+    ],
+)
+@pytest.mark.parametrize("is_stored_compressed", [True, False])
+async def test_a_copy_is_compressed_as_a_producer_would(
+    body: bytes, sent_flag: int, *, is_stored_compressed: bool
+) -> None:
+    """The handler has it inflated, and that might not fit into a frame."""
+
+    async def handler(message: MessageExt) -> object:
+        assert message.body == body
+        return LATER
+
+    async with running_cluster() as cluster:
+        cluster.topics = {"T": 1, RETRY: 1}
+        cluster.broker.on(BACK, refuse(ResponseCode.SYSTEM_ERROR))
+        stored = (zlib.compress(body), SysFlag.COMPRESSED) if is_stored_compressed else (body, 0)
+        cluster.broker.store("T", 0, stored[0], "UNIQ_KEY\x01ID\x02", sys_flag=stored[1])
+        async with push(cluster, handler=handler) as consumer:
+            await consumer.subscribe("T")
+            (request,) = await cluster.broker.wait_asked(RequestCode.SEND_MESSAGE_V2)
+    assert request.header(SendMessageV2Header).sys_flag == sent_flag
+    sent = bytes(request.body)
+    assert (zlib.decompress(sent) if sent_flag else sent) == body
 
 
 async def test_what_cannot_be_sent_back_at_all_stays_here(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from clients.queue_choice import RoundRobin, queue_of_key
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.clients.queue_choice import RoundRobin, queue_of_key
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 QUEUES = [MessageQueue("T", broker, n) for broker in ("a", "b") for n in range(4)]
 

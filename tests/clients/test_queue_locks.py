@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable, Collection
 
-from clients.client import Client
-from clients.errors import ConnectionLost
-from clients.queue_locks import LOCK_LIFE_S, QueueLocks
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.errors import ConnectionLost
+from skylarkmq.clients.queue_locks import LOCK_LIFE_S, QueueLocks
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
 from tests.clients.cluster import running_cluster
 from tests.clients.peer import PeerConnection, refuse, until
 

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from clients import BrokerError, InvalidMessage, Message, Producer
-from protocol.codes import RequestCode, ResponseCode
-from protocol.headers.recall import RecallMessageHeader
-from protocol.recall_handle import RecallHandle
+from skylarkmq import BrokerError, InvalidMessage, Message, Producer
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.headers.recall import RecallMessageHeader
+from skylarkmq.protocol.recall_handle import RecallHandle
 from tests.clients.cluster import running_cluster
 from tests.clients.peer import refuse
 

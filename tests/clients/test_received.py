@@ -6,9 +6,9 @@ import zlib
 
 import pytest
 
-from clients import ConsumeFrom, ConsumerSettings, PullConsumer
-from protocol.codes import SysFlag
-from protocol.message import MAX_PAYLOAD_BYTES
+from skylarkmq import ConsumeFrom, ConsumerSettings, PullConsumer
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.message import MAX_PAYLOAD_BYTES
 from tests.clients.cluster import Cluster, running_cluster
 from tests.clients.peer import until
 

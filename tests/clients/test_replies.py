@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from clients import InvalidMessage, Message, MessageExt, Producer, PullConsumer, RequestTimeout
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.client_calls import PushReplyHeader
-from protocol.headers.send import SendMessageV2Header
-from protocol.message import decode_properties
+from skylarkmq import InvalidMessage, Message, MessageExt, Producer, PullConsumer, RequestTimeout
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.client_calls import PushReplyHeader
+from skylarkmq.protocol.headers.send import SendMessageV2Header
+from skylarkmq.protocol.message import decode_properties
 from tests.clients.cluster import Cluster, running_cluster
 from tests.clients.peer import PeerConnection
 

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from clients.connections import Connections
-from clients.errors import BrokerError, ConnectFailed, NoRoute
-from clients.routes import NameServers, Routes
-from clients.settings import ClientSettings
-from clients.topic_route import TopicRoute
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.route import BrokerData, QueueData, TopicRouteData
-from protocol.codes import RequestCode
+from skylarkmq.clients.connections import Connections
+from skylarkmq.clients.errors import BrokerError, ConnectFailed, NoRoute
+from skylarkmq.clients.routes import NameServers, Routes
+from skylarkmq.clients.settings import ClientSettings
+from skylarkmq.clients.topic_route import TopicRoute
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from skylarkmq.protocol.codes import RequestCode
 from tests.clients.cluster import running_cluster
 from tests.clients.peer import Peer, refuse
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from clients.outgoing import Outgoing
-from clients.send_requests import SendTemplate
-from clients.settings import ProducerSettings
-from protocol.codes import RequestCode, SysFlag
-from protocol.command import JSON, MSGPACK
-from protocol.frame import FrameDecoder
-from protocol.headers.send import SendMessageV2Header
-from protocol.msgpack_header import decode_general
-from protocol.serialize import decode_command, encode_command
+from skylarkmq.clients.outgoing import Outgoing
+from skylarkmq.clients.send_requests import SendTemplate
+from skylarkmq.clients.settings import ProducerSettings
+from skylarkmq.protocol.codes import RequestCode, SysFlag
+from skylarkmq.protocol.command import JSON, MSGPACK
+from skylarkmq.protocol.frame import FrameDecoder
+from skylarkmq.protocol.headers.send import SendMessageV2Header
+from skylarkmq.protocol.msgpack_header import decode_general
+from skylarkmq.protocol.serialize import decode_command, encode_command
 
 NOW_MS = 1_795_283_796_296
 SETTINGS = ProducerSettings()

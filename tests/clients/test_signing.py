@@ -3,13 +3,13 @@
 import hmac
 from base64 import b64encode
 
-from clients.client import Client
-from clients.settings import ClientSettings
-from clients.signing import Credentials
-from protocol.codes import RequestCode
-from protocol.command import JSON, ROCKETMQ, RemotingCommand
-from protocol.frame import FrameDecoder
-from protocol.serialize import decode_command, encode_command
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.settings import ClientSettings
+from skylarkmq.clients.signing import Credentials
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import JSON, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.frame import FrameDecoder
+from skylarkmq.protocol.serialize import decode_command, encode_command
 from tests.clients.peer import peers
 
 CREDENTIALS = Credentials("access", "secret", "token")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clients import (
+from skylarkmq import (
     Client,
     ClientSettings,
     ConnectFailed,
@@ -18,7 +18,7 @@ from clients import (
     PushConsumer,
     TlsSettings,
 )
-from clients.tls import tls_context
+from skylarkmq.clients.tls import tls_context
 from tests.clients.peer import until
 from tests.harness.certificates import Certificates, Pair
 from tests.harness.daemon import running

@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from clients import Client, ClientSettings, InvalidAnswer, Message, Producer
-from clients.topic_route import TopicRoute, is_address
-from protocol.bodies.route import BrokerData, QueueData, TopicRouteData
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from skylarkmq import Client, ClientSettings, InvalidAnswer, Message, Producer
+from skylarkmq.clients.topic_route import TopicRoute, is_address
+from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
 from tests.clients.cluster import running_cluster
 
 MOST = 2**31 - 1

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from clients import (
+from skylarkmq import (
     LATER,
     Client,
     ConsumeFrom,
@@ -16,16 +16,16 @@ from clients import (
     TransactionProducer,
     TransactionState,
 )
-from clients import trace_records as records
-from clients.client import unique_ids
-from clients.hooks import ObservedSend
-from clients.sends import SendResult, SendStatus
-from clients.trace_records import Place
-from clients.tracing import MAX_WAITING, Tracing
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RequestCode, ResponseCode
-from protocol.message import decode_properties
-from protocol.message_id import encode_host, encode_offset_id
+from skylarkmq.clients import trace_records as records
+from skylarkmq.clients.client import unique_ids
+from skylarkmq.clients.hooks import ObservedSend
+from skylarkmq.clients.sends import SendResult, SendStatus
+from skylarkmq.clients.trace_records import Place
+from skylarkmq.clients.tracing import MAX_WAITING, Tracing
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.message import decode_properties
+from skylarkmq.protocol.message_id import encode_host, encode_offset_id
 from tests.clients.cluster import Cluster, running_cluster
 from tests.clients.peer import refuse, until
 from tests.clients.test_handler_calls import message as received

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from clients import Message, MessageExt, NoRoute, TransactionProducer, TransactionState
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.send import SendMessageV2Header
-from protocol.headers.transactions import CheckTransactionHeader, EndTransactionHeader
-from protocol.message import decode_properties
-from protocol.message_id import encode_host, encode_offset_id
+from skylarkmq import Message, MessageExt, NoRoute, TransactionProducer, TransactionState
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.send import SendMessageV2Header
+from skylarkmq.protocol.headers.transactions import CheckTransactionHeader, EndTransactionHeader
+from skylarkmq.protocol.message import decode_properties
+from skylarkmq.protocol.message_id import encode_host, encode_offset_id
 from tests.clients.cluster import Cluster, running_cluster
 from tests.clients.peer import refuse, until
 

@@ -16,13 +16,13 @@ Below the floor a record is compared whole. Above it, what tears in a record's h
 
 from typing import NamedTuple
 
-from broker.store.append import Append, PutStatus
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.message_store import MessageStore
-from broker.store.reading import GetResult
-from broker.store.record_rules import RECORD_FLAGS, has_unit
-from protocol.disk import FILLER_RECORD_SIZE, index_hash, index_keys, is_indexed
-from protocol.record import HOST_FLAGS, Record, iterate
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.reading import GetResult
+from skylarkmq.broker.store.record_rules import RECORD_FLAGS, has_unit
+from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, index_hash, index_keys, is_indexed
+from skylarkmq.protocol.record import HOST_FLAGS, Record, iterate
 from tests.harness.stores import records_of
 
 
@@ -223,7 +223,10 @@ class Account:
         for key, queue in store._queues.by_key.items():
             if key[0] == topic:
                 skipped |= self._check_queue(queue, by_queue.pop(key, []), owed_below)
-        left_over = {record.at: record for rest in by_queue.values() for record in rest if record.at >= self._start}
+        left = [record for rest in by_queue.values() for record in rest]
+        vanished = [record for record in left if record.at < self._start and record.at not in self._skipped]
+        assert not vanished, f"no queue goes on where {vanished[-1]} ended"
+        left_over = {record.at: record for record in left if record.at >= self._start}
         lost = [record for at, record in left_over.items() if record.end <= owed_below and at not in self._skipped]
         assert not lost, f"no queue for {lost}"
         return skipped | set(left_over)

@@ -23,10 +23,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from broker.store.errors import StoreError
-from broker.store.message_store import MessageStore
-from broker.store.state_file import StateFile
-from protocol.record import Record, iterate
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.state_file import StateFile
+from skylarkmq.protocol.record import Record, iterate
 from tests.crash.trial import MEMORY, sweep
 from tests.harness.stepped_helpers import SteppedHelpers, stepped_helpers
 from tests.harness.stores import Clock, config_of, message, records_of
@@ -171,7 +171,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="this one alone, with the log")
     options = parser.parse_args()
     if options.seed is None:
-        return sweep(range(options.first, options.first + options.seeds), options.jobs, failure_of)
+        return 1 if sweep(range(options.first, options.first + options.seeds), options.jobs, failure_of) else 0
     logging.basicConfig(level=logging.INFO, format="    %(name)s %(message)s", stream=sys.stdout)
     print(run_seed(options.seed))
     return 0

@@ -21,15 +21,15 @@ from typing import Final
 
 import msgspec
 
-from broker.background import DELAY_OFFSETS_FILE
-from broker.buckets import Buckets
-from broker.delivery.delay.level import LATENESS_BOUNDS_S, DelayLevel
-from broker.delivery.delay.offsets import DelayOffsetTable
-from broker.store.append import Append, PutStatus
-from broker.store.message_store import MessageStore
-from broker.store.state_file import StateFile
-from protocol.bodies.offsets import DelayOffsets
-from protocol.codes import SystemTopic
+from skylarkmq.broker.background import DELAY_OFFSETS_FILE
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.delivery.delay.level import LATENESS_BOUNDS_S, DelayLevel
+from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.state_file import StateFile
+from skylarkmq.protocol.bodies.offsets import DelayOffsets
+from skylarkmq.protocol.codes import SystemTopic
 from tests.crash.account import log_of
 from tests.crash.lives import LivesWithOffsets
 from tests.crash.trial import Trial

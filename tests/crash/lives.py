@@ -13,8 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from broker.store.message_store import MessageStore
-from broker.store.state_file import StateFile
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.state_file import StateFile
 from tests.crash.power_cut import NESTED_CUTS
 from tests.crash.trial import Tell
 from tests.harness.simulated_disk import PowerCut, SimulatedDisk

@@ -16,12 +16,12 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from broker.store.append import Append, PutStatus
-from broker.store.cleaner import FIRST_ROUND_MS
-from broker.store.message_store import MessageStore
-from broker.store.record_rules import INNER_BATCH
-from broker.store.state_file import StateFile
-from protocol.message import tags_code
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.cleaner import FIRST_ROUND_MS
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.record_rules import INNER_BATCH
+from skylarkmq.broker.store.state_file import StateFile
+from skylarkmq.protocol.message import tags_code
 from tests.crash.account import Account
 from tests.crash.trial import Trial
 from tests.harness.simulated_disk import PowerCut, SimulatedDisk

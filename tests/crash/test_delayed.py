@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from clients import Message, Producer, ProducerSettings
-from protocol.codes import RequestCode, SystemTopic
-from protocol.message import MessageExt
-from protocol.record import decode
+from skylarkmq import Message, Producer, ProducerSettings
+from skylarkmq.protocol.codes import RequestCode, SystemTopic
+from skylarkmq.protocol.message import MessageExt
+from skylarkmq.protocol.record import decode
 from tests.crash.delayed_cut import TRIAL
 from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK

@@ -13,11 +13,11 @@ from typing import Final
 
 import pytest
 
-from broker.store.append import Append, PutStatus
-from broker.store.disk import Disk
-from broker.store.errors import StoreError
-from broker.store.message_store import MessageStore
-from broker.store.state_file import StateFile
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.state_file import StateFile
 from tests.crash.account import log_of
 from tests.crash.trial import MEMORY
 from tests.harness.faulty_disk import PROBLEMS, SHORT_WRITE, FaultyDisk

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from broker.store.message_store import MessageStore
-from clients import Message, Producer, ProducerSettings, SendResult, SendStatus
-from protocol.codes import RequestCode
+from skylarkmq import Message, Producer, ProducerSettings, SendResult, SendStatus
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import RequestCode
 from tests.crash.account import log_of
 from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK

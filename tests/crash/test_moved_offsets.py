@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from protocol.codes import RequestCode
+from skylarkmq.protocol.codes import RequestCode
 from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient

@@ -40,6 +40,9 @@ FOUND = {
     79101: "a half message's torn head called it its queue's first, and the first message lost its unit",
     4186: "all segments of a queue went but one without a unit on disk: the queue was numbered anew",
     101552: "a torn unit that points before the log counted against the queue's first scanned record",
+    503537: "of an index file's torn head a part of the time was older: the checkpoint seemed to vouch for it",
+    589974: "a killed process had begun to delete a topic: the check took its queue's absence for an undeleted topic",
+    618201: "an index that a killed recovery had made was never synced, and a clean start did not make it again",
     465: "a segment went before its queue's units were synced: the queue was numbered anew",
 }
 

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from clients import Message, MessageExt, ProducerSettings, TransactionProducer, TransactionState
-from protocol.codes import RequestCode
-from protocol.record import decode
+from skylarkmq import Message, MessageExt, ProducerSettings, TransactionProducer, TransactionState
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.record import decode
 from tests.crash.transacted_cut import TRIAL
 from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK

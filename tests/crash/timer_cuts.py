@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from broker.delivery.timer.timers import Timers
-from broker.store.append import Append
-from broker.store.message_store import MessageStore
-from protocol.record import Record
+from skylarkmq.broker.delivery.timer.timers import Timers
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.record import Record
 from tests.crash.lives import Lives
 from tests.crash.trial import Trial
 from tests.harness.simulated_disk import PowerCut

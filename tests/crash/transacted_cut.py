@@ -23,23 +23,23 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.delivery.diversion import Diversion
-from broker.delivery.internal_puts import STORED, InternalPuts
-from broker.delivery.transactions.ending import Ending, Endings
-from broker.delivery.transactions.loading import Loading
-from broker.delivery.transactions.messages import QUEUE_ID
-from broker.delivery.transactions.progress import Offsets, Progress
-from broker.delivery.transactions.round import Asked, Round
-from broker.delivery.transactions.transactions import Transactions, TransactionsConfig
-from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
-from broker.store.append import Append, PutStatus
-from broker.store.message_store import MessageStore
-from broker.store.state_file import StateFile
-from protocol.bodies.offsets import ConsumerOffsets
-from protocol.codes import SystemTopic
-from protocol.command import RemotingCommand
-from protocol.message import encode_properties
-from protocol.record import Buffer, Record, parse
+from skylarkmq.broker.delivery.diversion import Diversion
+from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
+from skylarkmq.broker.delivery.transactions.ending import Ending, Endings
+from skylarkmq.broker.delivery.transactions.loading import Loading
+from skylarkmq.broker.delivery.transactions.messages import QUEUE_ID
+from skylarkmq.broker.delivery.transactions.progress import Offsets, Progress
+from skylarkmq.broker.delivery.transactions.round import Asked, Round
+from skylarkmq.broker.delivery.transactions.transactions import Transactions, TransactionsConfig
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.state_file import StateFile
+from skylarkmq.protocol.bodies.offsets import ConsumerOffsets
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.message import encode_properties
+from skylarkmq.protocol.record import Buffer, Record, parse
 from tests.crash.account import log_of
 from tests.crash.lives import LivesWithOffsets
 from tests.crash.trial import Trial

@@ -1,7 +1,7 @@
 """Trials: one seed is one run, which raises where something does not hold; many seeds are tried in several processes.
 
 A trial's program tries seeds and tells of those that fail (`--seeds`, `--first`, `--jobs`), or one alone, telling every
-step (`--seed`).
+step (`--seed`). With `--results FILE` each `PIECE` seeds append a line, and pieces that the file has are left out.
 """
 
 import argparse
@@ -17,9 +17,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
+from tests.harness import results
 from tests.harness.stepped_helpers import SteppedHelpers, stepped_helpers
 
 MEMORY: Final = Path("/dev/shm")  # stores of a few KiB live and die here
+
+PIECE: Final = 1_000
+COLUMNS: Final = ("date", "commit", "trial", "build", "first", "seeds", "failed", "ms_each")
+"""Of the results; the time is that of a process."""
 
 Tell = Callable[[str], None]
 """Gets a line per step."""
@@ -75,9 +80,13 @@ class Trial:
         parser.add_argument("--first", type=int, default=0)
         parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
         parser.add_argument("--seed", type=int, help="this one alone, telling every step")
+        parser.add_argument("--results", type=Path, help=f"CSV file to which each {PIECE:,} seeds append a line")
         options = parser.parse_args()
         if options.seed is None:
-            return sweep(range(options.first, options.first + options.seeds), options.jobs, self.failure_of)
+            seeds = range(options.first, options.first + options.seeds)
+            if options.results is None:
+                return 1 if sweep(seeds, options.jobs, self.failure_of) else 0
+            return self._sweep_pieces(seeds, options.jobs, options.results)
         logging.basicConfig(level=logging.DEBUG, format="        %(name)s %(message)s", stream=sys.stdout)
         try:
             self.run(options.seed, print)
@@ -85,6 +94,22 @@ class Trial:
             traceback.print_exc(file=sys.stdout)
             return 1
         return 0
+
+    def _sweep_pieces(self, seeds: range, jobs: int, file: Path) -> int:
+        """The same with results."""
+        build = "interpreted" if os.environ.get("SKYLARK_COMPILED") == "0" else "compiled"
+        done = {(row["trial"], row["build"], int(row["first"]), int(row["seeds"])) for row in results.rows_of(file)}
+        for first in range(seeds.start, seeds.stop, PIECE):
+            piece = range(first, min(first + PIECE, seeds.stop))
+            what = (self._name, build, first, len(piece))
+            if what in done:
+                continue
+            began = time.monotonic()
+            print(f"seeds {piece.start} to {piece.stop - 1}:")
+            failed = sweep(piece, jobs, self.failure_of)
+            ms = 1000 * (time.monotonic() - began) * jobs / len(piece)
+            results.append(file, COLUMNS, (results.today(), results.commit(), *what, failed, f"{ms:.1f}"))
+        return 1 if any(row["failed"] != "0" for row in results.rows_of(file)) else 0
 
 
 def failures(seeds: Iterable[int], jobs: int, of: Callable[[int], tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -94,7 +119,7 @@ def failures(seeds: Iterable[int], jobs: int, of: Callable[[int], tuple[int, str
 
 
 def sweep(seeds: range, jobs: int, of: Callable[[int], tuple[int, str]]) -> int:
-    """Try all seeds, tell of those that fail; 1 if there are any."""
+    """Try all seeds, tell of those that fail; returns how many."""
     began = time.monotonic()
     failed = done = 0
     for seed, problem in failures(seeds, jobs, of):
@@ -106,4 +131,4 @@ def sweep(seeds: range, jobs: int, of: Callable[[int], tuple[int, str]]) -> int:
             print(f"\r{done}/{len(seeds)} seeds, {failed} failed", end="", file=sys.stderr, flush=True)
     spent = time.monotonic() - began
     print(f"\r{done} seeds, {failed} failed, {spent:.0f} s, {1000 * spent * jobs / done:.1f} ms of a process each")
-    return 1 if failed else 0
+    return failed

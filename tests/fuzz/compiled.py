@@ -1,20 +1,19 @@
 """Fuzz the compiled modules under AddressSanitizer and UBSan, against their interpreted counterparts.
 
     python -m tests.fuzz.compiled --module decode --seconds 600 --seed 1
-    python -m tests.fuzz.compiled --module all --seconds 600 --seed 1 --record docs/benchmarks/fuzz.csv
+    python -m tests.fuzz.compiled --module all --seconds 600 --seed 1 --results docs/benchmarks/fuzz.csv
     python -m tests.fuzz.compiled --module decode --seed 1 --first 4711 --count 1      one execution again
 
 Execution n of a module and seed has the same input every time, on every machine. A run ends after its seconds, after
 `--count` executions, or at the first finding: an assertion, an exception or a sanitizer's report, printed with the
 number of its execution. Exit code 0: nothing found, 1: a finding. `--plain` fuzzes the ordinary build instead.
 
-Each run of a module appends one line to the file of `--record`:
+Each run of a module appends one line to the file of `--results`:
 
     date, build, module, seed, first, executions, seconds, finding      finding: none, or the number of the execution
 """
 
 import argparse
-import csv
 import os
 import subprocess
 import sys
@@ -27,8 +26,9 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from protocol import compiled
+from skylarkmq.protocol import compiled
 from tests.fuzz import sanitized
+from tests.harness import results
 
 COLUMNS: Final = ("date", "build", "module", "seed", "first", "executions", "seconds", "finding")
 _UNLIMITED: Final = 1 << 62
@@ -76,20 +76,11 @@ def _run_module(arguments: argparse.Namespace, module: str) -> bool:
     finding = str(reached) if code else "none"
     executions = reached - arguments.first + bool(code)
     print(f"{module}: {executions} executions in {seconds:.0f} s, finding: {finding}", flush=True)
-    if arguments.record is not None:
+    if arguments.results is not None:
         build = "ordinary" if arguments.plain else sanitized.SANITIZERS.replace(",", "+")
-        row = time.strftime("%Y-%m-%d"), build, module, arguments.seed, arguments.first, executions, round(seconds)
-        _append(arguments.record, (*row, finding))
+        row = results.today(), build, module, arguments.seed, arguments.first, executions, round(seconds)
+        results.append(arguments.results, COLUMNS, (*row, finding))
     return code == 0
-
-
-def _append(path: Path, row: Sequence[object]) -> None:
-    is_new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if is_new:
-            writer.writerow(COLUMNS)
-        writer.writerow(row)
 
 
 def main(words: Sequence[str]) -> int:
@@ -100,7 +91,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=_UNLIMITED, help="of each module")
     parser.add_argument("--first", type=int, default=0, help="number of the first execution")
     parser.add_argument("--count", type=int, default=_UNLIMITED, help="most executions of each module")
-    parser.add_argument("--record", type=Path, help="a CSV file to append the results to")
+    parser.add_argument("--results", type=Path, help="a CSV file to append the results to")
     parser.add_argument("--plain", action="store_true", help="fuzz the ordinary build")
     parser.add_argument("--progress", help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)

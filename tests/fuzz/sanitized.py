@@ -1,7 +1,7 @@
 """Run a command with compiled modules that are built with AddressSanitizer, UBSan and bounds checks.
 
     python -m tests.fuzz.sanitized python -m pytest -q tests/protocol/compiled
-    python -m tests.fuzz.sanitized python -m broker
+    python -m tests.fuzz.sanitized python -m skylarkmq.broker
     python -m tests.fuzz.sanitized --build
 
 The modules are built into build/sanitized when a source is newer than they are (about a minute); the ordinary build
@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 DIRECTORY: Final = ROOT / "build" / "sanitized"
 SANITIZERS: Final = "address,undefined"
 _SOURCES: Final = ROOT / "protocol" / "compiled"
-_BUILT: Final = DIRECTORY / "lib" / "protocol" / "compiled"
+_BUILT: Final = DIRECTORY / "lib" / "skylarkmq" / "protocol" / "compiled"
 _SITE: Final = DIRECTORY / "site"
 _STAMP: Final = DIRECTORY / "built"
 
@@ -34,7 +34,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import spec_from_file_location
 from pathlib import Path
 
-PACKAGE = "protocol.compiled."
+PACKAGE = "skylarkmq.protocol.compiled."
 BUILT = Path({built!r})
 
 

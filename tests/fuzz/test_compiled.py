@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol import compiled
+from skylarkmq.protocol import compiled
 from tests.fuzz import sanitized
 from tests.fuzz.compiled import COLUMNS, run
 
@@ -32,7 +32,7 @@ def test_the_command_appends_its_results(tmp_path: Path) -> None:
     """One line for each module, with what was run."""
     record = tmp_path / "fuzz.csv"
     command = [sys.executable, "-m", "tests.fuzz.compiled", "--plain", "--module", "counts", "--count", "5"]
-    command += ["--seed", "7", "--first", "3", "--record", str(record)]
+    command += ["--seed", "7", "--first", "3", "--results", str(record)]
     for _ in range(2):
         subprocess.run(command, check=True, cwd=sanitized.ROOT, capture_output=True)
     header, *rows = list(csv.reader(record.read_text().splitlines()))

@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from protocol.command import RemotingCommand
-from protocol.errors import ProtocolError, RequestError
-from protocol.frame import FrameDecoder, encode_frame
-from protocol.headers.namesrv import RegisterBrokerHeader
-from protocol.headers.pull import PullMessageHeader
-from protocol.headers.send import SendMessageHeader, SendMessageV2Header
-from protocol.serialize import decode_command, encode_command
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError, RequestError
+from skylarkmq.protocol.frame import FrameDecoder, encode_frame
+from skylarkmq.protocol.headers.namesrv import RegisterBrokerHeader
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from skylarkmq.protocol.serialize import decode_command, encode_command
 
 pytestmark = pytest.mark.fuzz
 

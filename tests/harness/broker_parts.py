@@ -14,32 +14,32 @@ from typing import Any
 
 import msgspec
 
-from broker.delivery.arrivals import Arrivals
-from broker.delivery.notices import Notices
-from broker.metadata.client_sessions import ClientSessions
-from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
-from broker.metadata.limits import Limits, LimitsConfig
-from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
-from broker.metadata.topics import TopicsConfig, TopicTable
-from broker.processors.client_manage import ClientManageConfig, ClientManageProcessor
-from broker.processors.consumer_offset import ConsumerOffsetProcessor
-from broker.processors.pull import PullProcessor
-from broker.processors.pull_checks import PullChecks, PullConfig
-from broker.processors.query import QueryProcessor
-from broker.remoting.admission import Pool
-from broker.remoting.config import RemotingConfig
-from broker.remoting.dispatch import Dispatcher, Processor
-from broker.remoting.selector import Selector
-from broker.store.append import Append
-from broker.store.config import StoreConfig
-from broker.store.message_store import MessageStore
-from protocol.bodies.enums import ConsumeType, MessageModel
-from protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import PullSysFlag, RequestCode
-from protocol.command import RemotingCommand
-from protocol.filters.tag import subscribe
-from protocol.headers.pull import PullMessageHeader
+from skylarkmq.broker.delivery.arrivals import Arrivals
+from skylarkmq.broker.delivery.notices import Notices
+from skylarkmq.broker.metadata.client_sessions import ClientSessions
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
+from skylarkmq.broker.metadata.limits import Limits, LimitsConfig
+from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
+from skylarkmq.broker.processors.client_manage import ClientManageConfig, ClientManageProcessor
+from skylarkmq.broker.processors.consumer_offset import ConsumerOffsetProcessor
+from skylarkmq.broker.processors.pull import PullProcessor
+from skylarkmq.broker.processors.pull_checks import PullChecks, PullConfig
+from skylarkmq.broker.processors.query import QueryProcessor
+from skylarkmq.broker.remoting.admission import Pool
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.dispatch import Dispatcher, Processor
+from skylarkmq.broker.remoting.selector import Selector
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
+from skylarkmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.filters.tag import subscribe
+from skylarkmq.protocol.headers.pull import PullMessageHeader
 from tests.harness.peer import Peer
 from tests.harness.stores import Clock, config_of, message
 from tests.harness.timers import SteppedLoop, Timers

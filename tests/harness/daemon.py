@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.disk import COMMIT_LOG_DIRECTORY
+from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.sound import assert_sound
 
@@ -31,8 +31,8 @@ STOP_LIMIT_S: Final = 30.0
 POLL_S: Final = 0.02
 PAGE_LIMIT_S: Final = 5.0
 
-MQBROKER: Final = (sys.executable, "-m", "broker")
-MQNAMESRV: Final = (sys.executable, "-c", "from broker.cli import mqnamesrv; mqnamesrv()")
+MQBROKER: Final = (sys.executable, "-m", "skylarkmq.broker")
+MQNAMESRV: Final = (sys.executable, "-c", "from skylarkmq.broker.cli import mqnamesrv; mqnamesrv()")
 
 
 class Daemon:

@@ -2,12 +2,12 @@
 
 from typing import Any, Final
 
-from broker.buckets import Buckets
-from broker.delivery.delay.level import LATENESS_BOUNDS_S, DelayLevel
-from broker.delivery.delay.offsets import DelayOffsetTable
-from broker.store.append import Append
-from protocol.codes import SystemTopic
-from protocol.message import encode_properties
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.delivery.delay.level import LATENESS_BOUNDS_S, DelayLevel
+from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
+from skylarkmq.broker.store.append import Append
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.message import encode_properties
 from tests.harness.stores import Opened, message
 
 DELAYS_MS: Final = (1_000, 5_000, 10_000)

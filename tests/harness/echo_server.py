@@ -4,15 +4,15 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from broker.remoting.admission import Pool, PoolLimits
-from broker.remoting.boss import RemotingServer
-from broker.remoting.config import RemotingConfig
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from broker.remoting.tls import ServerTls
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
+from skylarkmq.broker.remoting.admission import Pool, PoolLimits
+from skylarkmq.broker.remoting.boss import RemotingServer
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.remoting.tls import ServerTls
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
 from tests.harness.raw import frame
 
 ECHO = 1001

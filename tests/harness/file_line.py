@@ -18,13 +18,13 @@ import struct
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from broker.remoting.config import RemotingConfig
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Dispatcher
-from broker.remoting.file_sends import Holder
-from broker.remoting.selector import Selector
-from protocol.disk import UNIT
-from protocol.unit_runs import Records, Stretch
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.file_sends import Holder
+from skylarkmq.broker.remoting.selector import Selector
+from skylarkmq.protocol.disk import UNIT
+from skylarkmq.protocol.unit_runs import Records, Stretch
 from tests.harness.waiting import until
 
 BUFFER_BYTES = 4096

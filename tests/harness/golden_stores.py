@@ -12,7 +12,7 @@ import hashlib
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from protocol.record import Record, to_message
+from skylarkmq.protocol.record import Record, to_message
 from tests.harness.stores import golden_manifest, unpack_golden
 
 GOLDEN_STORES: Final = [

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from clients import (
+from skylarkmq import (
     Client,
     ClientError,
     ConsumeFrom,
@@ -19,7 +19,7 @@ from clients import (
     PushConsumer,
     Sql92,
 )
-from protocol.message import PropertyName
+from skylarkmq.protocol.message import PropertyName
 from tests.harness.history_events import Done, Got, Journal, Ready, Threw, Wish, crc_of, id_of
 from tests.harness.history_plan import CLIENT, PRICE, Consuming, Mode, failures, goes_to_dead_letters
 

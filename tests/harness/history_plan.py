@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from clients import ClientSettings, TransactionState
+from skylarkmq import ClientSettings, TransactionState
 from tests.harness.history_events import Wish
 
 PLAIN: Final = "Plain"

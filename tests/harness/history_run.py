@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from clients import Admin, BrokerError, ClientError, NoRoute
-from protocol.bodies.offsets import ConsumerOffsets
-from protocol.codes import RequestCode, SystemTopic
-from protocol.message import PropertyName
+from skylarkmq import Admin, BrokerError, ClientError, NoRoute
+from skylarkmq.protocol.bodies.offsets import ConsumerOffsets
+from skylarkmq.protocol.codes import RequestCode, SystemTopic
+from skylarkmq.protocol.message import PropertyName
 from tests.harness.daemon import STORE
 from tests.harness.history_clients import consume, produce
 from tests.harness.history_events import SUFFIX, Began, Ended, Group, Journal, Offsets, Stored, crc_of, id_of

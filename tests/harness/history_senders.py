@@ -15,7 +15,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from clients import (
+from skylarkmq import (
     BrokerError,
     Client,
     ClientError,

@@ -8,7 +8,7 @@ What is told about all metrics stands here, in TEXT; the tables are the catalogu
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from broker.ops.catalogue import (
+from skylarkmq.broker.ops.catalogue import (
     CONNECTIONS,
     EXPORTER,
     LAGS,
@@ -25,7 +25,7 @@ from broker.ops.catalogue import (
     Scope,
     Switch,
 )
-from broker.ops.scrape import OVERFLOW
+from skylarkmq.broker.ops.scrape import OVERFLOW
 
 TEXT: Final = f"""# Metrics
 

@@ -9,13 +9,13 @@ Whatever the broker writes within the turn is decoded again; what it writes late
 import asyncio
 from typing import Any
 
-from broker.remoting.config import RemotingConfig
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Dispatcher
-from broker.remoting.selector import Selector
-from protocol.command import RemotingCommand
-from protocol.frame import FrameDecoder
-from protocol.serialize import decode_command, encode_command
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.selector import Selector
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.frame import FrameDecoder
+from skylarkmq.protocol.serialize import decode_command, encode_command
 from tests.harness.waiting import until
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import msgspec
 
-from broker.store.config import StoreConfig, parse_delay_levels
-from broker.store.fsck import Finding, Severity, Sizes, check
-from protocol.disk import IndexLayout
+from skylarkmq.broker.store.config import StoreConfig, parse_delay_levels
+from skylarkmq.broker.store.fsck import Finding, Severity, Sizes, check
+from skylarkmq.protocol.disk import IndexLayout
 
 
 def findings_of(root: Path, config: StoreConfig | None = None) -> list[Finding]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from protocol.codes import SysFlag
-from protocol.message import MessageExt, PayloadError
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.message import MessageExt, PayloadError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from broker.store.allocate import Allocator
-from broker.store.flush import Flusher
-from broker.store.message_store import MessageStore
+from skylarkmq.broker.store.allocate import Allocator
+from skylarkmq.broker.store.flush import Flusher
+from skylarkmq.broker.store.message_store import MessageStore
 from tests.harness.stores import abandon
 
 T = TypeVar("T")
@@ -164,7 +164,7 @@ def stepped_helpers() -> Iterator[SteppedHelpers]:
         return helpers.calls[-1]
 
     with (
-        patch("broker.store.message_store.helper_thread", helper_thread),
+        patch("skylarkmq.broker.store.message_store.helper_thread", helper_thread),
         patch.multiple(Flusher, start=start, stop=stop, wait_idle=wait_idle),
         patch.multiple(Allocator, request=request_later, take=take_now),
     ):

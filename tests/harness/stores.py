@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from broker.store.append import Append
-from broker.store.config import FlushDiskType, StoreConfig
-from broker.store.disk import Data, Disk
-from broker.store.mapped_file import MappedFile
-from broker.store.message_store import MessageStore
-from broker.store.reading import GetResult
-from broker.store.recovery import Recovered
-from protocol.message import tags_code
-from protocol.message_id import encode_host
-from protocol.record import SYS_FLAG_AT, Record, iterate
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.config import FlushDiskType, StoreConfig
+from skylarkmq.broker.store.disk import Data, Disk
+from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.reading import GetResult
+from skylarkmq.broker.store.recovery import Recovered
+from skylarkmq.protocol.message import tags_code
+from skylarkmq.protocol.message_id import encode_host
+from skylarkmq.protocol.record import SYS_FLAG_AT, Record, iterate
 from tests.harness.sound import assert_sound
 
 GOLDEN: Final = Path(__file__).resolve().parent.parent / "golden" / "store"

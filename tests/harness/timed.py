@@ -4,13 +4,13 @@ import asyncio
 from pathlib import Path
 from typing import Any, Final
 
-from broker.delivery.timer.entry import TimerConfig
-from broker.delivery.timer.timers import Timers, TimersConfig
-from broker.store.append import Append
-from broker.store.message_store import MessageStore
-from protocol.codes import SystemTopic
-from protocol.message import encode_properties, tags_code
-from protocol.timers import DELETES, OUT_MS
+from skylarkmq.broker.delivery.timer.entry import TimerConfig
+from skylarkmq.broker.delivery.timer.timers import Timers, TimersConfig
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.message import encode_properties, tags_code
+from skylarkmq.protocol.timers import DELETES, OUT_MS
 from tests.harness.stores import Clock, Opened, message
 
 WHEEL_SLOTS: Final = 1_024

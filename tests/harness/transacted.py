@@ -7,27 +7,27 @@ answer = parts.end(half)
 
 from typing import Any, Final
 
-from broker.delivery.diversion import Diversion
-from broker.delivery.internal_puts import InternalPuts
-from broker.delivery.transactions.checks import TransactionChecks
-from broker.delivery.transactions.ending import Endings
-from broker.delivery.transactions.loading import Loading
-from broker.delivery.transactions.progress import Offsets, Progress
-from broker.delivery.transactions.resumption import Resumption
-from broker.delivery.transactions.round import Asked, Round
-from broker.delivery.transactions.transactions import Transactions, TransactionsConfig
-from broker.metadata.client_sessions import ClientMember, ClientSessions
-from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
-from broker.processors.end_transaction import EndTransactionProcessor
-from broker.remoting.admission import Pool
-from broker.remoting.dispatch import Dispatcher
-from broker.remoting.latencies import Latencies
-from broker.store.append import Append
-from protocol.codes import RequestCode, SystemTopic
-from protocol.command import RemotingCommand
-from protocol.headers.transactions import EndTransactionHeader
-from protocol.message import encode_properties, property_value
-from protocol.message_id import encode_host
+from skylarkmq.broker.delivery.diversion import Diversion
+from skylarkmq.broker.delivery.internal_puts import InternalPuts
+from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
+from skylarkmq.broker.delivery.transactions.ending import Endings
+from skylarkmq.broker.delivery.transactions.loading import Loading
+from skylarkmq.broker.delivery.transactions.progress import Offsets, Progress
+from skylarkmq.broker.delivery.transactions.resumption import Resumption
+from skylarkmq.broker.delivery.transactions.round import Asked, Round
+from skylarkmq.broker.delivery.transactions.transactions import Transactions, TransactionsConfig
+from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
+from skylarkmq.broker.processors.end_transaction import EndTransactionProcessor
+from skylarkmq.broker.remoting.admission import Pool
+from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.latencies import Latencies
+from skylarkmq.broker.store.append import Append
+from skylarkmq.protocol.codes import RequestCode, SystemTopic
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.transactions import EndTransactionHeader
+from skylarkmq.protocol.message import encode_properties, property_value
+from skylarkmq.protocol.message_id import encode_host
 from tests.harness.peer import Peer
 from tests.harness.stores import Opened, message
 

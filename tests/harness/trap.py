@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from clients.blocking import run
-from protocol.command import RemotingCommand
-from protocol.serialize import decode_command
+from skylarkmq.clients.blocking import run
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.serialize import decode_command
 from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
 

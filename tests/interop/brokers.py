@@ -199,7 +199,7 @@ def skylark_commands(home: Path, namesrv_port: int, broker_port: int, settings: 
         **UNHURRIED,
     }
     options = [option for name, value in (ours | dict(settings)).items() for option in ("--set", f"{name}={value}")]
-    return [([sys.executable, "-m", "broker", *options], {})]
+    return [([sys.executable, "-m", "skylarkmq.broker", *options], {})]
 
 
 def apache_commands(

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.store.config import StoreConfig
-from protocol.codes import RequestCode, SystemTopic
-from protocol.message import BatchRecord, MessageExt, encode_batch
-from protocol.record import decode
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.protocol.codes import RequestCode, SystemTopic
+from skylarkmq.protocol.message import BatchRecord, MessageExt, encode_batch
+from skylarkmq.protocol.record import decode
 from tests.harness.raw import Answer, RawClient
 from tests.harness.stores import config_of, message, opened
 from tests.interop.drivers import Received

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from clients.allocation import share
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.clients.allocation import share
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from tests.clients.test_allocation import RULES
 from tests.interop.toolchain import java_driver
 

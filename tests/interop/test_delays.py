@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.codes import SystemTopic
-from protocol.message import MessageExt
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.message import MessageExt
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 from tests.interop.beside import Scenarios, beside, chosen_of

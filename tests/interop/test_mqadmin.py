@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pytest
 
-from protocol import javajson
+from skylarkmq.protocol import javajson
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.cases import CLIENTS
 from tests.interop.compatibility import FACTS, OFFERED, TRIED

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from protocol import javajson
-from protocol.bodies.client_state import ConsumerStatus
+from skylarkmq.protocol import javajson
+from skylarkmq.protocol.bodies.client_state import ConsumerStatus
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient
 from tests.interop.brokers import OK, SEND_MESSAGE, BrokerUnderTest, expect, running_broker, until

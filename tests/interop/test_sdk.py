@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clients import (
+from skylarkmq import (
     LATER,
     Admin,
     BrokerError,
@@ -23,7 +23,7 @@ from clients import (
     TransactionProducer,
     TransactionState,
 )
-from clients.transactions import LocalTransaction
+from skylarkmq.clients.transactions import LocalTransaction
 from tests.interop.brokers import BrokerUnderTest, running_broker
 
 pytestmark = pytest.mark.interop

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from clients import ConsumeFrom, ConsumerSettings, Message, MessageExt, Producer, PushConsumer
+from skylarkmq import ConsumeFrom, ConsumerSettings, Message, MessageExt, Producer, PushConsumer
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.tools import VERSIONS, Tools
 

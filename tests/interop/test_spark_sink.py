@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from clients import Admin, MessageExt
-from clients.blocking import run
-from clients.spark.options import parse
-from clients.spark.sink import Task, commit, last_batch, write_partition
-from clients.spark.sink_options import OPTIONS, SinkOptions
-from clients.spark.sink_rows import MARK
-from protocol.message import PropertyName
+from skylarkmq import Admin, MessageExt
+from skylarkmq.clients.blocking import run
+from skylarkmq.clients.spark.options import parse
+from skylarkmq.clients.spark.sink import Task, commit, last_batch, write_partition
+from skylarkmq.clients.spark.sink_options import OPTIONS, SinkOptions
+from skylarkmq.clients.spark.sink_rows import MARK
+from skylarkmq.protocol.message import PropertyName
 from tests.interop.brokers import BrokerUnderTest, running_broker, until
 
 pytestmark = pytest.mark.interop

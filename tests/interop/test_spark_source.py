@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from clients import Admin, Message, Producer
-from clients.client import Client
-from clients.settings import ClientSettings
-from clients.signing import Credentials
+from skylarkmq import Admin, Message, Producer
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.settings import ClientSettings
+from skylarkmq.clients.signing import Credentials
 from tests.interop.brokers import BrokerUnderTest, Commands, apache_commands, running_broker
 from tests.spark.conftest import spark as spark  # noqa: PLC0414 - the session's fixture
 from tests.spark.scene import Written, batch, stream

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.message import encode_properties
+from skylarkmq.protocol.message import encode_properties
 from tests.interop.toolchain import apache_broker
 from tests.protocol.filters.sql92.test_golden import verdicts
 

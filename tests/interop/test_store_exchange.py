@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
-from protocol.codes import RequestCode
-from protocol.record import decode
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.record import decode
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 from tests.harness.sound import assert_sound

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from protocol.message import MessageExt
+from skylarkmq.protocol.message import MessageExt
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 from tests.interop.brokers import BrokerUnderTest, broker_ports, running_broker, until

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from protocol import javajson
+from skylarkmq.protocol import javajson
 from tests.interop.toolchain import mqadmin
 
 VERSIONS: Final = ("4.9.7", "5.3.3")

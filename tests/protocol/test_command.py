@@ -2,19 +2,20 @@
 
 import pytest
 
-from protocol import stream
-from protocol.command import JSON, RemotingCommand
-from protocol.errors import ProtocolError
-from protocol.frame import encode_frame
-from protocol.headers.send import SendMessageV2Header
-from protocol.send_columns import apart
-from protocol.serialize import encode_command
+from skylarkmq.protocol import stream
+from skylarkmq.protocol.command import JSON, RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.frame import encode_frame
+from skylarkmq.protocol.headers.send import SendMessageV2Header
+from skylarkmq.protocol.send_columns import apart
+from skylarkmq.protocol.serialize import encode_command
 
 OWN = ("(sent)", "(ext)", "(body)", "(dialect)", "(raw)", "(header)")
 VALUES = ("5", "0", "77", '"5"', "{}", '{"a":"b"}', "[1]", "true", "null", '"x"')
 STARTS = ('{"code":310,', '{"code":10,', '{"code":11,', '{"code":34,')
 EXT = (
-    '"a":"g","b":"T","c":"TBW102","d":"4","e":"0","f":"0","g":"1","h":"0","i":"","j":"0","k":"false","l":"0","m":"false"'
+    '"a":"g","b":"T","c":"TBW102","d":"4","e":"0","f":"0","g":"1","h":"0","i":"","j":"0",'
+    '"k":"false","l":"0","m":"false"'
 )
 PASSES = {"interpreted": stream.interpreted_pass, "as-installed": stream.decode_whole_frames}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.decimals import INT32_MAX, INT64_MAX, decimal
+from skylarkmq.protocol.decimals import INT32_MAX, INT64_MAX, decimal
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.disk import (
+from skylarkmq.protocol.disk import (
     FILLER_UNIT,
     UNIT,
     Checkpoint,
@@ -16,7 +16,7 @@ from protocol.disk import (
     parse_index_file_name,
     parse_offset_file_name,
 )
-from protocol.message import decode_properties
+from skylarkmq.protocol.message import decode_properties
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.frame import Frame, FrameDecoder, encode_frame, encode_prefix
+from skylarkmq.protocol.frame import Frame, FrameDecoder, encode_frame, encode_prefix
 
 LIMIT = 1024
 

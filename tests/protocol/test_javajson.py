@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from protocol import javajson
-from protocol.bodies.message_queue import MessageQueue
-from protocol.javajson import JavaJsonError, ObjectKey, dumps, loads, quote_numeric_keys
+from skylarkmq.protocol import javajson
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.javajson import JavaJsonError, ObjectKey, dumps, loads, quote_numeric_keys
 from tests.harness.golden import GoldenFrame, transcripts
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import message
-from protocol.codes import ResponseCode, SysFlag
-from protocol.errors import RequestError
-from protocol.message import (
+from skylarkmq.protocol import message
+from skylarkmq.protocol.codes import ResponseCode, SysFlag
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.message import (
     INFLATE_STEP_BYTES,
     MAX_PAYLOAD_BYTES,
     BatchRecord,

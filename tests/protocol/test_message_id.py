@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.message_id import (
+from skylarkmq.protocol.message_id import (
     UniqueIds,
     decode_host,
     decode_offset_id,

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.codes import LanguageCode, RequestCode, ResponseCode
-from protocol.command import MSGPACK, RemotingCommand
-from protocol.errors import ProtocolError, RequestError
-from protocol.frame import FrameDecoder, encode_frame
-from protocol.headers.fields import Header
-from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
-from protocol.headers.send import SendMessageResponseHeader, SendMessageV2Header
-from protocol.msgpack_header import LAYOUTS, decode_general, encode_placed
-from protocol.serialize import decode_command, encode_command
-from protocol.stream import CommandDecoder
+from skylarkmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from skylarkmq.protocol.command import MSGPACK, RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError, RequestError
+from skylarkmq.protocol.frame import FrameDecoder, encode_frame
+from skylarkmq.protocol.headers.fields import Header
+from skylarkmq.protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from skylarkmq.protocol.headers.send import SendMessageResponseHeader, SendMessageV2Header
+from skylarkmq.protocol.msgpack_header import LAYOUTS, decode_general, encode_placed
+from skylarkmq.protocol.serialize import decode_command, encode_command
+from skylarkmq.protocol.stream import CommandDecoder
 
 PULL = PullMessageHeader("g", "T", 3, 7, 32, 2, -1, 15_000, 1_700_000_000_000_000_000)
 SEND = SendMessageV2Header("g", "T", "TBW102", 4, 0, 0, 1, 0, "KEYS\x01ü\x02UNIQ_KEY\x0100AA\x02", batch="false")

@@ -2,12 +2,12 @@
 
 import pytest
 
-from protocol import stream
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.pull import PullMessageHeader
-from protocol.pull_command import PullCommand
-from protocol.serialize import encode_command
+from skylarkmq.protocol import stream
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.pull_command import PullCommand
+from skylarkmq.protocol.serialize import encode_command
 from tests.harness.broker_parts import pull
 
 LIMIT = 1 << 20

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from protocol.recall_handle import RecallHandle
+from skylarkmq.protocol.recall_handle import RecallHandle
 
 
 def test_a_handle_is_rocketmqs_text() -> None:

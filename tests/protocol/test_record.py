@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import record
-from protocol.errors import ProtocolError
-from protocol.message_id import encode_host
-from protocol.record import (
+from skylarkmq.protocol import record
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.message_id import encode_host
+from skylarkmq.protocol.record import (
     BLANK,
     END,
     MAGIC_V1,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from protocol import record
-from protocol.message_id import encode_host
-from protocol.record import Record, parse
-from protocol.record_checksum import SIZE, is_broken, is_sealed, seal, with_room
+from skylarkmq.protocol import record
+from skylarkmq.protocol.message_id import encode_host
+from skylarkmq.protocol.record import Record, parse
+from skylarkmq.protocol.record_checksum import SIZE, is_broken, is_sealed, seal, with_room
 
 PLAIN = b"KEYS\x01k1\x02UNIQ_KEY\x01C0A8010A0001000000000001\x02TAGS\x01TagA\x02"
 

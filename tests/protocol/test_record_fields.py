@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.message_id import encode_host
-from protocol.record import Record, parse
-from protocol.record_fields import properties_of
+from skylarkmq.protocol.message_id import encode_host
+from skylarkmq.protocol.record import Record, parse
+from skylarkmq.protocol.record_fields import properties_of
 from tests.protocol.test_record import EXAMPLE, PROPERTIES, example
 
 

@@ -6,17 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol import stream
-from protocol.codes import Flag
-from protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
-from protocol.disk import index_keys
-from protocol.errors import ProtocolError
-from protocol.headers.pull import PullMessageHeader
-from protocol.headers.send import SendMessageHeader, SendMessageV2Header
-from protocol.message import PropertyName, property_value, tags_code
-from protocol.send_columns import FEWEST, ColumnReader, SendColumns, apart
-from protocol.send_layout import find_layout
-from protocol.serialize import encode_command
+from skylarkmq.protocol import stream
+from skylarkmq.protocol.codes import Flag
+from skylarkmq.protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.disk import index_keys
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from skylarkmq.protocol.message import PropertyName, property_value, tags_code
+from skylarkmq.protocol.send_columns import FEWEST, ColumnReader, SendColumns, apart
+from skylarkmq.protocol.send_layout import find_layout
+from skylarkmq.protocol.serialize import encode_command
 
 LIMIT = 1 << 24
 HEADERS = {310: SendMessageV2Header, 10: SendMessageHeader}

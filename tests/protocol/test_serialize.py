@@ -2,16 +2,16 @@
 
 import pytest
 
-from protocol.codes import LanguageCode, RequestCode, ResponseCode
-from protocol.command import JSON, ROCKETMQ, RemotingCommand
-from protocol.errors import ProtocolError, RequestError
-from protocol.frame import FrameDecoder, encode_frame
-from protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
-from protocol.headers.fields import Header, is_true
-from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
-from protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
-from protocol.serialize import decode_command, encode_command
-from protocol.stream import CommandDecoder, interpreted_pass
+from skylarkmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from skylarkmq.protocol.command import JSON, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError, RequestError
+from skylarkmq.protocol.frame import FrameDecoder, encode_frame
+from skylarkmq.protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from skylarkmq.protocol.headers.fields import Header, is_true
+from skylarkmq.protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
+from skylarkmq.protocol.serialize import decode_command, encode_command
+from skylarkmq.protocol.stream import CommandDecoder, interpreted_pass
 from tests.harness.golden import GoldenFrame, transcripts
 
 TYPED: dict[int, type[Header]] = {

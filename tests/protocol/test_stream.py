@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from protocol import stream
-from protocol.command import JSON, ROCKETMQ, RemotingCommand
-from protocol.frame import encode_frame
-from protocol.headers.pull import PullMessageHeader
-from protocol.headers.send import SendMessageHeader, SendMessageV2Header
-from protocol.serialize import encode_command
-from protocol.stream import CommandDecoder
+from skylarkmq.protocol import stream
+from skylarkmq.protocol.command import JSON, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.frame import encode_frame
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from skylarkmq.protocol.serialize import encode_command
+from skylarkmq.protocol.stream import CommandDecoder
 
 PASSES = {"interpreted": stream.interpreted_pass, "as-installed": stream.decode_whole_frames}
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.message import java_hash
-from protocol.timers import CHECK_SIZE, DELETE, NORMAL, ROLL, SLOT, TimerCheck, TimerUnit, log_blank
+from skylarkmq.protocol.message import java_hash
+from skylarkmq.protocol.timers import CHECK_SIZE, DELETE, NORMAL, ROLL, SLOT, TimerCheck, TimerUnit, log_blank
 
 W = 1_700_000_000_000
 WINDOW_MS = 172_800_000

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from protocol import compiled
-from protocol.disk import FILLER_UNIT, UNIT
-from protocol.unit_runs import MOST_UNITS, PlainStretch, Stretch
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.disk import FILLER_UNIT, UNIT
+from skylarkmq.protocol.unit_runs import MOST_UNITS, PlainStretch, Stretch
 
 START = 1 << 40
 SIZE = 4096

@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.disk import FILLER_UNIT, UNIT, UNIT_SIZE
-from protocol.unit_search import first_at_or_behind, first_of_somebody
+from skylarkmq.protocol.disk import FILLER_UNIT, UNIT, UNIT_SIZE
+from skylarkmq.protocol.unit_search import first_at_or_behind, first_of_somebody
 
 NOBODY = -1
 

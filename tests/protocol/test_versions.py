@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.codes import VERSION, VERSION_NAME
-from protocol.versions import version_name
+from skylarkmq.protocol.codes import VERSION, VERSION_NAME
+from skylarkmq.protocol.versions import version_name
 
 
 @pytest.mark.parametrize(

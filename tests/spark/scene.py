@@ -17,10 +17,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from clients import Admin, Message, Producer, ProducerSettings
-from clients.client import Client
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RequestCode
+from skylarkmq import Admin, Message, Producer, ProducerSettings
+from skylarkmq.clients.client import Client
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RequestCode
 from tests.harness.daemon import STORE, Daemon, running
 from tests.harness.ports import free_ports
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from clients.spark import register
+from skylarkmq.clients.spark import register
 
 ROOT = Path(__file__).resolve().parents[2]
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half of the CPU: what is compiled best is not run for long

@@ -12,10 +12,10 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from clients import Admin, MessageExt
-from clients.blocking import run
-from clients.spark.sink_rows import MARK
-from protocol.codes import Permission, RequestCode
+from skylarkmq import Admin, MessageExt
+from skylarkmq.clients.blocking import run
+from skylarkmq.clients.spark.sink_rows import MARK
+from skylarkmq.protocol.codes import Permission, RequestCode
 from tests.harness.daemon import Daemon, running
 from tests.harness.trap import trapped
 from tests.spark.lines import driver, put_lines, stream, wait

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from clients import Message
+from skylarkmq import Message
 from tests.spark.scene import Scene, batch, scene
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]

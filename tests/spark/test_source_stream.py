@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from clients import Admin
+from skylarkmq import Admin
 from tests.spark.scene import Scene, Written, ended, is_slow_start, scene, stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

@@ -9,9 +9,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from clients import Message
-from clients.blocking import Producer
-from protocol.record import to_message
+from skylarkmq import Message
+from skylarkmq.clients.blocking import Producer
+from skylarkmq.protocol.record import to_message
 from tests.clients.spark.stored_rows import everything, place
 from tests.harness.daemon import STORE, running
 from tests.harness.golden_stores import golden_store

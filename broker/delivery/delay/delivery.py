@@ -25,12 +25,12 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from broker.buckets import Buckets
-from broker.delivery.delay.level import LATENESS_BOUNDS_S, DelayLevel, DelayLevelStatistics
-from broker.delivery.delay.offsets import DelayOffsetTable
-from broker.store.cold_reads import ColdRead
-from broker.store.message_store import MessageStore
-from protocol.codes import SystemTopic
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.delivery.delay.level import LATENESS_BOUNDS_S, DelayLevel, DelayLevelStatistics
+from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
+from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import SystemTopic
 
 LONGEST_SLEEP_MS: Final = 1_000
 BEHIND_MS: Final = 25

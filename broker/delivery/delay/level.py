@@ -24,16 +24,16 @@ from typing import Final
 
 import msgspec
 
-from broker.buckets import Buckets
-from broker.delivery.delay.offsets import DelayOffsetTable
-from broker.delivery.delay.restoration import NoDestination, restored
-from broker.delivery.dropped import Dropped
-from broker.delivery.internal_puts import STORED
-from broker.delivery.kinds import special_kind
-from broker.store.append import Append, PutStatus
-from broker.store.message_store import MessageStore
-from protocol.codes import SystemTopic
-from protocol.record import Record, iterate
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
+from skylarkmq.broker.delivery.delay.restoration import NoDestination, restored
+from skylarkmq.broker.delivery.dropped import Dropped
+from skylarkmq.broker.delivery.internal_puts import STORED
+from skylarkmq.broker.delivery.kinds import special_kind
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.record import Record, iterate
 
 PACE_MS: Final = 10
 RETRY_MS: Final = 100

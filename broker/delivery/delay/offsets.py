@@ -17,8 +17,8 @@ from typing import Final
 
 import msgspec
 
-from protocol.bodies.offsets import DelayOffsets
-from protocol.bodies.topic import DataVersion
+from skylarkmq.protocol.bodies.offsets import DelayOffsets
+from skylarkmq.protocol.bodies.topic import DataVersion
 
 log = logging.getLogger(__name__)
 

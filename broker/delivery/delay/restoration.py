@@ -9,10 +9,10 @@ bring anything. The topic must be one that clients may write to, the queue id an
 Source: docs/formats.md, "Delayed messages", "Entries of internal topics".
 """
 
-from broker.store.append import Append
-from protocol.decimals import INT32_MAX, decimal
-from protocol.message import MAX_STORED_TOPIC_LENGTH, PropertyName, is_client_topic, property_value, tags_code
-from protocol.record import Record
+from skylarkmq.broker.store.append import Append
+from skylarkmq.protocol.decimals import INT32_MAX, decimal
+from skylarkmq.protocol.message import MAX_STORED_TOPIC_LENGTH, PropertyName, is_client_topic, property_value, tags_code
+from skylarkmq.protocol.record import Record
 
 
 class NoDestination(ValueError):

@@ -8,11 +8,11 @@ Source: docs/formats.md, "Timer messages".
 
 from typing import Final
 
-from broker.store.append import Append
-from protocol.codes import SystemTopic
-from protocol.decimals import INT32_MAX, decimal
-from protocol.message import decode_properties, encode_properties
-from protocol.timers import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES
+from skylarkmq.broker.store.append import Append
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.decimals import INT32_MAX, decimal
+from skylarkmq.protocol.message import decode_properties, encode_properties
+from skylarkmq.protocol.timers import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES
 
 _ADDED: Final = DEQUEUE_MS.encode()
 _ENTRY_END: Final = b"\x02"

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from broker.delivery.delay.delivery import (
+from skylarkmq.broker.delivery.delay.delivery import (
     AFTER_FAILURE_MS,
     BEHIND_MS,
     FLUSH_LIMIT_S,
@@ -29,17 +29,17 @@ from broker.delivery.delay.delivery import (
     MOST_SLICES,
     Callbacks,
 )
-from broker.delivery.timer.enqueue import Enqueue, EnqueueStatistics
-from broker.delivery.timer.slot_delivery import SlotDelivery, SlotDeliveryStatistics, Tally
-from broker.delivery.timer.timing_counts import TimingCounts
-from broker.store.append import Append, PutStatus
-from broker.store.cold_reads import ColdRead
-from broker.store.message_store import MessageStore
-from broker.store.timer_files import RETRY_MS as RETRY_WRITE_MS
-from broker.store.timer_files import TimerFiles, TimerFilesStatistics
-from broker.store.timer_round import WriteRefused
-from protocol.codes import SystemTopic
-from protocol.timers import TimerCheck
+from skylarkmq.broker.delivery.timer.enqueue import Enqueue, EnqueueStatistics
+from skylarkmq.broker.delivery.timer.slot_delivery import SlotDelivery, SlotDeliveryStatistics, Tally
+from skylarkmq.broker.delivery.timer.timing_counts import TimingCounts
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.timer_files import RETRY_MS as RETRY_WRITE_MS
+from skylarkmq.broker.store.timer_files import TimerFiles, TimerFilesStatistics
+from skylarkmq.broker.store.timer_round import WriteRefused
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.timers import TimerCheck
 
 GATHER_MS: Final = 10
 RETRY_MS: Final = 100
@@ -97,10 +97,10 @@ class TimerDelivery:
 
     # ------------------------------------------------------------------------------------------------- start and stop
 
-    def load(self) -> None:
-        """Find what was left by an earlier process. StoreError, OSError."""
+    def load(self, check_stop: Callable[[], None] = lambda: None) -> None:
+        """Find what was left by an earlier process. StoreError, OSError, and what `check_stop` raises."""
         self.tally.counts.load()
-        check = self._files.load(self._now_ms(), self._offset_of)
+        check = self._files.load(self._now_ms(), self._offset_of, check_stop)
         self._open_ms = check.read_ms
         low, high = self._store.min_offset(_TOPIC, 0) or 0, self._store.max_offset(_TOPIC, 0) or 0
         self._enqueue.next_offset = min(max(check.queue_offset, low), high)
@@ -162,9 +162,7 @@ class TimerDelivery:
 
     def check(self) -> TimerCheck:
         """How far everything is."""
-        return TimerCheck(
-            read_ms=self._open_ms, queue_offset=self._enqueue.next_offset, timestamp=self._now_ms()
-        )
+        return TimerCheck(read_ms=self._open_ms, queue_offset=self._enqueue.next_offset, timestamp=self._now_ms())
 
     def write(self, now_ms: int) -> None:
         """Have the files written, as often as they are to be by a steady clock."""

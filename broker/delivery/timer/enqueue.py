@@ -19,18 +19,18 @@ from typing import Final
 
 import msgspec
 
-from broker.delivery.delay.restoration import NoDestination, destination
-from broker.delivery.dropped import Dropped
-from broker.delivery.timer.timing_counts import TimingCounts
-from broker.store.message_store import MessageStore
-from broker.store.reading import GetResult, GetStatus
-from broker.store.timer_files import TimerFiles, behind
-from broker.store.timer_wheel import Slot
-from protocol.codes import SystemTopic
-from protocol.decimals import decimal
-from protocol.message import java_hash, property_value
-from protocol.record import Record, iterate
-from protocol.timers import DELETE, DELETES, NORMAL, OUT_MS, ROLL, UNIT_SIZE, TimerUnit
+from skylarkmq.broker.delivery.delay.restoration import NoDestination, destination
+from skylarkmq.broker.delivery.dropped import Dropped
+from skylarkmq.broker.delivery.timer.timing_counts import TimingCounts
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.reading import GetResult, GetStatus
+from skylarkmq.broker.store.timer_files import TimerFiles, behind
+from skylarkmq.broker.store.timer_wheel import Slot
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.decimals import decimal
+from skylarkmq.protocol.message import java_hash, property_value
+from skylarkmq.protocol.record import Record, iterate
+from skylarkmq.protocol.timers import DELETE, DELETES, NORMAL, OUT_MS, ROLL, UNIT_SIZE, TimerUnit
 
 BATCH_MESSAGES: Final = 32
 

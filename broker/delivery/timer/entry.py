@@ -22,11 +22,11 @@ from typing import Final
 
 import msgspec
 
-from broker.delivery.diversion import TIMER_REQUESTS, Wish, redirect, send_on
-from broker.store.append import Append, PutStatus
-from protocol.codes import ResponseCode, SystemTopic
-from protocol.errors import RequestError
-from protocol.timers import DELETES, OUT_MS
+from skylarkmq.broker.delivery.diversion import TIMER_REQUESTS, Wish, redirect, send_on
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.protocol.codes import ResponseCode, SystemTopic
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.timers import DELETES, OUT_MS
 
 ROOM_BYTES: Final = 128
 """Left of a message's properties for those that rolling and delivery add."""

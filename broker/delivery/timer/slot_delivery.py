@@ -20,21 +20,21 @@ from typing import Final
 
 import msgspec
 
-from broker.buckets import Buckets
-from broker.delivery.delay.restoration import NoDestination, restored
-from broker.delivery.dropped import Dropped
-from broker.delivery.internal_puts import STORED
-from broker.delivery.kinds import special_kind
-from broker.delivery.timer.copies import deliver, roll
-from broker.delivery.timer.timing_counts import TimingCounts
-from broker.store.append import Append, PutStatus
-from broker.store.cold_reads import ColdRead
-from broker.store.message_store import MessageStore
-from broker.store.timer_log import TimerLog
-from protocol.codes import SystemTopic
-from protocol.message import PropertyName, property_value
-from protocol.record import Record
-from protocol.timers import DELETE, DELETES, NO_POSITION, ROLL
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.delivery.delay.restoration import NoDestination, restored
+from skylarkmq.broker.delivery.dropped import Dropped
+from skylarkmq.broker.delivery.internal_puts import STORED
+from skylarkmq.broker.delivery.kinds import special_kind
+from skylarkmq.broker.delivery.timer.copies import deliver, roll
+from skylarkmq.broker.delivery.timer.timing_counts import TimingCounts
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.timer_log import TimerLog
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.message import PropertyName, property_value
+from skylarkmq.protocol.record import Record
+from skylarkmq.protocol.timers import DELETE, DELETES, NO_POSITION, ROLL
 
 CHAIN_UNITS: Final = 256
 BATCH_MESSAGES: Final = 32

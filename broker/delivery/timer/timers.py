@@ -14,14 +14,14 @@ from typing import Final
 
 import msgspec
 
-from broker.delivery.timer.delivery import TimerDelivery, TimerDeliveryStatistics
-from broker.delivery.timer.entry import TimerConfig, TimerEntry
-from broker.delivery.timer.timing_counts import TimingCounts
-from broker.store.disk import Disk
-from broker.store.message_store import MessageStore
-from broker.store.timer_files import TimerFiles, TimerFilesConfig
-from protocol.disk import CONFIG_DIRECTORY
-from protocol.timers import KEPT_BACK_SLOTS, METRICS_FILE, SLOTS
+from skylarkmq.broker.delivery.timer.delivery import TimerDelivery, TimerDeliveryStatistics
+from skylarkmq.broker.delivery.timer.entry import TimerConfig, TimerEntry
+from skylarkmq.broker.delivery.timer.timing_counts import TimingCounts
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.timer_files import TimerFiles, TimerFilesConfig
+from skylarkmq.protocol.disk import CONFIG_DIRECTORY
+from skylarkmq.protocol.timers import KEPT_BACK_SLOTS, METRICS_FILE, SLOTS
 
 LEAST_WINDOW_SLOTS: Final = 2
 RATE_WINDOW_MS: Final = 10_000
@@ -97,10 +97,14 @@ class Timers:
         """Accept by another limit from now on."""
         self.entry.configure(config)
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Find what waits, and begin to deliver it. StoreError, OSError. Nothing of that while timers are off."""
+    def load(self, check_stop: Callable[[], None]) -> None:
+        """Find what waits. StoreError, OSError, and what `check_stop` raises. Nothing of that while timers are off."""
         if self._config.entry.is_enabled:
-            self.delivery.load()
+            self.delivery.load(check_stop)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to deliver what `load` has found, and what comes."""
+        if self._config.entry.is_enabled:
             self.delivery.start(loop)
 
     async def stop(self) -> None:

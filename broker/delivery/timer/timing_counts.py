@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
-from broker.store.disk import Disk
-from broker.store.errors import StoreError
-from broker.store.state_file import StateFile
-from protocol.bodies.topic import DataVersion
-from protocol.message import is_client_topic
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.state_file import StateFile
+from skylarkmq.protocol.bodies.topic import DataVersion
+from skylarkmq.protocol.message import is_client_topic
 
 SAVE_INTERVAL_MS: Final = 10_000
 

@@ -15,14 +15,14 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.delivery.patience import when_read
-from broker.delivery.transactions.loading import Loading
-from broker.delivery.transactions.messages import QUEUE_ID
-from broker.delivery.transactions.progress import Offsets, Progress
-from broker.delivery.transactions.round import Asked, Producers, Round
-from broker.delivery.transactions.transactions import Transactions
-from broker.store.message_store import MessageStore
-from protocol.codes import SystemTopic
+from skylarkmq.broker.delivery.patience import when_read
+from skylarkmq.broker.delivery.transactions.loading import Loading
+from skylarkmq.broker.delivery.transactions.messages import QUEUE_ID
+from skylarkmq.broker.delivery.transactions.progress import Offsets, Progress
+from skylarkmq.broker.delivery.transactions.round import Asked, Producers, Round
+from skylarkmq.broker.delivery.transactions.transactions import Transactions
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import SystemTopic
 
 RETRY_MS: Final = 10_000
 FLUSH_LIMIT_S: Final = 5.0

@@ -19,18 +19,18 @@ from typing import Final
 
 import msgspec
 
-from broker.delivery.diversion import TIMER_REQUESTS, Divert
-from broker.delivery.internal_puts import STORED, InternalPuts
-from broker.delivery.kinds import TRANSACTION
-from broker.delivery.patience import when_read
-from broker.delivery.transactions.messages import Half, final_of, half_in, op_of
-from broker.delivery.transactions.open_halves import HalfState
-from broker.delivery.transactions.transactions import Transactions
-from broker.store.append import Append, PutStatus
-from broker.store.message_store import MessageStore
-from broker.store.sync_queue import Settled
-from protocol.codes import SystemTopic
-from protocol.message import PropertyName
+from skylarkmq.broker.delivery.diversion import TIMER_REQUESTS, Divert
+from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
+from skylarkmq.broker.delivery.kinds import TRANSACTION
+from skylarkmq.broker.delivery.patience import when_read
+from skylarkmq.broker.delivery.transactions.messages import Half, final_of, half_in, op_of
+from skylarkmq.broker.delivery.transactions.open_halves import HalfState
+from skylarkmq.broker.delivery.transactions.transactions import Transactions
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.sync_queue import Settled
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.message import PropertyName
 
 DIVERTING: Final = frozenset((PropertyName.DELAY, *TIMER_REQUESTS))
 """What a committed message needs among its properties not to go straight to its topic."""

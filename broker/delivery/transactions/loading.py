@@ -14,13 +14,13 @@ Source: docs/formats.md, "Half messages on disk".
 import logging
 from typing import Final
 
-from broker.delivery.transactions.messages import NO_HALF, QUEUE_ID, Half, decided_by, half_of
-from broker.delivery.transactions.open_halves import HalfState, OpenHalves
-from broker.delivery.transactions.progress import Offsets
-from broker.delivery.transactions.transactions import Transactions
-from broker.store.message_store import MessageStore
-from protocol.codes import SystemTopic
-from protocol.record import Record, iterate
+from skylarkmq.broker.delivery.transactions.messages import NO_HALF, QUEUE_ID, Half, decided_by, half_of
+from skylarkmq.broker.delivery.transactions.open_halves import HalfState, OpenHalves
+from skylarkmq.broker.delivery.transactions.progress import Offsets
+from skylarkmq.broker.delivery.transactions.transactions import Transactions
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.record import Record, iterate
 
 SLICE_MESSAGES: Final = 32
 

@@ -19,16 +19,16 @@ from typing import Final
 
 import msgspec
 
-from broker.delivery.delay.restoration import NoDestination, valid_destination
-from broker.delivery.diversion import redirect, send_on
-from broker.store.append import Append
-from protocol.codes import RequestCode, SysFlag, SystemTopic
-from protocol.command import RemotingCommand
-from protocol.decimals import INT32_MAX, INT64_MAX, decimal
-from protocol.headers.transactions import CheckTransactionHeader
-from protocol.message import PropertyName, decode_properties, encode_properties, tags_code
-from protocol.message_id import encode_offset_id
-from protocol.record import Record, encode, parse
+from skylarkmq.broker.delivery.delay.restoration import NoDestination, valid_destination
+from skylarkmq.broker.delivery.diversion import redirect, send_on
+from skylarkmq.broker.store.append import Append
+from skylarkmq.protocol.codes import RequestCode, SysFlag, SystemTopic
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.decimals import INT32_MAX, INT64_MAX, decimal
+from skylarkmq.protocol.headers.transactions import CheckTransactionHeader
+from skylarkmq.protocol.message import PropertyName, decode_properties, encode_properties, tags_code
+from skylarkmq.protocol.message_id import encode_offset_id
+from skylarkmq.protocol.record import Record, encode, parse
 
 QUEUE_ID: Final = 0
 """Of half messages and op messages."""

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from protocol.codes import TRANSACTIONS_GROUP, SystemTopic
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
+from skylarkmq.protocol.codes import TRANSACTIONS_GROUP, SystemTopic
 
 GROUP: Final = TRANSACTIONS_GROUP
 QUEUE_ID: Final = 0

@@ -7,14 +7,14 @@ Source: docs/formats.md, "Transactions".
 
 from typing import Final
 
-from broker.delivery.internal_puts import STORED, InternalPuts
-from broker.delivery.patience import when_read
-from broker.delivery.transactions.messages import Half, copy_of, half_of
-from broker.delivery.transactions.open_halves import HalfState
-from broker.delivery.transactions.transactions import Transactions
-from broker.store.append import PutStatus
-from broker.store.message_store import MessageStore
-from protocol.codes import SystemTopic
+from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
+from skylarkmq.broker.delivery.patience import when_read
+from skylarkmq.broker.delivery.transactions.messages import Half, copy_of, half_of
+from skylarkmq.broker.delivery.transactions.open_halves import HalfState
+from skylarkmq.broker.delivery.transactions.transactions import Transactions
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import SystemTopic
 
 RESUMABLE: Final = frozenset((SystemTopic.TRANSACTION_HALF, SystemTopic.TRANSACTION_CHECK_MAX))
 

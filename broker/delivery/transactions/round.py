@@ -23,9 +23,9 @@ from typing import Final
 
 import msgspec
 
-from broker.delivery.internal_puts import STORED
-from broker.delivery.kinds import TRANSACTION
-from broker.delivery.transactions.messages import (
+from skylarkmq.broker.delivery.internal_puts import STORED
+from skylarkmq.broker.delivery.kinds import TRANSACTION
+from skylarkmq.broker.delivery.transactions.messages import (
     NO_HALF,
     QUEUE_ID,
     Half,
@@ -35,12 +35,12 @@ from broker.delivery.transactions.messages import (
     op_of,
     question_of,
 )
-from broker.delivery.transactions.open_halves import HalfState
-from broker.delivery.transactions.transactions import Transactions
-from broker.remoting.connection import Connection
-from broker.store.append import Append, PutStatus
-from broker.store.message_store import MessageStore
-from protocol.codes import SystemTopic
+from skylarkmq.broker.delivery.transactions.open_halves import HalfState
+from skylarkmq.broker.delivery.transactions.transactions import Transactions
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import SystemTopic
 
 SLICE_MESSAGES: Final = 8
 SLICE_S: Final = 0.000_5

@@ -14,15 +14,15 @@ from typing import Final
 
 import msgspec
 
-from broker.buckets import Buckets
-from broker.delivery.diversion import Wish
-from broker.delivery.dropped import Dropped
-from broker.delivery.internal_puts import STORED
-from broker.delivery.transactions.messages import Half, make_half, mark_half
-from broker.delivery.transactions.open_halves import HalfState, OpenHalves
-from broker.store.append import Append, PutStatus
-from protocol.codes import ResponseCode
-from protocol.errors import RequestError
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.delivery.diversion import Wish
+from skylarkmq.broker.delivery.dropped import Dropped
+from skylarkmq.broker.delivery.internal_puts import STORED
+from skylarkmq.broker.delivery.transactions.messages import Half, make_half, mark_half
+from skylarkmq.broker.delivery.transactions.open_halves import HalfState, OpenHalves
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.errors import RequestError
 
 log = logging.getLogger(__name__)
 

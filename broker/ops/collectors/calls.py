@@ -1,8 +1,8 @@
 """Calls to clients, and the replies that are passed on by such calls."""
 
-from broker.delivery.client_calls import ClientCalls
-from broker.delivery.replies import Replies
-from broker.ops.steps import Steps, Value
+from skylarkmq.broker.delivery.client_calls import ClientCalls
+from skylarkmq.broker.delivery.replies import Replies
+from skylarkmq.broker.ops.steps import Steps, Value
 
 
 class CallCollector:

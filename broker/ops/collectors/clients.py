@@ -3,12 +3,12 @@
 from collections import Counter
 from typing import Final
 
-from broker.metadata.client_sessions import ClientMember, ClientSessions, ConsumerGroup
-from broker.ops.collectors.topics import is_system_group
-from broker.ops.steps import Steps, Value
-from broker.ops.versions import version_name
-from protocol.bodies.enums import ConsumeType
-from protocol.codes import LanguageCode
+from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions, ConsumerGroup
+from skylarkmq.broker.ops.collectors.topics import is_system_group
+from skylarkmq.broker.ops.steps import Steps, Value
+from skylarkmq.broker.ops.versions import version_name
+from skylarkmq.protocol.bodies.enums import ConsumeType
+from skylarkmq.protocol.codes import LanguageCode
 
 MODES: Final = {
     ConsumeType.CONSUME_PASSIVELY: "push",

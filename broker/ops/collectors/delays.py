@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from broker.buckets import Buckets
-from broker.delivery.delay.delivery import DelayDelivery
-from broker.ops.steps import Steps, Value
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
+from skylarkmq.broker.ops.steps import Steps, Value
 
 
 class DelayCollector:

@@ -11,14 +11,14 @@ from typing import Final
 
 import msgspec
 
-from broker.metadata.client_sessions import ClientSessions
-from broker.metadata.consumer_offsets import SEPARATOR, ConsumerOffsetTable
-from broker.metadata.topics import TopicTable
-from broker.ops.collectors.topics import is_system_group, truth
-from broker.ops.steps import Step, Steps, Value, patiently
-from broker.store.message_store import MessageStore
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import DLQ_PREFIX, RETRY_PREFIX
+from skylarkmq.broker.metadata.client_sessions import ClientSessions
+from skylarkmq.broker.metadata.consumer_offsets import SEPARATOR, ConsumerOffsetTable
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.ops.collectors.topics import is_system_group, truth
+from skylarkmq.broker.ops.steps import Step, Steps, Value, patiently
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX
 
 BROADCASTING: Final = "0"
 CLUSTERING: Final = "1"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final
 
-from broker.ops.steps import Step, Steps, Value
+from skylarkmq.broker.ops.steps import Step, Steps, Value
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")

@@ -5,12 +5,12 @@ from typing import Final
 
 import msgspec
 
-from broker.ops.collectors.topics import truth
-from broker.ops.steps import Steps, Value
-from broker.remoting.admission import PoolStatistics
-from broker.remoting.boss import RemotingServer
-from broker.remoting.latencies import UNKNOWN_CODE, Outcome
-from protocol.codes import RequestCode, ResponseCode
+from skylarkmq.broker.ops.collectors.topics import truth
+from skylarkmq.broker.ops.steps import Steps, Value
+from skylarkmq.broker.remoting.admission import PoolStatistics
+from skylarkmq.broker.remoting.boss import RemotingServer
+from skylarkmq.broker.remoting.latencies import UNKNOWN_CODE, Outcome
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
 
 PROCESSORS: Final = {
     "send": "send",

@@ -4,10 +4,10 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from broker.ops.steps import Steps, Value
-from broker.store.message_store import MessageStore
-from broker.store.store_reader import StoreReaderStatistics
-from broker.store.store_statistics import MessageStoreStatistics
+from skylarkmq.broker.ops.steps import Steps, Value
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.store_reader import StoreReaderStatistics
+from skylarkmq.broker.store.store_statistics import MessageStoreStatistics
 
 OUTCOMES: Final = ("cold", "fetched", "waited")
 

@@ -4,10 +4,10 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
-from broker.delivery.timer.timers import Timers
-from broker.ops.steps import Steps, Value, patiently
-from broker.store.message_store import MessageStore
-from protocol.codes import SystemTopic
+from skylarkmq.broker.delivery.timer.timers import Timers
+from skylarkmq.broker.ops.steps import Steps, Value, patiently
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import SystemTopic
 
 BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
 SLOTS_AT_ONCE: Final = 500

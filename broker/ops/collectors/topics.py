@@ -5,14 +5,14 @@ System topics are told too, marked as such. Retry topics and dead letters are to
 
 from collections.abc import Callable
 
-from broker.delivery.deliveries import Deliveries
-from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import TopicTable
-from broker.ops.rates import Rates
-from broker.ops.steps import Steps, Value
-from broker.store.message_store import MessageStore
-from broker.store.topic_traffic import TopicTraffic
-from protocol.codes import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
+from skylarkmq.broker.delivery.deliveries import Deliveries
+from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.ops.rates import Rates
+from skylarkmq.broker.ops.steps import Steps, Value
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.topic_traffic import TopicTraffic
+from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 
 
 class TopicCollector:

@@ -1,8 +1,8 @@
 """Transactions: which are open, how they ended, and who was asked about them."""
 
-from broker.delivery.transactions.checks import TransactionChecks
-from broker.delivery.transactions.transactions import Transactions
-from broker.ops.steps import Steps, Value
+from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
+from skylarkmq.broker.delivery.transactions.transactions import Transactions
+from skylarkmq.broker.ops.steps import Steps, Value
 
 
 class TransactionCollector:

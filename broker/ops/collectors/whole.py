@@ -3,17 +3,17 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from broker.buckets import Buckets
-from broker.delivery.arrivals import Arrivals
-from broker.delivery.traffic import Traffic
-from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from broker.metadata.limits import Limit
-from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import TopicTable
-from broker.ops.health import Check
-from broker.ops.loop_lag import LoopLag
-from broker.ops.runtime_names import RUNTIME_NAMES
-from broker.ops.steps import Steps, Value, patiently
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.delivery.arrivals import Arrivals
+from skylarkmq.broker.delivery.traffic import Traffic
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
+from skylarkmq.broker.metadata.limits import Limit
+from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.ops.health import Check
+from skylarkmq.broker.ops.loop_lag import LoopLag
+from skylarkmq.broker.ops.runtime_names import RUNTIME_NAMES
+from skylarkmq.broker.ops.steps import Steps, Value, patiently
 
 _LAST_MINUTE: Final = 1  # of the windows over which traffic is told
 

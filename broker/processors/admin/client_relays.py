@@ -13,23 +13,27 @@ import logging
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
-from broker.delivery.client_calls import CallFailed, CallTimeout, ClientCalls
-from broker.delivery.patience import when_read
-from broker.metadata.client_sessions import ClientMember, ClientSessions
-from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import TopicTable
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from broker.store.message_store import MessageStore
-from protocol.bodies.body import BodyError
-from protocol.bodies.client_state import ConsumerStatus
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.client_calls import ConsumeDirectlyHeader, ConsumerRunningInfoHeader, ConsumerStatusHeader
-from protocol.message_id import decode_offset_id
-from protocol.versions import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, version_name
+from skylarkmq.broker.delivery.client_calls import CallFailed, CallTimeout, ClientCalls
+from skylarkmq.broker.delivery.patience import when_read
+from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
+from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.bodies.body import BodyError
+from skylarkmq.protocol.bodies.client_state import ConsumerStatus
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.client_calls import (
+    ConsumeDirectlyHeader,
+    ConsumerRunningInfoHeader,
+    ConsumerStatusHeader,
+)
+from skylarkmq.protocol.message_id import decode_offset_id
+from skylarkmq.protocol.versions import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, version_name
 
 RELAY_TIMEOUT_S: Final = 10.0
 STATUS_TIMEOUT_S: Final = 5.0

@@ -6,22 +6,22 @@ Source: docs/formats.md, "Connections of groups".
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
-from broker.metadata.client_sessions import ClientMember, ClientSessions
-from broker.processors.admin.walk import in_slices
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from protocol.bodies.connections import (
+from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
+from skylarkmq.broker.processors.admin.walk import in_slices
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.protocol.bodies.connections import (
     ClientConnection,
     ConsumerConnection,
     ProducerConnection,
     ProducerInfo,
     ProducerTable,
 )
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.consumer import ConsumerGroupHeader
-from protocol.headers.stats import ProducerGroupHeader
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.consumer import ConsumerGroupHeader
+from skylarkmq.protocol.headers.stats import ProducerGroupHeader
 
 
 class ClientsProcessor:

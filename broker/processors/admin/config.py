@@ -9,11 +9,11 @@ Source: docs/formats.md, "Settings at run time".
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from broker.live_settings import SettingsDoor
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from skylarkmq.broker.live_settings import SettingsDoor
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
 
 ANNOUNCED: Final = frozenset(("brokerPermission", "autoCreateTopicEnable"))
 """Keys that change what routes say."""

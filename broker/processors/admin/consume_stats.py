@@ -12,18 +12,18 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from broker.delivery.stats_windows import StatsWindows
-from broker.metadata.client_sessions import ClientSessions
-from broker.metadata.consumer_offsets import SEPARATOR, ConsumerOffsetTable
-from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import TopicTable
-from broker.processors.admin.counters import GROUP_GET
-from broker.processors.admin.walk import Walk, in_slices
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from broker.store.message_store import MessageStore
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.stats import (
+from skylarkmq.broker.delivery.stats_windows import StatsWindows
+from skylarkmq.broker.metadata.client_sessions import ClientSessions
+from skylarkmq.broker.metadata.consumer_offsets import SEPARATOR, ConsumerOffsetTable
+from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.processors.admin.counters import GROUP_GET
+from skylarkmq.broker.processors.admin.walk import Walk, in_slices
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.stats import (
     ConsumeStats,
     ConsumeStatsList,
     ConsumeTimeSpans,
@@ -32,13 +32,13 @@ from protocol.bodies.stats import (
     QueueTimeSpan,
     queues_of,
 )
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.fields import is_true
-from protocol.headers.stats import BrokerConsumeStatsHeader, ConsumeStatsHeader, ConsumeTimeSpanHeader
-from protocol.headers.topic import TopicHeader
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.fields import is_true
+from skylarkmq.protocol.headers.stats import BrokerConsumeStatsHeader, ConsumeStatsHeader, ConsumeTimeSpanHeader
+from skylarkmq.protocol.headers.topic import TopicHeader
 
 UNKNOWN_TIME: Final = -1
 

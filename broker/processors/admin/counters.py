@@ -7,12 +7,12 @@ is a source in `sources_of` and its names in `COUNTERS`. Source: docs/formats.md
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from broker.delivery.deliveries import Deliveries
-from broker.delivery.stats_windows import SEPARATOR, Sums
-from broker.delivery.traffic import Traffic
-from broker.store.message_store import MessageStore
-from broker.store.topic_traffic import TopicTraffic
-from protocol.codes import DLQ_PREFIX, RESERVED_TOPICS
+from skylarkmq.broker.delivery.deliveries import Deliveries
+from skylarkmq.broker.delivery.stats_windows import SEPARATOR, Sums
+from skylarkmq.broker.delivery.traffic import Traffic
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.topic_traffic import TopicTraffic
+from skylarkmq.protocol.codes import DLQ_PREFIX, RESERVED_TOPICS
 
 Source = Callable[[], Iterable[tuple[str, Sums]]]
 

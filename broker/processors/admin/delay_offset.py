@@ -1,10 +1,10 @@
 """GET_ALL_DELAY_OFFSET (45): how far each delay level is delivered. Source: docs/formats.md, "Delayed messages"."""
 
-from broker.delivery.delay.offsets import DelayOffsetTable
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
 
 
 class DelayOffsetProcessor:

@@ -15,18 +15,18 @@ from typing import Final
 
 import msgspec
 
-from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.processors.admin.topic import SIGNS, Settled
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupList
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.consumer import DeleteGroupHeader, GroupHeader
-from protocol.headers.fields import is_true
-from protocol.message import check_group_name
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
+from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
+from skylarkmq.broker.processors.admin.topic import SIGNS, Settled
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupList
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.consumer import DeleteGroupHeader, GroupHeader
+from skylarkmq.protocol.headers.fields import is_true
+from skylarkmq.protocol.message import check_group_name
 
 ATTRIBUTES: Final = frozenset(("priority.factor",))
 """Those that RocketMQ has; they are kept, and nothing here goes by them."""

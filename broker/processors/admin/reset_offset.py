@@ -16,26 +16,26 @@ from collections.abc import Awaitable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from broker.delivery.arrivals import Arrivals
-from broker.metadata.client_sessions import ClientMember, ClientSessions
-from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from broker.metadata.subscription_groups import SubscriptionGroups
-from broker.metadata.topics import TopicTable
-from broker.processors.admin.client_relays import refuse_older
-from broker.processors.admin.topic import Settled
-from broker.processors.admin.walk import Walk
-from broker.processors.consumer_offset import refuse_own_group
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from broker.store.message_store import MessageStore
-from protocol.bodies.client_state import ListedOffsets, ResetOffsets
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import LanguageCode, RequestCode, ResponseCode
-from protocol.command import NOT_ANSWERED, RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.client_calls import ResetOffsetHeader
-from protocol.headers.fields import is_true
-from protocol.versions import V3_0_7_SNAPSHOT
+from skylarkmq.broker.delivery.arrivals import Arrivals
+from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
+from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.processors.admin.client_relays import refuse_older
+from skylarkmq.broker.processors.admin.topic import Settled
+from skylarkmq.broker.processors.admin.walk import Walk
+from skylarkmq.broker.processors.consumer_offset import refuse_own_group
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.bodies.client_state import ListedOffsets, ResetOffsets
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from skylarkmq.protocol.command import NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.client_calls import ResetOffsetHeader
+from skylarkmq.protocol.headers.fields import is_true
+from skylarkmq.protocol.versions import V3_0_7_SNAPSHOT
 
 ALL_QUEUES: Final = -1
 NO_OFFSET: Final = -1

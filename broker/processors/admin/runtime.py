@@ -14,17 +14,17 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from broker.delivery.put_times import PutTimesStatistics, spread_text
-from broker.delivery.traffic import Traffic
-from broker.processors.patience import patient
-from broker.remoting.admission import PoolStatistics
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from broker.store.message_store import MessageStore
-from protocol.bodies.cluster import KVTable
-from protocol.codes import VERSION, VERSION_NAME, RequestCode
-from protocol.command import RemotingCommand
-from protocol.record_fields import store_timestamp_at
+from skylarkmq.broker.delivery.put_times import PutTimesStatistics, spread_text
+from skylarkmq.broker.delivery.traffic import Traffic
+from skylarkmq.broker.processors.patience import patient
+from skylarkmq.broker.remoting.admission import PoolStatistics
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.bodies.cluster import KVTable
+from skylarkmq.protocol.codes import VERSION, VERSION_NAME, RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.record_fields import store_timestamp_at
 
 NO_TIME: Final = -1
 NO_TRANSIENT_POOL: Final = 2**31 - 1

@@ -7,12 +7,12 @@
 import logging
 from collections.abc import Awaitable
 
-from broker.metadata.topics import TopicTable
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from broker.store.message_store import MessageStore
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
 
 log = logging.getLogger(__name__)
 

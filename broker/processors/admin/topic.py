@@ -13,22 +13,22 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from typing import Final
 
-from broker.buckets import Buckets
-from broker.metadata.consumer_offsets import ConsumerOffsetTable
-from broker.metadata.topics import TopicTable
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from broker.store.message_store import MessageStore
-from protocol.bodies.cluster import TopicList
-from protocol.bodies.enums import TopicFilterType
-from protocol.bodies.stats import TopicConfigList
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import RESERVED_TOPICS, RequestCode, ResponseCode
-from protocol.command import NOT_ANSWERED, RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.fields import is_true
-from protocol.headers.topic import CreateTopicHeader, TopicHeader
-from protocol.message import check_client_topic
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.bodies.cluster import TopicList
+from skylarkmq.protocol.bodies.enums import TopicFilterType
+from skylarkmq.protocol.bodies.stats import TopicConfigList
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RESERVED_TOPICS, RequestCode, ResponseCode
+from skylarkmq.protocol.command import NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.fields import is_true
+from skylarkmq.protocol.headers.topic import CreateTopicHeader, TopicHeader
+from skylarkmq.protocol.message import check_client_topic
 
 MESSAGE_TYPE: Final = "message.type"
 MESSAGE_TYPES: Final = frozenset(("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION"))

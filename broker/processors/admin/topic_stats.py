@@ -8,17 +8,17 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from broker.delivery.stats_windows import LEVELS, NO_GROWTH, Growth, StatsWindows
-from broker.metadata.client_sessions import ClientSessions
-from broker.metadata.topics import TopicTable
-from broker.processors.admin.counters import COUNTERS, TOPIC_PUT, Counter
-from broker.processors.admin.walk import Walk
-from broker.processors.patience import patient
-from broker.remoting.connection import Connection
-from broker.remoting.dispatch import Processor
-from broker.store.message_store import MessageStore
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.stats import (
+from skylarkmq.broker.delivery.stats_windows import LEVELS, NO_GROWTH, Growth, StatsWindows
+from skylarkmq.broker.metadata.client_sessions import ClientSessions
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.processors.admin.counters import COUNTERS, TOPIC_PUT, Counter
+from skylarkmq.broker.processors.admin.walk import Walk
+from skylarkmq.broker.processors.patience import patient
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.stats import (
     BrokerStatsData,
     ConsumeQueueData,
     ConsumeQueueUnits,
@@ -27,12 +27,12 @@ from protocol.bodies.stats import (
     TopicStatsTable,
     queues_of,
 )
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import NOT_ANSWERED, RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.stats import BrokerStatsHeader, ConsumeQueueHeader
-from protocol.headers.topic import TopicHeader
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.stats import BrokerStatsHeader, ConsumeQueueHeader
+from skylarkmq.protocol.headers.topic import TopicHeader
 
 UNKNOWN_TIME: Final = -1
 NO_FILTER: Final = "null"

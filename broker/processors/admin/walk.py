@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Final, TypeVar
 
-from broker.delivery.patience import when_read
-from broker.store.message_store import MessageStore
+from skylarkmq.broker.delivery.patience import when_read
+from skylarkmq.broker.store.message_store import MessageStore
 
 SLICE_S: Final = 0.0005
 

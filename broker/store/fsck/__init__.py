@@ -4,8 +4,8 @@ for finding in check(Path("store")):
     print(finding.severity, finding.file, finding.offset, finding.what)
 """
 
-from broker.store.fsck.directory import check
-from broker.store.fsck.findings import Finding, Progress, Severity
-from broker.store.fsck.sizes import Sizes
+from skylarkmq.broker.store.fsck.directory import check
+from skylarkmq.broker.store.fsck.findings import Finding, Progress, Severity
+from skylarkmq.broker.store.fsck.sizes import Sizes
 
 __all__ = ["Finding", "Progress", "Severity", "Sizes", "check"]

@@ -20,22 +20,22 @@ Source: docs/formats.md, "Store directory".
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
-from broker.store.deleted_topics import DELETED_TOPICS_FILE
-from broker.store.fsck.findings import Finding, Findings, OnProgress, no_progress
-from broker.store.fsck.index import IndexCheck
-from broker.store.fsck.log import LogCheck
-from broker.store.fsck.offsets import check_committed
-from broker.store.fsck.queues import QueueCheck
-from broker.store.fsck.sizes import Sizes
-from broker.store.fsck.state import (
+from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from skylarkmq.broker.store.deleted_topics import DELETED_TOPICS_FILE
+from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, no_progress
+from skylarkmq.broker.store.fsck.index import IndexCheck
+from skylarkmq.broker.store.fsck.log import LogCheck
+from skylarkmq.broker.store.fsck.offsets import check_committed
+from skylarkmq.broker.store.fsck.queues import QueueCheck
+from skylarkmq.broker.store.fsck.sizes import Sizes
+from skylarkmq.broker.store.fsck.state import (
     TOPICS_FILE,
     check_checkpoint,
     check_small_files,
     is_crashed,
     read_table,
 )
-from broker.store.fsck.timers import TimerFilesCheck
+from skylarkmq.broker.store.fsck.timers import TimerFilesCheck
 
 
 def check(

@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.store.fsck.findings import Findings, no_progress
-from broker.store.fsck.log import LogCheck
-from broker.store.fsck.queue_files import QueueOnDisk
-from broker.store.fsck.sizes import Sizes
-from protocol.codes import SysFlag
-from protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
-from protocol.message import MessageExt, PayloadError, inflate_steps
-from protocol.record import to_message
+from skylarkmq.broker.store.fsck.findings import Findings, no_progress
+from skylarkmq.broker.store.fsck.log import LogCheck
+from skylarkmq.broker.store.fsck.queue_files import QueueOnDisk
+from skylarkmq.broker.store.fsck.sizes import Sizes
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
+from skylarkmq.protocol.message import MessageExt, PayloadError, inflate_steps
+from skylarkmq.protocol.record import to_message
 
 PREVIEW_CHARACTERS: Final = 80
 

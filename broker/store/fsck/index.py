@@ -16,12 +16,12 @@ from typing import Final
 
 import numpy as np
 
-from broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
-from broker.store.fsck.index_files import IndexOnDisk, Items, Numbers
-from broker.store.fsck.log import LogCheck
-from broker.store.index_hash import hash_keys, int64_array
-from protocol.disk import INDEX_DIRECTORY, IndexLayout, index_keys, is_indexed, parse_index_file_name
-from protocol.record import Record
+from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
+from skylarkmq.broker.store.fsck.index_files import IndexOnDisk, Items, Numbers
+from skylarkmq.broker.store.fsck.log import LogCheck
+from skylarkmq.broker.store.index_hash import hash_keys, int64_array
+from skylarkmq.protocol.disk import INDEX_DIRECTORY, IndexLayout, index_keys, is_indexed, parse_index_file_name
+from skylarkmq.protocol.record import Record
 
 _PENDING_PAIRS: Final = 1 << 13
 _HASH_BITS: Final = 31

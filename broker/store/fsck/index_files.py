@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from broker.store.fsck.findings import Finding, Findings, Severity
-from broker.store.fsck.segments import written
-from protocol.disk import INDEX_DIRECTORY, INDEX_HEADER_SIZE, IndexHeader, IndexLayout
+from skylarkmq.broker.store.fsck.findings import Finding, Findings, Severity
+from skylarkmq.broker.store.fsck.segments import written
+from skylarkmq.protocol.disk import INDEX_DIRECTORY, INDEX_HEADER_SIZE, IndexHeader, IndexLayout
 
 ITEM_DTYPE: Final = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _AT_ONCE: Final = 1 << 18

@@ -19,12 +19,22 @@ from typing import Final
 
 from isal.isal_zlib import crc32
 
-from broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
-from broker.store.fsck.segments import SegmentFile, check_segments, check_strangers, segment_files, written
-from broker.store.record_rules import has_unit
-from protocol.disk import COMMIT_LOG_DIRECTORY
-from protocol.message import PropertyName
-from protocol.record import BLANK_SIZE, CRC_MASK, MAGIC_V1, MAGIC_V2, Blank, Damaged, Record, UnreadableTopic, parse
+from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
+from skylarkmq.broker.store.fsck.segments import SegmentFile, check_segments, check_strangers, segment_files, written
+from skylarkmq.broker.store.record_rules import has_unit
+from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
+from skylarkmq.protocol.message import PropertyName
+from skylarkmq.protocol.record import (
+    BLANK_SIZE,
+    CRC_MASK,
+    MAGIC_V1,
+    MAGIC_V2,
+    Blank,
+    Damaged,
+    Record,
+    UnreadableTopic,
+    parse,
+)
 
 _AT_ONCE: Final = 2_048  # records given to the other checks at a time
 _DROPPED_BYTES: Final = 1 << 24

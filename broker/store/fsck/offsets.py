@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from broker.store.fsck.findings import Finding, Findings, Severity
-from broker.store.fsck.state import read_table
-from broker.store.queue_order import Key
+from skylarkmq.broker.store.fsck.findings import Finding, Findings, Severity
+from skylarkmq.broker.store.fsck.state import read_table
+from skylarkmq.broker.store.queue_order import Key
 
 OFFSETS_FILE: Final = "consumerOffset.json"
 

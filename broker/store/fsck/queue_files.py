@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from broker.store.fsck.findings import Finding, Findings, Severity
-from broker.store.fsck.segments import SegmentFile, check_segments, check_strangers, segment_files, written
-from broker.store.queue_paths import LIGHT_QUEUE_PREFIX
-from protocol.disk import CONSUME_QUEUE_DIRECTORY, FILLER_RECORD_SIZE, UNIT_SIZE, offset_file_name
-from protocol.unit_search import UNIT_DTYPE
+from skylarkmq.broker.store.fsck.findings import Finding, Findings, Severity
+from skylarkmq.broker.store.fsck.segments import SegmentFile, check_segments, check_strangers, segment_files, written
+from skylarkmq.broker.store.queue_paths import LIGHT_QUEUE_PREFIX
+from skylarkmq.protocol.disk import CONSUME_QUEUE_DIRECTORY, FILLER_RECORD_SIZE, UNIT_SIZE, offset_file_name
+from skylarkmq.protocol.unit_search import UNIT_DTYPE
 
 _FIRST_UNITS: Final = 200
 _MOST_UNITS: Final = 1 << 16

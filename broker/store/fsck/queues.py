@@ -19,26 +19,26 @@ from typing import Final
 
 import numpy as np
 
-from broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
-from broker.store.fsck.log import LogCheck
-from broker.store.fsck.queue_files import QueueOnDisk
-from broker.store.fsck.segments import directories
-from broker.store.queue_evidence import QueueEvidence
-from broker.store.queue_order import Key, QueueOrder
-from broker.store.queue_tail import pack_units
-from broker.store.record_rules import has_unit
-from broker.store.reput import schedule_tags_code
-from protocol.codes import SystemTopic
-from protocol.disk import (
+from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
+from skylarkmq.broker.store.fsck.log import LogCheck
+from skylarkmq.broker.store.fsck.queue_files import QueueOnDisk
+from skylarkmq.broker.store.fsck.segments import directories
+from skylarkmq.broker.store.queue_evidence import QueueEvidence
+from skylarkmq.broker.store.queue_order import Key, QueueOrder
+from skylarkmq.broker.store.queue_tail import pack_units
+from skylarkmq.broker.store.record_rules import has_unit
+from skylarkmq.broker.store.reput import schedule_tags_code
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.disk import (
     BATCH_CONSUME_QUEUE_DIRECTORY,
     CONSUME_QUEUE_DIRECTORY,
     FILLER_RECORD_SIZE,
     UNIT,
     UNIT_SIZE,
 )
-from protocol.message import PropertyName, property_value, tags_code
-from protocol.record import Record
-from protocol.unit_search import UNIT_DTYPE
+from skylarkmq.protocol.message import PropertyName, property_value, tags_code
+from skylarkmq.protocol.record import Record
+from skylarkmq.protocol.unit_search import UNIT_DTYPE
 
 _PENDING_UNITS: Final = 1 << 16  # expected units gathered before they are compared
 _UNITS_AT_ONCE: Final = 1 << 16

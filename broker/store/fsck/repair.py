@@ -24,26 +24,26 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from broker.store.append import Append
-from broker.store.disk import Disk
-from broker.store.errors import StoreError
-from broker.store.fsck.directory import deleted_topics
-from broker.store.fsck.findings import Finding, Findings, OnProgress, Severity, no_progress
-from broker.store.fsck.log import LogCheck
-from broker.store.fsck.queue_files import QueueOnDisk
-from broker.store.fsck.segments import directories
-from broker.store.fsck.sizes import Sizes
-from broker.store.index import Index
-from broker.store.queue_evidence import QueueEvidence
-from broker.store.queue_files import QueueFiles
-from broker.store.queue_order import Key, QueueOrder
-from broker.store.queue_paths import LIGHT_QUEUE_PREFIX, parse_queue_id
-from broker.store.queue_table import QueueTable
-from broker.store.record_rules import has_unit, may_have_queue
-from broker.store.reput import Reput
-from broker.store.running_files import RunningFiles
-from broker.store.running_flags import RunningFlags
-from protocol.disk import (
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.fsck.directory import deleted_topics
+from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, Severity, no_progress
+from skylarkmq.broker.store.fsck.log import LogCheck
+from skylarkmq.broker.store.fsck.queue_files import QueueOnDisk
+from skylarkmq.broker.store.fsck.segments import directories
+from skylarkmq.broker.store.fsck.sizes import Sizes
+from skylarkmq.broker.store.index import Index
+from skylarkmq.broker.store.queue_evidence import QueueEvidence
+from skylarkmq.broker.store.queue_files import QueueFiles
+from skylarkmq.broker.store.queue_order import Key, QueueOrder
+from skylarkmq.broker.store.queue_paths import LIGHT_QUEUE_PREFIX, parse_queue_id
+from skylarkmq.broker.store.queue_table import QueueTable
+from skylarkmq.broker.store.record_rules import has_unit, may_have_queue
+from skylarkmq.broker.store.reput import Reput
+from skylarkmq.broker.store.running_files import RunningFiles
+from skylarkmq.broker.store.running_flags import RunningFlags
+from skylarkmq.protocol.disk import (
     BATCH_CONSUME_QUEUE_DIRECTORY,
     CONSUME_QUEUE_DIRECTORY,
     FILLER_RECORD_SIZE,
@@ -51,8 +51,8 @@ from protocol.disk import (
     UNIT_SIZE,
     offset_file_name,
 )
-from protocol.record import Record
-from protocol.unit_search import UNIT_DTYPE
+from skylarkmq.protocol.record import Record
+from skylarkmq.protocol.unit_search import UNIT_DTYPE
 
 STAGING_DIRECTORY: Final = "repair"
 _KEPT_SUFFIX: Final = ".before-repair-"

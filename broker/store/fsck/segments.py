@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from broker.store.disk import TEMPORARY_SUFFIX
-from broker.store.fsck.findings import Finding, Findings, Severity
-from protocol.disk import parse_offset_file_name
+from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX
+from skylarkmq.broker.store.fsck.findings import Finding, Findings, Severity
+from skylarkmq.protocol.disk import parse_offset_file_name
 
 _PIECE_BYTES: Final = 1 << 16
 

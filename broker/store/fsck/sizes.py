@@ -17,8 +17,8 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
-from broker.store.fsck.segments import SegmentFile, directories, segment_files
-from protocol.disk import (
+from skylarkmq.broker.store.fsck.segments import SegmentFile, directories, segment_files
+from skylarkmq.protocol.disk import (
     COMMIT_LOG_DIRECTORY,
     CONSUME_QUEUE_DIRECTORY,
     INDEX_DIRECTORY,

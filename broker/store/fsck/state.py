@@ -10,12 +10,19 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from broker.store.disk import TEMPORARY_SUFFIX
-from broker.store.fsck.findings import Finding, Findings, Severity
-from broker.store.fsck.segments import written
-from broker.store.state_file import BACKUP_SUFFIX
-from protocol.disk import ABORT_FILE, CHECKPOINT_FILE, CHECKPOINT_SIZE, CONFIG_DIRECTORY, LOCK_FILE, Checkpoint
-from protocol.javajson import loads
+from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX
+from skylarkmq.broker.store.fsck.findings import Finding, Findings, Severity
+from skylarkmq.broker.store.fsck.segments import written
+from skylarkmq.broker.store.state_file import BACKUP_SUFFIX
+from skylarkmq.protocol.disk import (
+    ABORT_FILE,
+    CHECKPOINT_FILE,
+    CHECKPOINT_SIZE,
+    CONFIG_DIRECTORY,
+    LOCK_FILE,
+    Checkpoint,
+)
+from skylarkmq.protocol.javajson import loads
 
 TABLE_SUFFIX: Final = ".json"
 TOPICS_FILE: Final = "topics.json"

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from broker.store.fsck.findings import Finding, Findings, Severity
-from broker.store.fsck.segments import SegmentFile, check_segments, segment_files
-from protocol.disk import COMMIT_LOG_DIRECTORY, CONFIG_DIRECTORY
-from protocol.record import BLANK, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT
-from protocol.timers import (
+from skylarkmq.broker.store.fsck.findings import Finding, Findings, Severity
+from skylarkmq.broker.store.fsck.segments import SegmentFile, check_segments, segment_files
+from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY, CONFIG_DIRECTORY
+from skylarkmq.protocol.record import BLANK, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT
+from skylarkmq.protocol.timers import (
     CHECK_FILE,
     CHECK_SIZE,
     DELETE,

@@ -20,11 +20,11 @@ from typing import Final
 
 import msgspec
 
-from clients.spark.stored.log import WINDOW_BYTES, Log, Segment, Window
-from clients.spark.stored.queues import StoredQueue, StoredQueues
-from clients.spark.stored.soundness import count_sound
-from protocol.disk import ABORT_FILE, CHECKPOINT_FILE, CONFIG_DIRECTORY, Checkpoint
-from protocol.record import Record
+from skylarkmq.clients.spark.stored.log import WINDOW_BYTES, Log, Segment, Window
+from skylarkmq.clients.spark.stored.queues import StoredQueue, StoredQueues
+from skylarkmq.clients.spark.stored.soundness import count_sound
+from skylarkmq.protocol.disk import ABORT_FILE, CHECKPOINT_FILE, CONFIG_DIRECTORY, Checkpoint
+from skylarkmq.protocol.record import Record
 
 log = logging.getLogger(__name__)
 

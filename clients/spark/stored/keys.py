@@ -13,9 +13,9 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
-from clients.spark.stored.errors import StoreUnreadable
-from clients.spark.stored.extent import Extent, checkpoint_of
-from protocol.disk import (
+from skylarkmq.clients.spark.stored.errors import StoreUnreadable
+from skylarkmq.clients.spark.stored.extent import Extent, checkpoint_of
+from skylarkmq.protocol.disk import (
     INDEX_DIRECTORY,
     INDEX_HEADER_SIZE,
     INDEX_ITEM,

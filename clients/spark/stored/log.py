@@ -17,10 +17,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from clients.spark.record_places import Ints, walk
-from clients.spark.stored.errors import StoreUnreadable
-from protocol.disk import parse_offset_file_name
-from protocol.record import Blank, Damaged, Parsed, Record, parse
+from skylarkmq.clients.spark.record_places import Ints, walk
+from skylarkmq.clients.spark.stored.errors import StoreUnreadable
+from skylarkmq.protocol.disk import parse_offset_file_name
+from skylarkmq.protocol.record import Blank, Damaged, Parsed, Record, parse
 
 log = logging.getLogger(__name__)
 

@@ -20,16 +20,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from clients.spark.record_places import Places
-from clients.spark.store_options import QUEUE, StoreOptions
-from clients.spark.stored.errors import StoreUnreadable
-from clients.spark.stored.extent import Extent, extent_of
-from clients.spark.stored.keys import find_key
-from clients.spark.stored.log import WINDOW_BYTES, Log
-from clients.spark.stored.queues import StoredQueue, StoredQueues
-from clients.spark.stored.selection import Rows, Selection
-from clients.spark.stored.tasks import LogRange, Singles, Task, UnitRange, UnitRanges
-from protocol.record import Record
+from skylarkmq.clients.spark.record_places import Places
+from skylarkmq.clients.spark.store_options import QUEUE, StoreOptions
+from skylarkmq.clients.spark.stored.errors import StoreUnreadable
+from skylarkmq.clients.spark.stored.extent import Extent, extent_of
+from skylarkmq.clients.spark.stored.keys import find_key
+from skylarkmq.clients.spark.stored.log import WINDOW_BYTES, Log
+from skylarkmq.clients.spark.stored.queues import StoredQueue, StoredQueues
+from skylarkmq.clients.spark.stored.selection import Rows, Selection
+from skylarkmq.clients.spark.stored.tasks import LogRange, Singles, Task, UnitRange, UnitRanges
+from skylarkmq.protocol.record import Record
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from clients.spark.record_places import Ints
-from protocol.disk import (
+from skylarkmq.clients.spark.record_places import Ints
+from skylarkmq.protocol.disk import (
     BATCH_CONSUME_QUEUE_DIRECTORY,
     CONSUME_QUEUE_DIRECTORY,
     FILLER_RECORD_SIZE,
@@ -24,7 +24,7 @@ from protocol.disk import (
     offset_file_name,
     parse_offset_file_name,
 )
-from protocol.unit_search import UNIT_DTYPE, first_at_or_behind, first_of_somebody
+from skylarkmq.protocol.unit_search import UNIT_DTYPE, first_at_or_behind, first_of_somebody
 
 LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 _UNITS_AT_ONCE: Final = 1 << 15

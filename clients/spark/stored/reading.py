@@ -19,20 +19,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from clients.spark.columns import OversizedBatch, batch_of
-from clients.spark.record_places import Ints, Places, ends_of
-from clients.spark.schema import arrow_schema
-from clients.spark.store_options import StoreOptions
-from clients.spark.stored.errors import StoreUnreadable
-from clients.spark.stored.extent import Extent
-from clients.spark.stored.log import WINDOW_BYTES, Log
-from clients.spark.stored.queues import StoredQueues, Units
-from clients.spark.stored.scattered import gather
-from clients.spark.stored.selection import Rows, Selection, rows_with_key
-from clients.spark.stored.soundness import are_sound
-from clients.spark.stored.tasks import LogRange, Singles, Task, UnitRanges
-from protocol.errors import ProtocolError
-from protocol.record import Record, parse
+from skylarkmq.clients.spark.columns import batch_of, in_parts
+from skylarkmq.clients.spark.record_places import Ints, Places, ends_of
+from skylarkmq.clients.spark.schema import arrow_schema
+from skylarkmq.clients.spark.store_options import StoreOptions
+from skylarkmq.clients.spark.stored.errors import StoreUnreadable
+from skylarkmq.clients.spark.stored.extent import Extent
+from skylarkmq.clients.spark.stored.log import WINDOW_BYTES, Log
+from skylarkmq.clients.spark.stored.queues import StoredQueues, Units
+from skylarkmq.clients.spark.stored.scattered import gather
+from skylarkmq.clients.spark.stored.selection import Rows, Selection, rows_with_key
+from skylarkmq.clients.spark.stored.soundness import are_sound
+from skylarkmq.clients.spark.stored.tasks import LogRange, Singles, Task, UnitRanges
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.record import Record, parse
 
 log = logging.getLogger(__name__)
 
@@ -132,20 +132,10 @@ class StoreRows:
 
     def _batches(self, view: memoryview, starts: Ints, offsets: Ints, *, has_units: bool) -> Iterator[pa.RecordBatch]:
         for first in range(0, len(starts), BATCH_ROWS):
-            rows = slice(first, first + BATCH_ROWS)
-            yield from self._halved(view, starts[rows], offsets[rows], has_units)
-
-    def _halved(self, view: memoryview, starts: Ints, offsets: Ints, has_units: bool) -> Iterator[pa.RecordBatch]:
-        """One batch, or several if compressed bodies need too much memory together."""
-        try:
-            batch = self._batch(view, starts, offsets, has_units)
-        except OversizedBatch:
-            middle = len(starts) // 2
-            for rows in (slice(None, middle), slice(middle, None)):
-                yield from self._halved(view, starts[rows], offsets[rows], has_units)
-            return
-        if batch.num_rows:
-            yield batch
+            count = min(BATCH_ROWS, len(starts) - first)
+            for batch in in_parts(count, lambda rows: self._batch(view, starts[rows], offsets[rows], has_units), first):
+                if batch.num_rows:
+                    yield batch
 
     def _batch(self, view: memoryview, starts: Ints, offsets: Ints, has_units: bool) -> pa.RecordBatch:
         try:

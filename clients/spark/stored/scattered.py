@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.spark.record_places import Ints
-from clients.spark.stored.log import Log
+from skylarkmq.clients.spark.record_places import Ints
+from skylarkmq.clients.spark.stored.log import Log
 
 NEAR_BYTES: Final = 16 << 10
 

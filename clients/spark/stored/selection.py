@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from clients.spark.columns import topics
-from clients.spark.record_places import Ints, Places
-from clients.spark.stored.extent import Extent
-from clients.spark.stored.queues import StoredQueues
-from protocol.codes import SysFlag, is_reserved_topic
-from protocol.disk import index_keys
+from skylarkmq.clients.spark.columns import topics
+from skylarkmq.clients.spark.record_places import Ints, Places
+from skylarkmq.clients.spark.stored.extent import Extent
+from skylarkmq.clients.spark.stored.queues import StoredQueues
+from skylarkmq.protocol.codes import SysFlag, is_reserved_topic
+from skylarkmq.protocol.disk import index_keys
 
 INNER_BATCH: Final = 0xC0
 _FAR: Final = 1 << 62

@@ -9,10 +9,10 @@ import numpy as np
 from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
-from clients.spark.record_places import Ints, Places
-from protocol.errors import ProtocolError
-from protocol.record import CRC_MASK, Record, parse
-from protocol.record_checksum import NAME, SIZE, is_broken
+from skylarkmq.clients.spark.record_places import Ints, Places
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.record import CRC_MASK, Record, parse
+from skylarkmq.protocol.record_checksum import NAME, SIZE, is_broken
 
 _BODY_CRC_AT: Final = 8
 _NAME: Final = np.frombuffer(NAME + b"\x01", np.uint8)

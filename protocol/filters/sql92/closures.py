@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any as AnyValue
 from typing import Final, TypeAlias
 
-from protocol.filters.sql92.comparing import Convert, for_equality, for_order
-from protocol.filters.sql92.nodes import (
+from skylarkmq.protocol.filters.sql92.comparing import Convert, for_equality, for_order
+from skylarkmq.protocol.filters.sql92.nodes import (
     NUMBERS,
     All,
     Any,
@@ -29,7 +29,7 @@ from protocol.filters.sql92.nodes import (
     Property,
     type_of,
 )
-from protocol.filters.sql92.properties import Find
+from skylarkmq.protocol.filters.sql92.properties import Find
 
 Value: TypeAlias = Callable[[AnyValue], AnyValue]
 Compare = Callable[[AnyValue, AnyValue], bool]

@@ -13,9 +13,9 @@ Source: docs/formats.md, "SQL92 expressions".
 from collections.abc import Callable
 from typing import Any, Final
 
-from protocol.filters.sql92.errors import EvaluationError
-from protocol.filters.sql92.nodes import NUMBERS, Type
-from protocol.filters.sql92.numbers import double_for_literal, double_in_order, int32, int64
+from skylarkmq.protocol.filters.sql92.errors import EvaluationError
+from skylarkmq.protocol.filters.sql92.nodes import NUMBERS, Type
+from skylarkmq.protocol.filters.sql92.numbers import double_for_literal, double_in_order, int32, int64
 
 Convert = Callable[[Any], Any] | None
 """None: as it is."""

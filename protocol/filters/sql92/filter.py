@@ -11,11 +11,11 @@ taken apart once if it names more than MOST_SEARCHES.
 from collections.abc import Callable
 from typing import Any, Final, Self
 
-from protocol.filters.sql92.closures import Builder
-from protocol.filters.sql92.errors import EvaluationError
-from protocol.filters.sql92.nodes import Node, Property, walk
-from protocol.filters.sql92.parser import parse
-from protocol.filters.sql92.properties import enclosed, entries_of, finder, getter
+from skylarkmq.protocol.filters.sql92.closures import Builder
+from skylarkmq.protocol.filters.sql92.errors import EvaluationError
+from skylarkmq.protocol.filters.sql92.nodes import Node, Property, walk
+from skylarkmq.protocol.filters.sql92.parser import parse
+from skylarkmq.protocol.filters.sql92.properties import enclosed, entries_of, finder, getter
 
 MOST_SEARCHES: Final = 16
 

@@ -15,7 +15,7 @@ Source: docs/formats.md, "SQL92 expressions".
 import re
 from typing import Final, NamedTuple
 
-from protocol.filters.sql92.errors import ExpressionError, shown
+from skylarkmq.protocol.filters.sql92.errors import ExpressionError, shown
 
 NAME: Final = "name"
 TEXT: Final = "text"

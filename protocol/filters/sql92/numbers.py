@@ -13,7 +13,7 @@ import math
 import re
 from typing import Final
 
-from protocol.filters.sql92.errors import EvaluationError
+from skylarkmq.protocol.filters.sql92.errors import EvaluationError
 
 _WHOLE: Final = re.compile(r"([+-]?)(\d++)")
 _FLOAT: Final = re.compile(

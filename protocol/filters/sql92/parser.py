@@ -23,9 +23,9 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from protocol.filters.sql92.errors import ExpressionError
-from protocol.filters.sql92.lexer import FLOAT, NAME, TEXT, WHOLE, Lexer, Token
-from protocol.filters.sql92.nodes import (
+from skylarkmq.protocol.filters.sql92.errors import ExpressionError
+from skylarkmq.protocol.filters.sql92.lexer import FLOAT, NAME, TEXT, WHOLE, Lexer, Token
+from skylarkmq.protocol.filters.sql92.nodes import (
     All,
     Any,
     Equal,

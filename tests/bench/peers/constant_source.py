@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from clients.spark.columns import record_batch, walk
-from clients.spark.schema import arrow_schema, ddl
-from protocol.record import encode
+from skylarkmq.clients.spark.columns import record_batch, walk
+from skylarkmq.clients.spark.schema import arrow_schema, ddl
+from skylarkmq.protocol.record import encode
 from tests.bench.filled_store import BORN_HOST, TOPIC
 
 BATCH_ROWS: Final = 8_000

@@ -21,8 +21,8 @@ from typing import Final
 import numpy as np
 import uvloop
 
-from clients import ConsumeFrom, Message, MessageExt, Producer, PushConsumer
-from clients.mqbench.histogram import Histogram
+from skylarkmq import ConsumeFrom, Message, MessageExt, Producer, PushConsumer
+from skylarkmq.clients.mqbench.histogram import Histogram
 from tests.bench.peers.ticks import strike
 from tests.clients.peer import until
 

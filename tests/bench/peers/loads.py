@@ -18,12 +18,12 @@ from typing import Final
 
 import msgspec
 
-from clients.mqbench.clusters import added_since, bounds_of, make_topics
-from clients.mqbench.pull_load import Ending
-from clients.mqbench.recorder import Figures
-from clients.mqbench.runs import consume, fill, one_in_flight, produce
-from clients.mqbench.send_load import AtEdge
-from clients.mqbench.workloads import Workload
+from skylarkmq.clients.mqbench.clusters import added_since, bounds_of, make_topics
+from skylarkmq.clients.mqbench.pull_load import Ending
+from skylarkmq.clients.mqbench.recorder import Figures
+from skylarkmq.clients.mqbench.runs import consume, fill, one_in_flight, produce
+from skylarkmq.clients.mqbench.send_load import AtEdge
+from skylarkmq.clients.mqbench.workloads import Workload
 from tests.bench.peers.disk import fdatasync_us
 from tests.bench.peers.end_to_end import end_to_end
 from tests.bench.peers.started import ASYNC, SYNC, Started, started

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from clients.mqbench.compare import Spread
+from skylarkmq.clients.mqbench.compare import Spread
 from tests.bench.peers.loads import Sample
 from tests.bench.peers.started import COMPILED, INTERPRETED, OFFICIAL
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from clients.mqbench.clusters import Broker
+from skylarkmq.clients.mqbench.clusters import Broker
 from tests.interop.brokers import (
     APACHE_VERSIONS,
     Commands,
@@ -97,7 +97,7 @@ def ours(
 
 def variant(environment: Mapping[str, str]) -> str:
     """What our broker says of itself."""
-    command = [sys.executable, "-m", "broker", "--version"]
+    command = [sys.executable, "-m", "skylarkmq.broker", "--version"]
     return subprocess.run(command, env=os.environ | environment, check=True, capture_output=True, text=True).stdout
 
 
@@ -122,3 +122,15 @@ MAKERS: Final[dict[str, Maker]] = {
     COMPILED: partial(ours, AS_COMPILED),
     **{f"apache-{version}": partial(apache_commands, version, jvm=HEAP) for version in APACHE_VERSIONS},
 }
+
+
+def add_build(kind: str, checkout: Path, like: str) -> None:
+    """Make another checkout of ours, installed in its `.venv`, a kind that can be started, as the variant `like`."""
+    environment = AS_INTERPRETED if like == INTERPRETED else AS_COMPILED
+    program = str(checkout / ".venv" / "bin" / "mqbroker")
+
+    def commands(home: Path, namesrv_port: int, broker_port: int, settings: Mapping[str, object]) -> Commands:
+        [(command, given)] = ours(environment, home, namesrv_port, broker_port, settings)
+        return [([program, *command[command.index("broker") + 1 :]], given)]
+
+    MAKERS[kind] = commands

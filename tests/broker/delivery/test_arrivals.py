@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from broker.delivery.arrivals import SLICE_PULLS, SWEEP_THRESHOLD, Arrivals, ParkedPull, end_of_wait
-from broker.remoting.admission import Pool
-from broker.remoting.connection import Connection
+from skylarkmq.broker.delivery.arrivals import SLICE_PULLS, SWEEP_THRESHOLD, Arrivals, ParkedPull, end_of_wait
+from skylarkmq.broker.remoting.admission import Pool
+from skylarkmq.broker.remoting.connection import Connection
 from tests.harness.timers import Timers
 
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from broker.delivery.client_calls import CallFailed, CallTimeout, ClientCalls
-from broker.remoting.dispatch import Dispatcher
-from protocol.command import RemotingCommand
+from skylarkmq.broker.delivery.client_calls import CallFailed, CallTimeout, ClientCalls
+from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.peer import Peer
 
 LONG_S = 60.0

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from broker.delivery.deliveries import Deliveries
+from skylarkmq.broker.delivery.deliveries import Deliveries
 from tests.harness.broker_parts import GROUP, TOPIC, broker_parts, pull
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from broker.delivery.diversion import Diversion, needs_diversion
-from broker.store.append import Append, PutStatus
-from protocol.codes import ResponseCode
-from protocol.errors import RequestError
-from protocol.message import decode_properties, encode_properties
+from skylarkmq.broker.delivery.diversion import Diversion, needs_diversion
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.message import decode_properties, encode_properties
 from tests.harness.stores import message
 
 NOW = 1_700_000_000_000

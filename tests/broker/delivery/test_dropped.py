@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from broker.delivery.dropped import MOST_LOGGED, Dropped
+from skylarkmq.broker.delivery.dropped import MOST_LOGGED, Dropped
 
 
 def test_the_first_have_a_line_each_and_then_powers_of_ten(caplog: pytest.LogCaptureFixture) -> None:

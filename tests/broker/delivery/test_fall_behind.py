@@ -1,6 +1,6 @@
 """How far behind groups read: one figure per queue and group, as long as the topic exists."""
 
-from broker.delivery.fall_behind import FallBehind
+from skylarkmq.broker.delivery.fall_behind import FallBehind
 
 
 def test_figures_go_with_their_topic() -> None:

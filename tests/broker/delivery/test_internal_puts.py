@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.delivery.internal_puts import InternalPuts
-from broker.store.append import PutStatus
+from skylarkmq.broker.delivery.internal_puts import InternalPuts
+from skylarkmq.broker.store.append import PutStatus
 from tests.harness.stores import TestDisk, message, opened
 from tests.harness.waiting import until
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.delivery.kinds import special_kind
+from skylarkmq.broker.delivery.kinds import special_kind
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.delivery.patience import when_read
-from broker.store.cold_reads import ColdRead, Range
+from skylarkmq.broker.delivery.patience import when_read
+from skylarkmq.broker.store.cold_reads import ColdRead, Range
 from tests.harness.stores import message, opened
 
 

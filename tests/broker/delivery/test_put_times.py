@@ -4,10 +4,10 @@ from bisect import bisect_left
 
 import pytest
 
-from broker.delivery import put_times
-from broker.delivery.put_times import SPREAD, PutTimes, spread_text
-from broker.remoting import latencies
-from broker.remoting.latencies import Latencies
+from skylarkmq.broker.delivery import put_times
+from skylarkmq.broker.delivery.put_times import SPREAD, PutTimes, spread_text
+from skylarkmq.broker.remoting import latencies
+from skylarkmq.broker.remoting.latencies import Latencies
 
 NOW_S = 1_000.0
 

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from broker.delivery.queue_locks import QueueLocks
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.broker.delivery.queue_locks import QueueLocks
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 LIVE_MS = 60_000
 A, B, C = (MessageQueue("T", "b", queue_id) for queue_id in range(3))

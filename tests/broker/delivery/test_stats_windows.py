@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from broker.delivery import stats_windows
-from broker.delivery.stats_windows import DAY, HOUR, MINUTE, Growth, Level, StatsWindows, Sums
+from skylarkmq.broker.delivery import stats_windows
+from skylarkmq.broker.delivery.stats_windows import DAY, HOUR, MINUTE, Growth, Level, StatsWindows, Sums
 
 
 class Counters:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from broker.delivery.traffic import Counters, Days, Traffic
+from skylarkmq.broker.delivery.traffic import Counters, Days, Traffic
 
 HOUR_MS = 3_600_000
 NOON_MS = int(time.mktime((2026, 3, 10, 12, 0, 0, 0, 0, -1)) * 1000)

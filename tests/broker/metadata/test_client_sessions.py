@@ -4,10 +4,10 @@ from typing import cast
 
 import pytest
 
-from broker.metadata.client_sessions import EXPIRY_MS, ClientMember, ClientSessions
-from broker.remoting.connection import Connection
-from protocol.bodies.heartbeat import SubscriptionData
-from protocol.filters.tag import subscribe
+from skylarkmq.broker.metadata.client_sessions import EXPIRY_MS, ClientMember, ClientSessions
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
+from skylarkmq.protocol.filters.tag import subscribe
 from tests.harness.broker_parts import GROUP, TOPIC, consumer
 
 

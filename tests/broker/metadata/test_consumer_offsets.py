@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
-from protocol.bodies.offsets import ConsumerOffsets
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
+from skylarkmq.protocol.bodies.offsets import ConsumerOffsets
 from tests.harness.stores import Clock, golden_manifest, unpack_golden
 
 

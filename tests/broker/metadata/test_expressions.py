@@ -1,9 +1,9 @@
 """Expressions of subscriptions, compiled once."""
 
-from broker.metadata import expressions
-from broker.metadata.client_sessions import Subscription
-from broker.metadata.expressions import compiled
-from protocol.bodies.heartbeat import SubscriptionData
+from skylarkmq.broker.metadata import expressions
+from skylarkmq.broker.metadata.client_sessions import Subscription
+from skylarkmq.broker.metadata.expressions import compiled
+from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
 
 
 def test_compiled_once() -> None:

@@ -5,16 +5,16 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.delivery.queue_locks import QueueLocks
-from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
-from broker.metadata.limits import Limits, LimitsConfig
-from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
-from broker.metadata.topics import TopicsConfig, TopicTable
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import ResponseCode
-from protocol.errors import RequestError
+from skylarkmq.broker.delivery.queue_locks import QueueLocks
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
+from skylarkmq.broker.metadata.limits import Limits, LimitsConfig
+from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.errors import RequestError
 from tests.harness.stores import Clock
 
 AT_START = 11

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.metadata.saver import Saver
-from broker.store.disk import Data, Disk
-from broker.store.errors import StoreError
-from broker.store.state_file import StateFile
+from skylarkmq.broker.metadata.saver import Saver
+from skylarkmq.broker.store.disk import Data, Disk
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.state_file import StateFile
 
 
 class Number:
@@ -108,7 +108,7 @@ async def test_a_full_disk_fails_who_waits_and_the_next_save_catches_up(tmp_path
 
 async def test_a_failed_save_is_tried_again_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a further change, after a pause."""
-    monkeypatch.setattr("broker.metadata.saver.RETRY_S", 0.0)
+    monkeypatch.setattr("skylarkmq.broker.metadata.saver.RETRY_S", 0.0)
     table, disk = Number(), FullDisk()
     saver = Saver(StateFile(tmp_path / "n.json", validate=int, disk=disk), table.encode)
     table.on_change(saver.changed)

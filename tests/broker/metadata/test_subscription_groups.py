@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
-from protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from tests.harness.stores import Clock, golden_manifest, unpack_golden
 
 PREDEFINED = (

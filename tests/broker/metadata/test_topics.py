@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.metadata.topics import TopicsConfig, TopicTable
-from protocol.bodies.topic import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
-from protocol.codes import Permission, ResponseCode, SystemTopic
-from protocol.errors import RequestError
+from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
+from skylarkmq.protocol.bodies.topic import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from skylarkmq.protocol.codes import Permission, ResponseCode, SystemTopic
+from skylarkmq.protocol.errors import RequestError
 from tests.harness.stores import Clock, golden_manifest, unpack_golden
 
 AT_START = {

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.namesrv.claims import ClaimError, LimitError, RouteLimits
-from broker.namesrv.config import NamesrvConfig
-from broker.namesrv.kv_config import KVConfig
-from broker.namesrv.route_table import HEARTBEAT_TIMEOUT_MS, BrokerAddress, Registration, RouteTable
-from broker.namesrv.server import NameServer
-from broker.remoting.config import RemotingConfig
-from protocol.bodies.topic import DataVersion, TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.errors import RequestError
+from skylarkmq.broker.namesrv.claims import ClaimError, LimitError, RouteLimits
+from skylarkmq.broker.namesrv.config import NamesrvConfig
+from skylarkmq.broker.namesrv.kv_config import KVConfig
+from skylarkmq.broker.namesrv.route_table import HEARTBEAT_TIMEOUT_MS, BrokerAddress, Registration, RouteTable
+from skylarkmq.broker.namesrv.server import NameServer
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.protocol.bodies.topic import DataVersion, TopicConfig
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.errors import RequestError
 from tests.harness.raw_peer import RawPeer
 
 T0 = 1_000_000

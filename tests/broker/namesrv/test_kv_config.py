@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import StartError
-from broker.namesrv.kv_config import KVConfig
-from protocol.errors import RequestError
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.namesrv.kv_config import KVConfig
+from skylarkmq.protocol.errors import RequestError
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.namesrv.config import NamesrvConfig
-from broker.namesrv.server import NameServer
-from broker.remoting.config import RemotingConfig
-from protocol import javajson
-from protocol.bodies.cluster import ClusterInfo
-from protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
-from protocol.codes import RequestCode
+from skylarkmq.broker.namesrv.config import NamesrvConfig
+from skylarkmq.broker.namesrv.server import NameServer
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.protocol import javajson
+from skylarkmq.protocol.bodies.cluster import ClusterInfo
+from skylarkmq.protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from skylarkmq.protocol.codes import RequestCode
 from tests.harness.golden import GoldenFrame, answers, transcripts
 from tests.harness.raw import frame
 from tests.harness.raw_peer import RawPeer, Received

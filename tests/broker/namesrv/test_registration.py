@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.namesrv.config import NamesrvConfig
-from broker.namesrv.registration import Registrar, RegistrationTiming
-from broker.namesrv.server import NameServer
-from broker.remoting.config import RemotingConfig
-from broker.remoting.outbound import Outbound
-from protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
-from protocol.headers.namesrv import RegisterBrokerHeader
+from skylarkmq.broker.namesrv.config import NamesrvConfig
+from skylarkmq.broker.namesrv.registration import Registrar, RegistrationTiming
+from skylarkmq.broker.namesrv.server import NameServer
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.outbound import Outbound
+from skylarkmq.protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from skylarkmq.protocol.headers.namesrv import RegisterBrokerHeader
 from tests.harness.fake_server import FakeServer
 from tests.harness.waiting import until
 
@@ -230,7 +230,8 @@ async def test_a_name_server_that_dies_and_returns_hears_everything_again(
         await server.open()
         assert (await server.asked()).code == REGISTER
         await until(lambda: registrar.registered)
-        lines = [record.getMessage() for record in caplog.records if record.name == "broker.namesrv.registration"]
+        name = "skylarkmq.broker.namesrv.registration"
+        lines = [record.getMessage() for record in caplog.records if record.name == name]
         assert lines == [
             f"registered name_server={server.address}",
             f"not registered name_server={server.address} reason=its connection was lost",

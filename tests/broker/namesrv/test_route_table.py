@@ -4,17 +4,17 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker.namesrv.route_table import (
+from skylarkmq.broker.namesrv.route_table import (
     HEARTBEAT_TIMEOUT_MS,
     BrokerAddress,
     MasterAddress,
     Registration,
     RouteTable,
 )
-from protocol.bodies.route import BrokerData, QueueData
-from protocol.bodies.topic import DataVersion, TopicConfig
-from protocol.codes import ResponseCode
-from protocol.errors import RequestError
+from skylarkmq.protocol.bodies.route import BrokerData, QueueData
+from skylarkmq.protocol.bodies.topic import DataVersion, TopicConfig
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.errors import RequestError
 
 T0 = 1_000_000
 MASTER = BrokerAddress("C", "a", 0, "10.0.0.1:10911")

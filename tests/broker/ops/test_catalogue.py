@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.ops.catalogue import CATALOGUE, Kind, Row
+from skylarkmq.broker.ops.catalogue import CATALOGUE, Kind, Row
 from tests.harness.metrics_document import document
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"

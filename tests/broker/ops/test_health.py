@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker.errors import StartError
-from broker.ops.health import Check, HealthServer
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.ops.health import Check, HealthServer
 
 
 async def get(port: int, path: str) -> tuple[int, Any]:

@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import pytest
 
-from broker.ops.health import HealthServer
-from broker.ops.http_connections import MOST
+from skylarkmq.broker.ops.health import HealthServer
+from skylarkmq.broker.ops.http_connections import MOST
 
 
 async def probe(port: int) -> bytes:

@@ -4,7 +4,7 @@ from asyncio import TimerHandle
 from collections.abc import Callable
 from typing import Any
 
-from broker.ops.loop_lag import INTERVAL_S, LoopLag
+from skylarkmq.broker.ops.loop_lag import INTERVAL_S, LoopLag
 from tests.harness.timers import Timer
 
 

@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.config import Machine, load_broker
-from broker.daemon import Broker
-from broker.ops.catalogue import CATALOGUE, Kind, Scope
-from broker.settings import Given
-from broker.store import message_store
-from protocol.bodies.heartbeat import HeartbeatData, ProducerData
-from protocol.codes import VERSION, RequestCode
-from protocol.filters.tag import subscribe
-from protocol.message import BatchRecord, encode_batch
+from skylarkmq.broker.config import Machine, load_broker
+from skylarkmq.broker.daemon import Broker
+from skylarkmq.broker.ops.catalogue import CATALOGUE, Kind, Scope
+from skylarkmq.broker.settings import Given
+from skylarkmq.broker.store import message_store
+from skylarkmq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from skylarkmq.protocol.codes import VERSION, RequestCode
+from skylarkmq.protocol.filters.tag import subscribe
+from skylarkmq.protocol.message import BatchRecord, encode_batch
 from tests.harness.broker_parts import consumer
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw_peer import RawPeer

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from broker.ops import metrics_page
-from broker.ops.metrics_page import MetricsPage
-from broker.ops.steps import Step, Value
+from skylarkmq.broker.ops import metrics_page
+from skylarkmq.broker.ops.metrics_page import MetricsPage
+from skylarkmq.broker.ops.steps import Step, Value
 from tests.broker.ops.test_scrape import SUMMED, scrape_of
 
 SCOPE = {"type": "http", "method": "GET", "path": "/metrics", "headers": []}

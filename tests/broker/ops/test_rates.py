@@ -1,6 +1,6 @@
 """Rates over the last minute, from counters seen at scrapes."""
 
-from broker.ops.rates import Rates
+from skylarkmq.broker.ops.rates import Rates
 
 
 def test_before_a_minute_has_passed_the_rate_is_that_since_the_start() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.ops.runtime_names import RUNTIME_NAMES, RuntimeName, gib_in
+from skylarkmq.broker.ops.runtime_names import RUNTIME_NAMES, RuntimeName, gib_in
 
 BY_SUFFIX = {name.suffix: name for name in RUNTIME_NAMES}
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.ops.versions import version_name
-from protocol.codes import VERSION, VERSION_NAME
+from skylarkmq.broker.ops.versions import version_name
+from skylarkmq.protocol.codes import VERSION, VERSION_NAME
 
 
 @pytest.mark.parametrize(

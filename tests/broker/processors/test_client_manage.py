@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.processors.client_manage import ClientManageConfig
-from protocol.bodies.enums import ConsumeType, MessageModel
-from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, SubscriptionData
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import VERSION, Flag, RequestCode, ResponseCode
-from protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
-from protocol.filters.tag import subscribe
-from protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeader
-from protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
+from skylarkmq.broker.processors.client_manage import ClientManageConfig
+from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
+from skylarkmq.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, SubscriptionData
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import VERSION, Flag, RequestCode, ResponseCode
+from skylarkmq.protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.filters.tag import subscribe
+from skylarkmq.protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeader
+from skylarkmq.protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, consumer, heartbeat
 from tests.harness.golden import bodies
 from tests.harness.peer import Peer

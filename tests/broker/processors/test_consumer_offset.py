@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from broker.store.reading import GetResult, GetStatus
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from skylarkmq.broker.store.reading import GetResult, GetStatus
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts
 
 

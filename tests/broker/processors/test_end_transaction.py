@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from broker.delivery.transactions.messages import OP_PROPERTIES, OP_TAGS_CODE
-from broker.processors.end_transaction import NOT_FOUND
-from broker.store.running_flags import RunningFlag
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import NOT_ANSWERED, RemotingCommand
-from protocol.headers.transactions import ResumeCheckHeader
-from protocol.message import decode_properties, encode_properties, tags_code
-from protocol.message_id import encode_offset_id
-from protocol.record import Record, encode
+from skylarkmq.broker.delivery.transactions.messages import OP_PROPERTIES, OP_TAGS_CODE
+from skylarkmq.broker.processors.end_transaction import NOT_FOUND
+from skylarkmq.broker.store.running_flags import RunningFlag
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.headers.transactions import ResumeCheckHeader
+from skylarkmq.protocol.message import decode_properties, encode_properties, tags_code
+from skylarkmq.protocol.message_id import encode_offset_id
+from skylarkmq.protocol.record import Record, encode
 from tests.harness.stores import Opened, message, opened, records_of
 from tests.harness.transacted import DISCARDED, HALF, HOST, OP, ROLLBACK, Transacted, questions
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.consumer import (
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.consumer import (
     ConsumerGroupHeader,
     QueryConsumerOffsetHeader,
     UnregisterClientHeader,
     UpdateConsumerOffsetHeader,
 )
-from protocol.headers.queue import QueueHeader, SearchOffsetHeader, ViewMessageHeader
+from skylarkmq.protocol.headers.queue import QueueHeader, SearchOffsetHeader, ViewMessageHeader
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, consumer, heartbeat, pull
 from tests.harness.golden import answers
 

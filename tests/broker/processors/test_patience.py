@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from protocol.codes import PullSysFlag, RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.consumer import QueryConsumerOffsetHeader
-from protocol.headers.fields import Header
-from protocol.headers.queue import QueueHeader, SearchOffsetHeader, ViewMessageHeader
-from protocol.record import Record, iterate
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.consumer import QueryConsumerOffsetHeader
+from skylarkmq.protocol.headers.fields import Header
+from skylarkmq.protocol.headers.queue import QueueHeader, SearchOffsetHeader, ViewMessageHeader
+from skylarkmq.protocol.record import Record, iterate
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, pull
 from tests.harness.cold_files import ColdFiles
 from tests.harness.peer import Peer

@@ -5,19 +5,19 @@ import random
 import numpy as np
 import pytest
 
-from broker.delivery.diversion import Diversion
-from broker.processors.plain_batches import PlainBatches
-from broker.processors.send_messages import SendMessages
-from broker.processors.stored_properties import PropertyCompletion
-from broker.store.append_columns import messages_in
-from broker.store.batch_columns import BatchColumns
-from broker.store.index_entries import PlainIndexEntries
-from broker.store.queue_tail import PlainQueueTail
-from broker.store.record_batch import PlainRecordBatch
-from protocol.disk import UNIT, index_keys
-from protocol.errors import RequestError
-from protocol.message import BatchRecord, decode_batch, decode_properties, encode_batch
-from protocol.record import encode
+from skylarkmq.broker.delivery.diversion import Diversion
+from skylarkmq.broker.processors.plain_batches import PlainBatches
+from skylarkmq.broker.processors.send_messages import SendMessages
+from skylarkmq.broker.processors.stored_properties import PropertyCompletion
+from skylarkmq.broker.store.append_columns import messages_in
+from skylarkmq.broker.store.batch_columns import BatchColumns
+from skylarkmq.broker.store.index_entries import PlainIndexEntries
+from skylarkmq.broker.store.queue_tail import PlainQueueTail
+from skylarkmq.broker.store.record_batch import PlainRecordBatch
+from skylarkmq.protocol.disk import UNIT, index_keys
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.message import BatchRecord, decode_batch, decode_properties, encode_batch
+from skylarkmq.protocol.record import encode
 
 BATCHES = 1_500
 BEGIN, FIRST, BORN, STORED = 4711, 7, 1_700_000_000_000, 1_700_000_000_123

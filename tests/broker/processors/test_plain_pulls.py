@@ -7,21 +7,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.processors import plain_pulls
-from broker.processors.plain_pulls import FAR_BEHIND
-from broker.remoting.config import RemotingConfig
-from broker.store import reading
-from broker.store.reading import Ahead
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import PullSysFlag
-from protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
-from protocol.filters.tag import subscribe
-from protocol.frame import encode_frame
-from protocol.headers.pull import PullMessageHeader
-from protocol.msgpack_header import encode_placed
-from protocol.record import Record, iterate
-from protocol.serialize import encode_command
+from skylarkmq.broker.processors import plain_pulls
+from skylarkmq.broker.processors.plain_pulls import FAR_BEHIND
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.store import reading
+from skylarkmq.broker.store.reading import Ahead
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import PullSysFlag
+from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.filters.tag import subscribe
+from skylarkmq.protocol.frame import encode_frame
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.msgpack_header import encode_placed
+from skylarkmq.protocol.record import Record, iterate
+from skylarkmq.protocol.serialize import encode_command
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, consumer, heartbeat, pull
 from tests.harness.peer import Peer
 

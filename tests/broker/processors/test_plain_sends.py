@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from broker.delivery.diversion import Diversion
-from broker.processors.send_answer import SendAnswers
-from broker.processors.send_messages import PlainSend, SendMessages
-from broker.processors.stored_properties import PropertyCompletion
-from broker.remoting.connection import Connection
-from broker.remoting.lookout import Lookout
-from broker.store.append import Append, PutStatus
-from broker.store.config import FlushDiskType
-from protocol import compiled, stream
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
-from protocol.disk import index_keys
-from protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
-from protocol.message_id import encode_host
-from protocol.send_columns import ColumnReader
-from protocol.serialize import encode_command
-from protocol.stream import CommandDecoder
+from skylarkmq.broker.delivery.diversion import Diversion
+from skylarkmq.broker.processors.send_answer import SendAnswers
+from skylarkmq.broker.processors.send_messages import PlainSend, SendMessages
+from skylarkmq.broker.processors.stored_properties import PropertyCompletion
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.lookout import Lookout
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.config import FlushDiskType
+from skylarkmq.protocol import compiled, stream
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.disk import index_keys
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
+from skylarkmq.protocol.message_id import encode_host
+from skylarkmq.protocol.send_columns import ColumnReader
+from skylarkmq.protocol.serialize import encode_command
+from skylarkmq.protocol.stream import CommandDecoder
 from tests.broker.processors.test_send import NOW, Sends, send
 from tests.harness.stores import TestDisk
 

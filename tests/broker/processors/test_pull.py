@@ -7,20 +7,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.processors.pull_answer import pull_answer_head
-from broker.processors.pull_checks import requested_subscription
-from broker.store.reading import GetResult, GetStatus
-from protocol.bodies.enums import MessageModel
-from protocol.bodies.heartbeat import SubscriptionData
-from protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import Permission, PullSysFlag, RequestCode, ResponseCode
-from protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
-from protocol.errors import RequestError
-from protocol.filters.tag import subscribe
-from protocol.frame import FrameDecoder
-from protocol.record import Record, iterate
-from protocol.serialize import decode_command
+from skylarkmq.broker.processors.pull_answer import pull_answer_head
+from skylarkmq.broker.processors.pull_checks import requested_subscription
+from skylarkmq.broker.store.reading import GetResult, GetStatus
+from skylarkmq.protocol.bodies.enums import MessageModel
+from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import Permission, PullSysFlag, RequestCode, ResponseCode
+from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.filters.tag import subscribe
+from skylarkmq.protocol.frame import FrameDecoder
+from skylarkmq.protocol.record import Record, iterate
+from skylarkmq.protocol.serialize import decode_command
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, consumer, heartbeat, pull
 from tests.harness.stores import message
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from broker.store import property_tests
-from protocol.bodies.heartbeat import SubscriptionData
-from protocol.bodies.topic import TopicConfig
-from protocol.command import RemotingCommand
-from protocol.filters.tag import subscribe
-from protocol.message import encode_properties
-from protocol.record import decode
+from skylarkmq.broker.store import property_tests
+from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.filters.tag import subscribe
+from skylarkmq.protocol.message import encode_properties
+from skylarkmq.protocol.record import decode
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, consumer, heartbeat, pull
 from tests.harness.stores import message
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.remoting.boss import RemotingServer
-from broker.remoting.config import RemotingConfig
-from broker.remoting.file_sends import SENDFILE_FROM_BYTES, TransferStatistics
-from broker.store import log_reads
-from protocol.codes import PullSysFlag, RequestCode
-from protocol.record import Record, iterate
+from skylarkmq.broker.remoting.boss import RemotingServer
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.file_sends import SENDFILE_FROM_BYTES, TransferStatistics
+from skylarkmq.broker.store import log_reads
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode
+from skylarkmq.protocol.record import Record, iterate
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts
 from tests.harness.cold_files import ColdFiles
 from tests.harness.raw_peer import RawPeer, Received

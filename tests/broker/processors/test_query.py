@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.fields import Header
-from protocol.headers.queue import QueryMessageHeader, QueueHeader, SearchOffsetHeader, ViewMessageHeader
-from protocol.record import decode
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.fields import Header
+from skylarkmq.protocol.headers.queue import QueryMessageHeader, QueueHeader, SearchOffsetHeader, ViewMessageHeader
+from skylarkmq.protocol.record import decode
 from tests.harness.broker_parts import TOPIC, BrokerParts, broker_parts
 from tests.harness.stores import message
 from tests.harness.waiting import until
@@ -141,7 +141,7 @@ async def test_nothing_is_found_by_another_key(parts: BrokerParts) -> None:
 
 async def test_an_answer_is_one_frame(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more than a client takes the newest messages are answered."""
-    monkeypatch.setattr("broker.store.key_query.MAX_ANSWER_BYTES", 45_000)
+    monkeypatch.setattr("skylarkmq.broker.store.key_query.MAX_ANSWER_BYTES", 45_000)
     properties = b"KEYS\x01large\x02"
     for number in range(6):
         parts.store.put(message(bytes([number]) * 10_000, TOPIC, properties=properties))

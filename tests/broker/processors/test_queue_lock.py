@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.delivery.queue_locks import QueueLocks
-from broker.processors.queue_lock import QueueLockProcessor
-from protocol.bodies.locks import LockedQueues
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from skylarkmq.broker.delivery.queue_locks import QueueLocks
+from skylarkmq.broker.processors.queue_lock import QueueLockProcessor
+from skylarkmq.protocol.bodies.locks import LockedQueues
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.broker_parts import BrokerParts, broker_parts
 from tests.harness.golden import answers, transcripts
 

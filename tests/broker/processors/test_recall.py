@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.delivery.internal_puts import InternalPuts
-from broker.delivery.timer.entry import TimerConfig, TimerEntry
-from broker.processors.recall import RecallConfig, RecallProcessor
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.recall import RecallMessageHeader
-from protocol.recall_handle import RecallHandle
+from skylarkmq.broker.delivery.internal_puts import InternalPuts
+from skylarkmq.broker.delivery.timer.entry import TimerConfig, TimerEntry
+from skylarkmq.broker.processors.recall import RecallConfig, RecallProcessor
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.recall import RecallMessageHeader
+from skylarkmq.protocol.recall_handle import RecallHandle
 from tests.harness.broker_parts import TOPIC, BrokerParts
 
 TIMER = "rmq_sys_wheel_timer"
@@ -28,9 +28,7 @@ class Recalls(BrokerParts):
             is_enabled=True, broker_name="b", cluster_name="C", region="R", start_accept_ms=0, max_delay_ms=86_400_000
         )
         entry = TimerEntry(TimerConfig(), lambda _out_ms: 0)
-        self.serve(
-            RecallProcessor(config, self.topics, entry.divert, InternalPuts(self.store), self.clock).handlers()
-        )
+        self.serve(RecallProcessor(config, self.topics, entry.divert, InternalPuts(self.store), self.clock).handlers())
 
     async def recall(self, deliver_ms: str, unique_key: str = "K", topic: str = TOPIC) -> RemotingCommand:
         handle = RecallHandle(topic, "b", deliver_ms, unique_key).encode()

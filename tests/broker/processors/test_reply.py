@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from broker.delivery import replies as delivery_replies
-from broker.delivery.client_calls import ClientCalls
-from broker.delivery.diversion import Diversion
-from broker.delivery.internal_puts import InternalPuts
-from broker.delivery.replies import Replies
-from broker.processors.reply import ReplyProcessor
-from broker.processors.send_answer import SendAnswers
-from broker.processors.send_checks import SendChecks, SendConfig
-from broker.processors.send_messages import SendMessages
-from broker.processors.stored_properties import PropertyCompletion
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.client_calls import PushReplyHeader
-from protocol.headers.send import SendMessageHeader, SendMessageV2Header
-from protocol.message import decode_properties
-from protocol.message_id import decode_offset_id, encode_host
-from protocol.record import Record, parse
+from skylarkmq.broker.delivery import replies as delivery_replies
+from skylarkmq.broker.delivery.client_calls import ClientCalls
+from skylarkmq.broker.delivery.diversion import Diversion
+from skylarkmq.broker.delivery.internal_puts import InternalPuts
+from skylarkmq.broker.delivery.replies import Replies
+from skylarkmq.broker.processors.reply import ReplyProcessor
+from skylarkmq.broker.processors.send_answer import SendAnswers
+from skylarkmq.broker.processors.send_checks import SendChecks, SendConfig
+from skylarkmq.broker.processors.send_messages import SendMessages
+from skylarkmq.broker.processors.stored_properties import PropertyCompletion
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.client_calls import PushReplyHeader
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from skylarkmq.protocol.message import decode_properties
+from skylarkmq.protocol.message_id import decode_offset_id, encode_host
+from skylarkmq.protocol.record import Record, parse
 from tests.harness.broker_parts import BrokerParts, heartbeat
 from tests.harness.peer import Peer
 

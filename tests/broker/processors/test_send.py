@@ -9,31 +9,31 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.delivery.diversion import Diversion
-from broker.delivery.put_times import PutTimes
-from broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
-from broker.metadata.topics import TopicsConfig, TopicTable
-from broker.processors.send import SendProcessor
-from broker.processors.send_answer import SendAnswers
-from broker.processors.send_checks import SendChecks, SendConfig
-from broker.processors.send_gate import SendGate
-from broker.processors.send_messages import SendMessages
-from broker.processors.stored_properties import PropertyCompletion
-from broker.remoting.admission import Pool, PoolLimits
-from broker.remoting.dispatch import Dispatcher
-from broker.remoting.latencies import Latencies
-from broker.store.append import Append
-from broker.store.config import DEFAULT_DELAY_LEVELS, FlushDiskType, StoreConfig, parse_delay_levels
-from broker.store.disk import Disk
-from broker.store.message_store import MessageStore
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
-from protocol.headers.send import SendMessageHeader, SendMessageV2Header
-from protocol.message import BatchRecord, MessageExt, encode_batch
-from protocol.message_id import decode_offset_id, encode_host
-from protocol.record import decode
-from protocol.serialize import encode_command
+from skylarkmq.broker.delivery.diversion import Diversion
+from skylarkmq.broker.delivery.put_times import PutTimes
+from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
+from skylarkmq.broker.processors.send import SendProcessor
+from skylarkmq.broker.processors.send_answer import SendAnswers
+from skylarkmq.broker.processors.send_checks import SendChecks, SendConfig
+from skylarkmq.broker.processors.send_gate import SendGate
+from skylarkmq.broker.processors.send_messages import SendMessages
+from skylarkmq.broker.processors.stored_properties import PropertyCompletion
+from skylarkmq.broker.remoting.admission import Pool, PoolLimits
+from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.latencies import Latencies
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, FlushDiskType, StoreConfig, parse_delay_levels
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from skylarkmq.protocol.message import BatchRecord, MessageExt, encode_batch
+from skylarkmq.protocol.message_id import decode_offset_id, encode_host
+from skylarkmq.protocol.record import decode
+from skylarkmq.protocol.serialize import encode_command
 from tests.harness.peer import Peer
 from tests.harness.stores import TestDisk
 

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from broker.processors.send_answer import SendAnswers
-from broker.store.append import Append
-from protocol.codes import ResponseCode
-from protocol.command import JSON, ROCKETMQ, RemotingCommand
-from protocol.frame import FrameDecoder
-from protocol.headers.send import SendMessageResponseHeader
-from protocol.message_id import encode_host, encode_offset_id
-from protocol.serialize import decode_command
+from skylarkmq.broker.processors.send_answer import SendAnswers
+from skylarkmq.broker.store.append import Append
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.command import JSON, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.frame import FrameDecoder
+from skylarkmq.protocol.headers.send import SendMessageResponseHeader
+from skylarkmq.protocol.message_id import encode_host, encode_offset_id
+from skylarkmq.protocol.serialize import decode_command
 
 HOST = encode_host("10.0.0.1", 10911)
 

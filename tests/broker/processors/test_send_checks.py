@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.codes import RequestCode
-from protocol.message import BatchRecord, encode_batch
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.message import BatchRecord, encode_batch
 from tests.broker.processors.test_send import Sends
 
 BLANK_GROUP = "The specified group is blank."

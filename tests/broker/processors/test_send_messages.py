@@ -5,19 +5,19 @@ from typing import Final
 
 import pytest
 
-from broker.delivery.diversion import TIMER_REQUESTS, Diversion, Grant, never
-from broker.delivery.timer.entry import TimerConfig, TimerEntry
-from broker.delivery.transactions.transactions import Transactions, TransactionsConfig
-from broker.processors.send_messages import SendMessages
-from broker.processors.stored_properties import PropertyCompletion
-from broker.remoting.dispatch import Dispatcher
-from broker.store.append import Append, PutStatus
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.send import SendMessageHeader
-from protocol.message import decode_properties
+from skylarkmq.broker.delivery.diversion import TIMER_REQUESTS, Diversion, Grant, never
+from skylarkmq.broker.delivery.timer.entry import TimerConfig, TimerEntry
+from skylarkmq.broker.delivery.transactions.transactions import Transactions, TransactionsConfig
+from skylarkmq.broker.processors.send_messages import SendMessages
+from skylarkmq.broker.processors.stored_properties import PropertyCompletion
+from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.send import SendMessageHeader
+from skylarkmq.protocol.message import decode_properties
 from tests.harness.peer import Peer
 
 NOW_MS: Final = 1_700_000_000_123

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from broker.remoting.admission import PoolLimits
-from broker.store.append import PutStatus
-from broker.store.append_columns import AppendColumns, messages_in
-from broker.store.config import FlushDiskType
-from protocol import compiled, stream
-from protocol.bodies.topic import TopicConfig
-from protocol.command import RemotingCommand
+from skylarkmq.broker.remoting.admission import PoolLimits
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.append_columns import AppendColumns, messages_in
+from skylarkmq.broker.store.config import FlushDiskType
+from skylarkmq.protocol import compiled, stream
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.command import RemotingCommand
 from tests.broker.processors.test_send import NOW, Sends
 from tests.harness.stores import TestDisk
 from tests.protocol.test_send_columns import by_columns, send

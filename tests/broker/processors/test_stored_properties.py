@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.processors.stored_properties import PLAIN, PropertyCompletion
-from protocol.message import BatchRecord, decode_properties
+from skylarkmq.broker.processors.stored_properties import PLAIN, PropertyCompletion
+from skylarkmq.protocol.message import BatchRecord, decode_properties
 
 CLUSTER = "CLUSTER\x01DefaultCluster\x02"
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.config import RemotingConfig
 from tests.harness.echo_server import EchoServer
 from tests.harness.raw_peer import RawPeer
 

@@ -5,9 +5,9 @@ from typing import cast
 import msgspec
 import pytest
 
-from broker.remoting.admission import BARE_REQUEST_BYTES, OVERLOAD, Kept, Pool, PoolLimits, memory_of
-from broker.remoting.connection import Connection
-from protocol.command import RemotingCommand
+from skylarkmq.broker.remoting.admission import BARE_REQUEST_BYTES, OVERLOAD, Kept, Pool, PoolLimits, memory_of
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.protocol.command import RemotingCommand
 
 SOMEBODY = cast(Connection, object())
 

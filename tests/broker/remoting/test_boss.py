@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from broker.remoting.boss import RemotingServer
-from broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.boss import RemotingServer
+from skylarkmq.broker.remoting.config import RemotingConfig
 from tests.harness.echo_server import ECHO, LARGE, WAIT, EchoServer
 from tests.harness.raw_peer import RawPeer
 from tests.harness.waiting import until
@@ -88,6 +88,6 @@ async def test_a_closed_door_lets_nobody_in() -> None:
 
 async def test_idle_connections_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scan runs by itself."""
-    monkeypatch.setattr("broker.remoting.boss.IDLE_SCAN_S", 0)
+    monkeypatch.setattr("skylarkmq.broker.remoting.boss.IDLE_SCAN_S", 0)
     async with EchoServer(RemotingConfig(max_idle_s=0)) as server, await RawPeer.connect(server.port) as peer:
         assert await peer.rest() == b""

@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from broker.remoting.rounds import RECEIVE_BUFFER_BYTES
-from protocol.command import RemotingCommand
+from skylarkmq.broker.remoting.rounds import RECEIVE_BUFFER_BYTES
+from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.echo_server import DEFER, ECHO, GATHER, WAIT, EchoServer, requests
 from tests.harness.peer import Peer
 from tests.harness.raw import frame

@@ -5,9 +5,9 @@ from time import monotonic
 
 import pytest
 
-from broker.remoting.latencies import UNKNOWN_CODE, Latencies, Outcome
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from skylarkmq.broker.remoting.latencies import UNKNOWN_CODE, Latencies, Outcome
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.broker_parts import broker_parts, heartbeat, pull
 
 PULL = RequestCode.PULL_MESSAGE
@@ -55,7 +55,7 @@ async def test_a_parked_pull_took_as_long_as_it_waited(tmp_path: Path, monkeypat
     with broker_parts(tmp_path) as parts:
         peer = parts.peer()
         peer.send(pull(suspend_ms=60_000))
-        monkeypatch.setattr("broker.remoting.latencies.monotonic", lambda: monotonic() + 30)
+        monkeypatch.setattr("skylarkmq.broker.remoting.latencies.monotonic", lambda: monotonic() + 30)
         peer.connection.arrived_s += 30  # the client has said something else meanwhile
         parts.put(b"a")
         row = parts.dispatcher.latencies.rows[Outcome(PULL, ResponseCode.SUCCESS, was_parked=True)]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from broker.remoting.lookout import MOST_MISSED, PATIENCE, Lookout, LookoutStatistics, affordable
+from skylarkmq.broker.remoting.lookout import MOST_MISSED, PATIENCE, Lookout, LookoutStatistics, affordable
 
 LIMIT_US = 300
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.remoting.config import RemotingConfig, TlsConfig, TlsMode
-from broker.remoting.tls import ServerTls, self_signed
+from skylarkmq.broker.remoting.config import RemotingConfig, TlsConfig, TlsMode
+from skylarkmq.broker.remoting.selector import SILENT_S
+from skylarkmq.broker.remoting.tls import ServerTls, self_signed
 from tests.harness.certificates import Certificates, careless_context
 from tests.harness.echo_server import ECHO, EchoServer, requests
 from tests.harness.raw import frame
@@ -39,7 +40,7 @@ async def test_the_mode_says_who_is_served(
     mode: TlsMode, serves_plain: bool, serves_tls: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """disabled: plain only; permissive: both; enforcing: TLS only. Who is not gets closed, with a line in the log."""
-    caplog.set_level("INFO", "broker.remoting.opening")
+    caplog.set_level("INFO", "skylarkmq.broker.remoting.opening")
     tls = ServerTls(TlsConfig(mode=mode))
     async with EchoServer(tls=tls) as server:
         assert await is_served(server, None) is serves_plain
@@ -79,6 +80,34 @@ async def test_a_silent_peer_is_left_alone_and_counted() -> None:
         assert await peer.rest() == b""
 
 
+async def test_silent_peers_make_room_for_others() -> None:
+    """At the limit the one that has said nothing for longest goes, in 5 s at the earliest; who has spoken stays."""
+    config = RemotingConfig(max_connections=3)
+    async with (
+        EchoServer(config, tls=ServerTls(TlsConfig())) as server,
+        await RawPeer.connect(server.port) as speaker,
+        await RawPeer.connect(server.port) as first,
+        await RawPeer.connect(server.port) as second,
+    ):
+        await speaker.call(ECHO)
+        await until(lambda: len(server.selector.connections) == 3)
+        for connection in server.selector.connections:
+            connection.active_s -= SILENT_S - 1
+        async with await RawPeer.connect(server.port) as early:
+            assert await early.rest() == b""
+        for connection in server.selector.connections:
+            connection.active_s -= 1
+        async with await RawPeer.connect(server.port) as third:
+            assert (await third.call(ECHO)).code == 0
+            assert await first.rest() == b""
+            assert (await second.call(ECHO)).code == 0
+            async with await RawPeer.connect(server.port) as fourth:
+                assert await fourth.rest() == b""
+            assert (await speaker.call(ECHO)).code == 0
+        figures = server.selector.statistics()
+    assert (figures.closed_idle, figures.refused) == (1, 2)
+
+
 async def test_a_silent_peer_that_leaves_is_gone() -> None:
     """A port that is only looked at leaves nothing behind."""
     async with EchoServer(tls=ServerTls(TlsConfig())) as server:
@@ -89,7 +118,7 @@ async def test_a_silent_peer_that_leaves_is_gone() -> None:
 
 async def test_without_a_certificate_tls_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the test certificate cannot be made, plain clients are served and others are closed."""
-    monkeypatch.setattr("broker.remoting.tls.TEST_CERTIFICATE", (str(tmp_path / "no-such-command"),))
+    monkeypatch.setattr("skylarkmq.broker.remoting.tls.TEST_CERTIFICATE", (str(tmp_path / "no-such-command"),))
     self_signed.cache_clear()
     async with EchoServer(tls=ServerTls(TlsConfig())) as server:
         assert await is_served(server, None)

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
-from broker.remoting.outbound import Outbound, split_address
-from broker.remoting.tls import ServerTls, client_context
-from protocol.command import RemotingCommand
+from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
+from skylarkmq.broker.remoting.outbound import Outbound, split_address
+from skylarkmq.broker.remoting.tls import ServerTls, client_context
+from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.certificates import Certificates
 from tests.harness.echo_server import ECHO, EchoServer
 from tests.harness.fake_server import FakeServer

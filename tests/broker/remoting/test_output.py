@@ -14,14 +14,14 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker import page_faults
-from broker.remoting import output
-from broker.remoting.config import RemotingConfig
-from broker.remoting.dispatch import Dispatcher
-from broker.remoting.file_sends import SENDFILE_FROM_BYTES, TransferStatistics
-from broker.store.disk import Disk
-from broker.store.log_reads import Region as StoreRegion
-from broker.store.mapped_file import MappedFile
+from skylarkmq.broker import page_faults
+from skylarkmq.broker.remoting import output
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.file_sends import SENDFILE_FROM_BYTES, TransferStatistics
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.log_reads import Region as StoreRegion
+from skylarkmq.broker.store.mapped_file import MappedFile
 from tests.harness.file_line import FileLine
 from tests.harness.peer import Peer
 from tests.harness.waiting import until

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 import pytest
 
-from broker.remoting.pieces import (
+from skylarkmq.broker.remoting.pieces import (
     LONG_BYTES,
     MOST_PARTS,
     PIECE_BYTES,
@@ -18,8 +18,8 @@ from broker.remoting.pieces import (
     write_past,
     write_rest,
 )
-from protocol.disk import UNIT
-from protocol.unit_runs import Stretch
+from skylarkmq.protocol.disk import UNIT
+from skylarkmq.protocol.unit_runs import Stretch
 
 LONG = b"x" * (2 * LONG_BYTES)
 

@@ -3,7 +3,14 @@
 import asyncio
 from collections.abc import Callable
 
-from broker.remoting.rounds import LONG_S, RECEIVE_BUFFER_BYTES, ROUND_BYTES, SMALLEST_READ, USUAL_READ, Rounds
+from skylarkmq.broker.remoting.rounds import (
+    LONG_S,
+    RECEIVE_BUFFER_BYTES,
+    ROUND_BYTES,
+    SMALLEST_READ,
+    USUAL_READ,
+    Rounds,
+)
 
 
 class Heard:

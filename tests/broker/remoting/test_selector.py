@@ -6,10 +6,10 @@ import resource
 import msgspec
 import pytest
 
-from broker.remoting.config import RemotingConfig
-from broker.remoting.rounds import RECEIVE_BUFFER_BYTES, SMALLEST_READ
-from broker.remoting.selector import ENOUGH_BYTES, RELIEF_S, Selector, allowed_connections
-from protocol.command import RemotingCommand
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.rounds import RECEIVE_BUFFER_BYTES, SMALLEST_READ
+from skylarkmq.broker.remoting.selector import ENOUGH_BYTES, RELIEF_S, Selector, allowed_connections
+from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.echo_server import DEFER, ECHO, GATHER, EchoServer
 from tests.harness.peer import Peer
 from tests.harness.raw import frame
@@ -26,7 +26,7 @@ MIB = 1024 * 1024
 def clock_ms(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A clock that stands still."""
     now_ms = [1]
-    monkeypatch.setattr("broker.remoting.selector.time_ns", lambda: now_ms[0] * 1_000_000)
+    monkeypatch.setattr("skylarkmq.broker.remoting.selector.time_ns", lambda: now_ms[0] * 1_000_000)
     return now_ms
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import StartError
-from broker.remoting.config import ClientAuth, OutboundTlsConfig, TlsConfig, TlsMode
-from broker.remoting.tls import ServerTls, client_context, self_signed
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, TlsConfig, TlsMode
+from skylarkmq.broker.remoting.tls import ServerTls, client_context, self_signed
 from tests.harness.certificates import Certificates, Pair, careless_context
 from tests.harness.echo_server import ECHO, EchoServer
 from tests.harness.raw_peer import RawPeer
@@ -126,7 +126,7 @@ def test_a_bad_file_stops_the_start_by_name(made: Certificates, own: Pair, which
 
 def test_enforcing_needs_a_certificate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nobody could be served without one, so the broker does not start."""
-    monkeypatch.setattr("broker.remoting.tls.TEST_CERTIFICATE", (str(tmp_path / "no-such-command"),))
+    monkeypatch.setattr("skylarkmq.broker.remoting.tls.TEST_CERTIFICATE", (str(tmp_path / "no-such-command"),))
     self_signed.cache_clear()
     with pytest.raises(StartError, match=r"tls\.server\.mode=enforcing.*no-such-command"):
         ServerTls(TlsConfig(mode=TlsMode.ENFORCING))
@@ -149,7 +149,7 @@ async def test_a_new_certificate_is_used_for_new_connections(
     made: Certificates, own: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without a restart; connections that stand go on with the old one."""
-    caplog.set_level("INFO", "broker.remoting.tls")
+    caplog.set_level("INFO", "skylarkmq.broker.remoting.tls")
     tls = ServerTls(TlsConfig(cert_path=own.cert, key_path=own.key))
     async with EchoServer(tls=tls) as server:
         async with await RawPeer.connect(server.port, tls=made.client_context()) as standing:
@@ -190,7 +190,7 @@ async def test_a_server_looks_for_new_certificates_by_itself(
     made: Certificates, own: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the look for idle connections."""
-    monkeypatch.setattr("broker.remoting.boss.IDLE_SCAN_S", 0.001)
+    monkeypatch.setattr("skylarkmq.broker.remoting.boss.IDLE_SCAN_S", 0.001)
     tls = ServerTls(TlsConfig(cert_path=own.cert, key_path=own.key))
     async with EchoServer(tls=tls):
         replace(own, made.issue("next"))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.remoting.config import RemotingConfig, TlsConfig
-from broker.remoting.opening import TLS_HANDSHAKE
-from broker.remoting.tls import ServerTls
-from broker.remoting.tls_transport import TlsTransport
+from skylarkmq.broker.remoting.config import RemotingConfig, TlsConfig
+from skylarkmq.broker.remoting.opening import TLS_HANDSHAKE
+from skylarkmq.broker.remoting.tls import ServerTls
+from skylarkmq.broker.remoting.tls_transport import TlsTransport
 from tests.harness.certificates import careless_context
 from tests.harness.echo_server import DEFER, ECHO, LARGE, EchoServer, requests
 from tests.harness.raw_peer import RawPeer
@@ -321,7 +321,7 @@ async def test_a_handshake_that_takes_too_long_is_given_up(
 ) -> None:
     """However slowly the peer goes on, it has HANDSHAKE_TIMEOUT_S for all of it."""
     caplog.set_level("INFO")
-    monkeypatch.setattr("broker.remoting.tls_transport.HANDSHAKE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("skylarkmq.broker.remoting.tls_transport.HANDSHAKE_TIMEOUT_S", 0.01)
     async with await RawPeer.connect(server.port) as raw:
         raw.send(Client(raw).step()[:-1])
         assert await raw.rest() == b""

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from broker.remoting.rounds import RECEIVE_BUFFER_BYTES
+from skylarkmq.broker.remoting.rounds import RECEIVE_BUFFER_BYTES
 from tests.harness.echo_server import ECHO, LARGE, EchoServer, requests
 from tests.harness.raw import frame
 from tests.harness.raw_peer import RawPeer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.remoting.unfinished import SMALL_PIECE, STEP_S, Unfinished, UnfinishedConfig
+from skylarkmq.broker.remoting.unfinished import SMALL_PIECE, STEP_S, Unfinished, UnfinishedConfig
 
 LIMIT = 100_000
 RATE = 1_000

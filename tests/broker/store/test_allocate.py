@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.store.allocate import Allocator
-from broker.store.disk import Data
+from skylarkmq.broker.store.allocate import Allocator
+from skylarkmq.broker.store.disk import Data
 from tests.harness.stores import SEGMENT_BYTES, TestDisk, message, opened
 
 MIB = 1 << 20

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.store import bare_flush
-from broker.store.bare_flush import BareFlusher
-from broker.store.disk import Disk
-from broker.store.flush import Target
-from broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store import bare_flush
+from skylarkmq.broker.store.bare_flush import BareFlusher
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.flush import Target
+from skylarkmq.broker.store.mapped_file import MappedFile
 
 pytestmark = pytest.mark.skipif(not bare_flush.is_available, reason="its leaf is not built")
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from broker.store.append import PutStatus
-from broker.store.mapped_file import MappedFile
-from broker.store.reading import GetStatus
-from broker.store.retention import HOUR_MS
-from protocol.disk import offset_file_name
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.reading import GetStatus
+from skylarkmq.broker.store.retention import HOUR_MS
+from skylarkmq.protocol.disk import offset_file_name
 from tests.harness.stores import SEGMENT_BYTES, Clock, Opened, TestDisk, message
 
 ALL_DAY = tuple(range(24))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.append import Append, PutStatus
-from protocol.disk import offset_file_name
-from protocol.message_id import encode_host
-from protocol.record import Blank, Record, encode, iterate, parse
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.protocol.disk import offset_file_name
+from skylarkmq.protocol.message_id import encode_host
+from skylarkmq.protocol.record import Blank, Record, encode, iterate, parse
 from tests.harness.stores import SEGMENT_BYTES, Opened, TestDisk, message, opened
 
 OVERHEAD = 91 + 1  # a record with a topic of one byte and no properties

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.append import PutStatus
-from protocol.disk import UNIT
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.protocol.disk import UNIT
 from tests.harness.stores import Opened, TestDisk, message, opened
 
 

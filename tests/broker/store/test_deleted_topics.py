@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.errors import StoreError
+from skylarkmq.broker.store.errors import StoreError
 from tests.harness.stores import Opened, message, opened
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.disk import Disk, temporary_path
+from skylarkmq.broker.store.disk import Disk, temporary_path
 
 
 class KilledWhileSyncing(Disk):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from protocol.disk import Checkpoint
+from skylarkmq.protocol.disk import Checkpoint
 from tests.harness.stores import Opened, message, opened
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from broker.store.flush import Flusher, Pace, Target
+from skylarkmq.broker.store.flush import Flusher, Pace, Target
 
 
 class File:

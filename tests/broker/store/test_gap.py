@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.errors import StoreError
-from broker.store.reading import GetStatus
-from protocol.disk import offset_file_name
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.reading import GetStatus
+from skylarkmq.protocol.disk import offset_file_name
 from tests.harness.stores import SEGMENT_BYTES, Opened, message, records_of
 
 BODY_BYTES = 9_000

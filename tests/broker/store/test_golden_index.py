@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from protocol.disk import INDEX_ITEM, IndexHeader, IndexLayout
-from protocol.record import Record, iterate
+from skylarkmq.protocol.disk import INDEX_ITEM, IndexHeader, IndexLayout
+from skylarkmq.protocol.record import Record, iterate
 from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
 from tests.harness.stores import INDEX_ITEMS, INDEX_SLOTS, opened
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from protocol.disk import UNIT, UNIT_SIZE, Checkpoint
+from skylarkmq.protocol.disk import UNIT, UNIT_SIZE, Checkpoint
 from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
 from tests.harness.stores import opened
 

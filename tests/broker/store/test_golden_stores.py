@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.store.offset_by_time import Boundary
-from protocol.record import Record, parse
+from skylarkmq.broker.store.offset_by_time import Boundary
+from skylarkmq.protocol.record import Record, parse
 from tests.harness.golden_stores import GOLDEN_STORES, Golden, described, golden_store
 from tests.harness.stores import opened, records_of
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.store.index import BATCH_KEYS, Index
-from broker.store.index_search import Wanted, run_now
-from broker.store.running_flags import RunningFlag, RunningFlags
-from protocol.codes import SysFlag
-from protocol.disk import IndexLayout, index_hash
+from skylarkmq.broker.store.index import BATCH_KEYS, Index
+from skylarkmq.broker.store.index_search import Wanted, run_now
+from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.disk import IndexLayout, index_hash
 from tests.harness.stores import Clock, TestDisk
 
 TINY = IndexLayout(10, 8)
@@ -163,7 +163,7 @@ def test_names(parts: IndexParts, tmp_path: Path) -> None:
     assert (tmp_path / "index" / "notes").exists()
 
 
-@pytest.mark.parametrize("damage", ["length", "header", "order"])
+@pytest.mark.parametrize("damage", ["length", "header", "order", "begin", "end"])
 def test_a_file_that_cannot_be(parts: IndexParts, tmp_path: Path, damage: str) -> None:
     """It goes, with all behind it: items stay in the order of the log."""
     parts.index.add([said(offset, "a b", "U") for offset in range(100, 900, 100)])
@@ -172,9 +172,15 @@ def test_a_file_that_cannot_be(parts: IndexParts, tmp_path: Path, damage: str) -
     if damage == "length":
         os.truncate(second, 100)
     else:
+        at, data = {
+            "header": (36, (1 << 20).to_bytes(4, "big")),
+            "order": (16, bytes(8)),
+            "begin": (23, b"\xff"),  # of fields of 8 bytes the last ones only, as a torn sector may have them
+            "end": (31, b"\xff"),
+        }[damage]
         with second.open("r+b") as file:
-            file.seek(36 if damage == "header" else 16)
-            file.write((1 << 20).to_bytes(4, "big") if damage == "header" else bytes(8))
+            file.seek(at)
+            file.write(data)
     parts.reopen()
     assert len(parts.items()) == 1
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.append import Append
-from broker.store.index import Index
-from broker.store.index_ahead import AHEAD_FILE
-from broker.store.index_search import Wanted, run_now
-from broker.store.running_flags import RunningFlags
-from protocol.disk import IndexLayout, index_hash
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.index import Index
+from skylarkmq.broker.store.index_ahead import AHEAD_FILE
+from skylarkmq.broker.store.index_search import Wanted, run_now
+from skylarkmq.broker.store.running_flags import RunningFlags
+from skylarkmq.protocol.disk import IndexLayout, index_hash
 from tests.harness.stepped_helpers import SteppedCalls
 from tests.harness.stores import Clock, TestDisk, message
 

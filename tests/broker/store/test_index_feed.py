@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from broker.store.append import Append, PutStatus
-from broker.store.index import BATCH_KEYS
-from broker.store.index_feed import IndexFeed
-from protocol.codes import SysFlag
-from protocol.record import Record, iterate
-from tests.harness.stores import Opened, TestDisk, message, opened
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.index import BATCH_KEYS
+from skylarkmq.broker.store.index_feed import IndexFeed
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.disk import INDEX_HEADER_SIZE, INDEX_ITEM_SIZE, IndexLayout
+from skylarkmq.protocol.record import Record, iterate
+from tests.harness.stores import INDEX_ITEMS, INDEX_SLOTS, Opened, TestDisk, message, opened
 from tests.harness.waiting import until
 
 COUNT = 600  # messages, of three keys each: nine index files and a bit
@@ -34,6 +35,16 @@ def fill(it: Opened, count: int = COUNT, first: int = 0) -> None:
     for number in range(first, first + count):
         it.clock.now_ms += 1
         it.put(keyed(number))
+
+
+def checkpointed(root: Path) -> Opened:
+    """An open store with COUNT messages, whose checkpoint covers the full index files."""
+    it = Opened(root, flush_interval_commit_log=1, flush_commit_log_least_pages=0)
+    fill(it)
+    it.store._durability.log._flusher.wait_idle()  # type: ignore[union-attr]
+    it.store.step(it.clock.now_ms + 10_000_000)
+    it.store._durability._queue_flusher.wait_idle()  # type: ignore[union-attr]
+    return it
 
 
 def assert_finds_all(it: Opened, count: int = COUNT) -> None:
@@ -64,11 +75,7 @@ def test_a_stop_keeps_the_index(tmp_path: Path) -> None:
 
 def test_a_crash_loses_no_key(tmp_path: Path) -> None:
     """Also those older than where the log's recovery begins, with the checkpoint of the last full file or none."""
-    it = Opened(tmp_path, flush_interval_commit_log=1, flush_commit_log_least_pages=0)
-    fill(it)
-    it.store._durability.log._flusher.wait_idle()  # type: ignore[union-attr]
-    it.store.step(it.clock.now_ms + 10_000_000)
-    it.store._durability._queue_flusher.wait_idle()  # type: ignore[union-attr]
+    it = checkpointed(tmp_path)
     fill(it, 100, COUNT)
     it.crash()
     copy = tmp_path.with_name("copy")
@@ -94,6 +101,25 @@ def test_a_torn_index_is_not_trusted(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[:2_000].ljust(path.stat().st_size, b"\xa5"))
     with opened(tmp_path) as it:
         assert_finds_all(it)
+
+
+def test_a_torn_head_with_an_older_end(tmp_path: Path) -> None:
+    """The checkpoint vouches for files that end before its time; that time is the one of the last message."""
+    it = checkpointed(tmp_path)
+    fill(it, 400, COUNT)
+    it.crash()
+    *older, torn = sorted((tmp_path / "index").iterdir())[:10]  # behind the checkpoint, and full by now
+    end_at = 8
+    head = older[0].read_bytes()[:INDEX_HEADER_SIZE]
+    for path in older:
+        path.unlink()
+    with torn.open("r+b") as file:
+        file.seek(end_at)
+        file.write(head[end_at : end_at + 8])
+        file.seek(IndexLayout(INDEX_SLOTS, INDEX_ITEMS).item_at(INDEX_ITEMS // 2))
+        file.write(bytes(INDEX_ITEM_SIZE))
+    with opened(tmp_path) as it:
+        assert_finds_all(it, COUNT + 400)
 
 
 @pytest.mark.parametrize("missing", ["all", "last", "middle"])
@@ -230,7 +256,7 @@ async def test_a_large_index_is_made_while_serving(tmp_path: Path, monkeypatch: 
     with opened(tmp_path) as it:
         fill(it)
     shutil.rmtree(tmp_path / "index")
-    monkeypatch.setattr("broker.store.durability.UNSAFE_CATCH_UP_BYTES", 1_000)
+    monkeypatch.setattr("skylarkmq.broker.store.durability.UNSAFE_CATCH_UP_BYTES", 1_000)
     loop = asyncio.get_running_loop()
     with opened(tmp_path, loop=loop) as it:
         index = it.store._index

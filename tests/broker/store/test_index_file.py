@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.store.disk import Disk
-from broker.store.index_entries import Entries
-from broker.store.index_file import FEW_KEYS, IndexFile
-from broker.store.index_hash import hash_keys, int64_array
-from protocol.disk import IndexHeader, IndexLayout, index_hash
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.index_entries import Entries
+from skylarkmq.broker.store.index_file import FEW_KEYS, IndexFile
+from skylarkmq.broker.store.index_hash import hash_keys, int64_array
+from skylarkmq.protocol.disk import IndexHeader, IndexLayout, index_hash
 
 FULL_SIZE = IndexLayout(5_000_000, 20_000_000)
 SMALL = IndexLayout(10, 200)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.store.append import PutStatus
-from broker.store.log_flush import pace_of
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.log_flush import pace_of
 from tests.harness.stores import Opened, config_of, message, opened
 
 LIMIT = 10_000

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from broker import page_faults
-from broker.store.disk import Disk
-from broker.store.errors import LostBytesError, StoreError
-from broker.store.index_entries import Entries
-from broker.store.index_file import IndexFile
-from broker.store.index_hash import int64_array
-from broker.store.mapped_file import MappedFile
-from protocol.disk import IndexLayout
+from skylarkmq.broker import page_faults
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.errors import LostBytesError, StoreError
+from skylarkmq.broker.store.index_entries import Entries
+from skylarkmq.broker.store.index_file import IndexFile
+from skylarkmq.broker.store.index_hash import int64_array
+from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.protocol.disk import IndexLayout
 from tests.harness.stores import Opened, message, opened
 
 PAGE = 4096
@@ -74,7 +74,7 @@ def test_a_disk_that_fails_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         with monkeypatch.context() as failing:
-            failing.setattr("broker.store.cold_reads.os.preadv", refuse)
+            failing.setattr("skylarkmq.broker.store.cold_reads.os.preadv", refuse)
             with pytest.raises(OSError, match="Input/output error"):
                 it.store.get("T", 0, 0, 3)
             it.put(message(b"later"))

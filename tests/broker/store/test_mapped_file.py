@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.mapped_file import MappedFile
 from tests.harness.stores import TestDisk
 
 SIZE = 4096

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.allocate import Allocator
-from broker.store.errors import StoreError
-from broker.store.mapped_file_queue import MappedFileQueue, gaps
-from protocol.disk import offset_file_name
+from skylarkmq.broker.store.allocate import Allocator
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.mapped_file_queue import MappedFileQueue, gaps
+from skylarkmq.protocol.disk import offset_file_name
 from tests.harness.stores import TestDisk
 
 SIZE = 4096

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from broker.store.config import StoreConfig, parse_delay_levels
-from broker.store.errors import StoreError, StoreLockedError
-from broker.store.message_store import MessageStore
-from protocol.disk import Checkpoint
+from skylarkmq.broker.store.config import StoreConfig, parse_delay_levels
+from skylarkmq.broker.store.errors import StoreError, StoreLockedError
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.disk import Checkpoint
 from tests.harness.stores import Clock, Opened, config_of, message, opened
 
 
@@ -126,7 +126,7 @@ def test_statistics(tmp_path: Path) -> None:
 def test_a_recovery_is_one_line_for_an_operator(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What was recovered is logged with offsets and counts."""
     Opened(tmp_path).crash()
-    with caplog.at_level(logging.INFO, "broker.store"), opened(tmp_path):
+    with caplog.at_level(logging.INFO, "skylarkmq.broker.store"), opened(tmp_path):
         pass
     assert "recovered clean=False from=0 end=0 records=0 cleared_bytes=0 removed_units=0" in caplog.text
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.offset_by_time import Boundary
+from skylarkmq.broker.store.offset_by_time import Boundary
 from tests.harness.stores import Opened, message, opened
 
 START_MS = 1_700_000_000_000

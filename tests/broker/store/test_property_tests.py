@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from broker.store import property_tests
-from broker.store.cold_reads import ColdRead, Range
-from broker.store.log_reads import LogReads
-from broker.store.property_tests import PropertyTests
-from broker.store.reading import GetStatus
-from protocol.filters.sql92.filter import Sql92Filter
+from skylarkmq.broker.store import property_tests
+from skylarkmq.broker.store.cold_reads import ColdRead, Range
+from skylarkmq.broker.store.log_reads import LogReads
+from skylarkmq.broker.store.property_tests import PropertyTests
+from skylarkmq.broker.store.reading import GetStatus
+from skylarkmq.protocol.filters.sql92.filter import Sql92Filter
 from tests.harness.stores import Opened, message, opened, records_of
 
 COUNT = 300

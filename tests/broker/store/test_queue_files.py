@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.queue_files import QueueFiles
+from skylarkmq.broker.store.queue_files import QueueFiles
 from tests.harness.stores import TestDisk
 
 SIZE = 400
@@ -105,9 +105,7 @@ def test_nothing_is_deleted_elsewhere(tmp_path: Path, files: QueueFiles, queue: 
     assert [path.name for path in outside.iterdir()] == [FIRST]
 
 
-def test_what_a_failed_deletion_left_goes_before_a_new_segment(
-    files: QueueFiles, queue: Path, disk: TestDisk
-) -> None:
+def test_what_a_failed_deletion_left_goes_before_a_new_segment(files: QueueFiles, queue: Path, disk: TestDisk) -> None:
     """The topic was made again meanwhile: its first unit does not meet the old files."""
 
     def refuse(call: str, path: str) -> None:

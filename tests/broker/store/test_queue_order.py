@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.append import PutStatus
-from broker.store.fsck import Severity, check
-from broker.store.fsck.repair import repair
-from broker.store.fsck.sizes import Sizes
-from broker.store.offset_by_time import Boundary
-from broker.store.reading import GetStatus
-from protocol.disk import FILLER_UNIT, Checkpoint
-from protocol.record import QUEUE_OFFSET_AT
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.fsck import Severity, check
+from skylarkmq.broker.store.fsck.repair import repair
+from skylarkmq.broker.store.fsck.sizes import Sizes
+from skylarkmq.broker.store.offset_by_time import Boundary
+from skylarkmq.broker.store.reading import GetStatus
+from skylarkmq.protocol.disk import FILLER_UNIT, Checkpoint
+from skylarkmq.protocol.record import QUEUE_OFFSET_AT
 from tests.harness.sound import findings_of
 from tests.harness.stores import Clock, Opened, config_of, message, older_version, opened, records_of
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.queue_paths import QueuePaths, parse_queue_id
-from broker.store.record_rules import may_have_queue
+from skylarkmq.broker.store.queue_paths import QueuePaths, parse_queue_id
+from skylarkmq.broker.store.record_rules import may_have_queue
 
 FIRST = f"{0:020}"
 

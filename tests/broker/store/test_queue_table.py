@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.append import PutStatus
-from broker.store.errors import StoreError
-from protocol.disk import FILLER_UNIT, UNIT
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.protocol.disk import FILLER_UNIT, UNIT
 from tests.harness.stores import QUEUE_SEGMENT_BYTES, Opened, message, opened
 
 LIGHT = "%LMQ%light"

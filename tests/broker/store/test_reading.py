@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from broker.store import reading
-from broker.store.log_reads import Region
-from broker.store.reading import GetResult, GetStatus
-from protocol.record import Record, iterate
-from protocol.unit_runs import Records
+from skylarkmq.broker.store import reading
+from skylarkmq.broker.store.log_reads import Region
+from skylarkmq.broker.store.reading import GetResult, GetStatus
+from skylarkmq.protocol.record import Record, iterate
+from skylarkmq.protocol.unit_runs import Records
 from tests.harness.stores import Opened, message, opened, records_of
 
 COUNT = 50  # messages of the queue under test: 20 + 20 + 10 units

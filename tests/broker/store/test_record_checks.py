@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from broker.store.reading import GetStatus
-from protocol.disk import UNIT, UNIT_SIZE
+from skylarkmq.broker.store.reading import GetStatus
+from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
 from tests.harness.stores import Opened, message, opened, records_of
 
 COUNT = 12

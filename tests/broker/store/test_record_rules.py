@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from broker.store.append import PlainAppend
-from broker.store.record_rules import RECORD_FLAGS, fits_fields, has_unit, may_be_put, may_have_queue
-from protocol.message_id import encode_host
+from skylarkmq.broker.store.append import PlainAppend
+from skylarkmq.broker.store.record_rules import RECORD_FLAGS, fits_fields, has_unit, may_be_put, may_have_queue
+from skylarkmq.protocol.message_id import encode_host
 
 SCRIPT = """
 import sys
 from pathlib import Path
 from typing import Any
-from broker.store.append import PutStatus
+from skylarkmq.broker.store.append import PutStatus
 from tests.harness.stores import message, opened
 
 with opened(Path(sys.argv[1])) as it:

@@ -7,11 +7,11 @@ from unittest.mock import patch
 
 import pytest
 
-from broker.store.append import PutStatus
-from broker.store.errors import LoadStopped, StoreError
-from broker.store.mapped_file import MappedFile
-from broker.store.message_store import MessageStore
-from protocol.disk import UNIT, Checkpoint, offset_file_name
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.errors import LoadStopped, StoreError
+from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.disk import UNIT, Checkpoint, offset_file_name
 from tests.harness.stores import Clock, Opened, config_of, message, opened
 
 SIZE = 91 + 1 + 200  # a record of `filled`

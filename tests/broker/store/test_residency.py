@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.store import residency
-from broker.store.disk import Disk
-from broker.store.mapped_file import MappedFile
-from broker.store.residency import BELIEVED_FOR_S, WINDOW_BYTES, Residency
+from skylarkmq.broker.store import residency
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.residency import BELIEVED_FOR_S, WINDOW_BYTES, Residency
 
 SIZE = 3 * WINDOW_BYTES
 

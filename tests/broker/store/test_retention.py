@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.config import StoreConfig
-from broker.store.retention import HOUR_MS, DiskUsage, RetentionRules, local_hour, measure
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.retention import HOUR_MS, DiskUsage, RetentionRules, local_hour, measure
 from tests.harness.stores import Clock, TestDisk
 
 NIGHT, DAY = 4, 12

@@ -1,7 +1,7 @@
 """Reasons to refuse messages: each is set and cleared by its own cause, and all of them are told."""
 
-from broker.store.append import PutStatus
-from broker.store.running_flags import RunningFlag, RunningFlags
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
 
 
 def flags() -> tuple[RunningFlags, list[None]]:

@@ -4,12 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from broker.processors.plain_batches import PlainBatches
-from broker.store.append import PutStatus
-from protocol import compiled, record
-from protocol.message import BatchRecord, encode_batch
-from protocol.record import MAX_PROPERTIES_BYTES, Record, iterate
-from protocol.record_checksum import SIZE, is_sealed, seal, with_room
+from skylarkmq.broker.processors.plain_batches import PlainBatches
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.protocol import compiled, record
+from skylarkmq.protocol.message import BatchRecord, encode_batch
+from skylarkmq.protocol.record import MAX_PROPERTIES_BYTES, Record, iterate
+from skylarkmq.protocol.record_checksum import SIZE, is_sealed, seal, with_room
 from tests.harness.stores import BORN_HOST, Opened, message, opened, unpack_golden
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.disk import Data, Disk
-from broker.store.errors import StoreError
-from broker.store.state_file import StateFile
+from skylarkmq.broker.store.disk import Data, Disk
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.state_file import StateFile
 
 
 def state_file(directory: Path, disk: Disk | None = None) -> StateFile:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.store import log_flush
-from broker.store.append import Append, PutStatus
+from skylarkmq.broker.store import log_flush
+from skylarkmq.broker.store.append import Append, PutStatus
 from tests.harness.stores import Opened, message, opened
 
 

@@ -7,11 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.disk import Disk
-from broker.store.timer_files import NOT_SYNCED, NOT_WRITTEN, RETRY_MS, TimerFiles, TimerFilesConfig, behind
-from broker.store.timer_round import WriteRefused
-from broker.store.timer_wheel import EMPTY, Slot, TimerWheel
-from protocol.timers import NORMAL, SLOT, TimerCheck, TimerUnit
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.errors import LoadStopped
+from skylarkmq.broker.store.timer_files import (
+    NOT_SYNCED,
+    NOT_WRITTEN,
+    RETRY_MS,
+    STOP_CHECK_ITEMS,
+    TimerFiles,
+    TimerFilesConfig,
+    behind,
+)
+from skylarkmq.broker.store.timer_round import WriteRefused
+from skylarkmq.broker.store.timer_wheel import EMPTY, Slot, TimerWheel
+from skylarkmq.protocol.timers import CHECK_FILE, NORMAL, SLOT, TimerCheck, TimerUnit
 from tests.harness.stores import TestDisk
 from tests.harness.timed import LOG_BYTES, WHEEL_SLOTS
 
@@ -33,8 +42,8 @@ class Opened:
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         self.root = root
         self.log = Log()
-        config = TimerFilesConfig(root=root, log_file_size=LOG_BYTES, slots=WHEEL_SLOTS)
-        self.files = TimerFiles(config, self.log, disk or Disk())
+        self.config = TimerFilesConfig(root=root, log_file_size=LOG_BYTES, slots=WHEEL_SLOTS)
+        self.files = TimerFiles(self.config, self.log, disk or Disk())
         self.check = self.files.load(W, lambda offset: offset // 100)
 
     def put(self, slot_ms: int, offset: int) -> int:
@@ -303,3 +312,36 @@ def test_pages_that_are_being_written_do_not_change(tmp_path: Path) -> None:
     wheel.take_changed().sync()
     again.load(W)
     assert dict(again.slots()) == {W: Slot(0, 52, 2), W + 1_000: Slot(104, 104, 1)}
+
+
+@pytest.mark.parametrize("is_check_kept", [True, False])
+def test_a_load_can_be_called_off(tmp_path: Path, *, is_check_kept: bool) -> None:
+    """Wherever it is, in the wheel or in a log that is replayed; the next load finds everything."""
+    it = Opened(tmp_path)
+    for number in range(2 * STOP_CHECK_ITEMS):
+        it.put(W + 1_000 * (number % (WHEEL_SLOTS // 2 - 1)), number * 100)
+    it.finish()
+    if not is_check_kept:
+        (tmp_path / "config" / CHECK_FILE).unlink()
+    left = 0
+
+    def check_stop() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise LoadStopped
+
+    checks = 0
+    while True:
+        left = checks
+        files = TimerFiles(it.config, it.log, Disk())
+        try:
+            files.load(W, lambda offset: offset // 100, check_stop)
+        except LoadStopped:
+            checks += 1
+        else:
+            break
+        finally:
+            files.close()
+    assert checks == (1 if is_check_kept else 5)
+    assert files.wheel.waiting == 2 * STOP_CHECK_ITEMS

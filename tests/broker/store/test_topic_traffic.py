@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from broker.store.topic_traffic import NORMAL, TopicTraffic
+from skylarkmq.broker.store.topic_traffic import NORMAL, TopicTraffic
 from tests.harness.stores import Opened, message
 
 

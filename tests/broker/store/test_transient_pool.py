@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from broker.store.append import PutStatus
-from broker.store.disk import Data
-from broker.store.transient_pool import PooledFile, TransientPool
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.disk import Data
+from skylarkmq.broker.store.transient_pool import PooledFile, TransientPool
 from tests.harness.stores import SEGMENT_BYTES, Opened, TestDisk, message, opened
 
 BIG = b"x" * (SEGMENT_BYTES - 200)  # one to a segment

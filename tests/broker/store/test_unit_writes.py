@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.store.append import PutStatus
-from broker.store.consume_queue import ConsumeQueue
-from broker.store.unit_writes import FULL_UNITS
-from protocol.disk import UNIT, UNIT_SIZE, Checkpoint
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.unit_writes import FULL_UNITS
+from skylarkmq.protocol.disk import UNIT, UNIT_SIZE, Checkpoint
 from tests.harness.stores import Opened, TestDisk, message, opened
 
 MANY = 1 << 19

@@ -2,7 +2,7 @@
 
 import random
 
-from broker.store.verified import VerifiedRanges
+from skylarkmq.broker.store.verified import VerifiedRanges
 
 
 def test_ranges_against_a_set_of_bytes() -> None:

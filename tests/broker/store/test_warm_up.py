@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broker.store import locked_memory
+from skylarkmq.broker.store import locked_memory
 from tests.harness.stores import SEGMENT_BYTES, message, opened
 
 BIG = b"x" * (SEGMENT_BYTES - 150)

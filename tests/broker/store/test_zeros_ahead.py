@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from broker.store.append import PutStatus
-from broker.store.zeros_ahead import IDLE_MS
-from protocol.disk import offset_file_name
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.zeros_ahead import IDLE_MS
+from skylarkmq.protocol.disk import offset_file_name
 from tests.harness.stores import SEGMENT_BYTES, Opened, message, opened
 
 LIMIT_S = 10.0

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.mqbench.answers import SHORT, Answers
-from protocol.command import RemotingCommand
-from protocol.headers.send import SendMessageResponseHeader
-from protocol.serialize import encode_command
+from skylarkmq.clients.mqbench.answers import SHORT, Answers
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.send import SendMessageResponseHeader
+from skylarkmq.protocol.serialize import encode_command
 
 FIRST = 1_000_000_000
 ENOUGH = SHORT // 100

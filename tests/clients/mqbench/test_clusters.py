@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 
-from clients.mqbench import clusters
-from clients.mqbench.clusters import Bounds, Broker, added_since
-from clients.mqbench.workloads import Workload
+from skylarkmq.clients.mqbench import clusters
+from skylarkmq.clients.mqbench.clusters import Bounds, Broker, added_since
+from skylarkmq.clients.mqbench.workloads import Workload
 
 BEFORE = [Bounds(Broker("broker-a", "h:1"), "T", queue_id, first=3, end=10) for queue_id in range(2)]
 

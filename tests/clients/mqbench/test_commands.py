@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from clients.mqbench.commands import mqbench
+from skylarkmq.clients.mqbench.commands import mqbench
 from tests.harness.certificates import Certificates
 from tests.harness.daemon import Daemon, running
 

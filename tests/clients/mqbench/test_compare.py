@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from clients.mqbench.compare import Spread, interleaved, ratio_of, ratios
-from clients.mqbench.histogram import Histogram
-from clients.mqbench.recorder import Figures
+from skylarkmq.clients.mqbench.compare import Spread, interleaved, ratio_of, ratios
+from skylarkmq.clients.mqbench.histogram import Histogram
+from skylarkmq.clients.mqbench.recorder import Figures
 
 
 def figures(messages: int, latency_ns: int = 1000) -> Figures:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.mqbench.histogram import BUCKETS, LARGEST_NS, Histogram, buckets_of, middle_of
+from skylarkmq.clients.mqbench.histogram import BUCKETS, LARGEST_NS, Histogram, buckets_of, middle_of
 
 VALUES = st.lists(st.integers(0, LARGEST_NS), min_size=1, max_size=200)
 

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from clients.mqbench.plot import NoPlot, nice, save_plot, svg_of
-from clients.mqbench.recorder import Interval
+from skylarkmq.clients.mqbench.plot import NoPlot, nice, save_plot, svg_of
+from skylarkmq.clients.mqbench.recorder import Interval
 
 TIMELINE = [
     Interval(at_s=0.25 * n, seconds=0.25, messages=1000 * n, p50_ns=10_000 * n, p99_ns=90_000 * n, max_ns=10**6 * n)

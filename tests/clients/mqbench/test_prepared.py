@@ -2,11 +2,11 @@
 
 import pytest
 
-from clients.mqbench.prepared import FIRST_OPAQUE, Block, Message, Target, encode
-from protocol.frame import FrameDecoder
-from protocol.headers.send import SendMessageV2Header
-from protocol.message import decode_batch, decode_properties
-from protocol.serialize import decode_command
+from skylarkmq.clients.mqbench.prepared import FIRST_OPAQUE, Block, Message, Target, encode
+from skylarkmq.protocol.frame import FrameDecoder
+from skylarkmq.protocol.headers.send import SendMessageV2Header
+from skylarkmq.protocol.message import decode_batch, decode_properties
+from skylarkmq.protocol.serialize import decode_command
 from tests.harness.golden import transcripts
 
 BORN_MS = 1_795_224_552_508

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from clients.mqbench.clusters import Bounds, Broker
-from clients.mqbench.pull_load import Ending, PullLane, framed, pull_template, shares
-from clients.mqbench.recorder import Recorder
-from protocol.codes import PullSysFlag, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.frame import FrameDecoder
-from protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
-from protocol.serialize import decode_command, encode_command
+from skylarkmq.clients.mqbench.clusters import Bounds, Broker
+from skylarkmq.clients.mqbench.pull_load import Ending, PullLane, framed, pull_template, shares
+from skylarkmq.clients.mqbench.recorder import Recorder
+from skylarkmq.protocol.codes import PullSysFlag, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.frame import FrameDecoder
+from skylarkmq.protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from skylarkmq.protocol.serialize import decode_command, encode_command
 
 BROKER = Broker("broker-a", "127.0.0.1:10911")
 FIRST_OPAQUE = 1_000_000_000

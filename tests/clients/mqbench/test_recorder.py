@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from clients.mqbench.recorder import INTERVAL_NS, Figures, Interval, Recorder, merged
+from skylarkmq.clients.mqbench.recorder import INTERVAL_NS, Figures, Interval, Recorder, merged
 
 SECOND = 1_000_000_000
 

@@ -4,8 +4,8 @@ import multiprocessing
 
 import pytest
 
-from clients.mqbench.recorder import Interval
-from clients.mqbench.runs import ProcessFailed, gathered
+from skylarkmq.clients.mqbench.recorder import Interval
+from skylarkmq.clients.mqbench.runs import ProcessFailed, gathered
 
 INTERVAL = Interval(at_s=0.25, seconds=0.25, messages=1, p50_ns=1, p99_ns=1, max_ns=1)
 

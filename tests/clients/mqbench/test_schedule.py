@@ -2,7 +2,7 @@
 
 import pytest
 
-from clients.mqbench.schedule import Schedule
+from skylarkmq.clients.mqbench.schedule import Schedule
 
 MS = 1_000_000
 

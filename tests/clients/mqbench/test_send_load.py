@@ -5,15 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from clients.mqbench.clusters import Broker
-from clients.mqbench.prepared import Block, Target
-from clients.mqbench.recorder import Recorder
-from clients.mqbench.schedule import Schedule
-from clients.mqbench.send_load import SendLane, targets_of
-from clients.mqbench.workloads import Workload
-from protocol.command import RemotingCommand
-from protocol.frame import FrameDecoder
-from protocol.serialize import decode_command, encode_command
+from skylarkmq.clients.mqbench.clusters import Broker
+from skylarkmq.clients.mqbench.prepared import Block, Target
+from skylarkmq.clients.mqbench.recorder import Recorder
+from skylarkmq.clients.mqbench.schedule import Schedule
+from skylarkmq.clients.mqbench.send_load import SendLane, targets_of
+from skylarkmq.clients.mqbench.workloads import Workload
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.frame import FrameDecoder
+from skylarkmq.protocol.serialize import decode_command, encode_command
 
 MS = 1_000_000
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from clients.mqbench.commands import mqbench
-from clients.mqbench.workloads import COMMANDS, PRESETS, Workload
+from skylarkmq.clients.mqbench.commands import mqbench
+from skylarkmq.clients.mqbench.workloads import COMMANDS, PRESETS, Workload
 
 
 def test_the_names_of_openmessaging_are_known() -> None:

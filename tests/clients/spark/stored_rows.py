@@ -4,10 +4,10 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from clients.spark.store_options import StoreOptions
-from clients.spark.store_source import FilteredStoreReader, StoreReader
-from protocol.disk import COMMIT_LOG_DIRECTORY
-from protocol.record import Record, iterate, to_message
+from skylarkmq.clients.spark.store_options import StoreOptions
+from skylarkmq.clients.spark.store_source import FilteredStoreReader, StoreReader
+from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
+from skylarkmq.protocol.record import Record, iterate, to_message
 from tests.harness.spark_rows import row_of, rows_of
 
 GOLDEN_INDEX = {"index_slots": 100, "index_items": 200}

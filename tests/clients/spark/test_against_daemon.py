@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from clients import Admin, Message, Producer
-from clients.settings import TlsSettings
-from clients.spark.options import parse
-from clients.spark.range_reader import RangeReader, Work
-from clients.spark.source import BatchReader
-from clients.spark.source_options import SOURCE_OPTIONS
+from skylarkmq import Admin, Message, Producer
+from skylarkmq.clients.settings import TlsSettings
+from skylarkmq.clients.spark.options import parse
+from skylarkmq.clients.spark.range_reader import RangeReader, Work
+from skylarkmq.clients.spark.source import BatchReader
+from skylarkmq.clients.spark.source_options import SOURCE_OPTIONS
 from tests.harness.certificates import Certificates
 from tests.harness.daemon import running
 

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.errors import NoRoute
-from clients.spark.cluster import Cluster, broker_address, first_not_older
-from clients.spark.options import parse
-from clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
-from protocol.bodies.cluster import ClusterInfo, TopicList
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.route import BrokerData
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
+from skylarkmq.clients.errors import NoRoute
+from skylarkmq.clients.spark.cluster import Cluster, broker_address, first_not_older
+from skylarkmq.clients.spark.options import parse
+from skylarkmq.clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
+from skylarkmq.protocol.bodies.cluster import ClusterInfo, TopicList
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.route import BrokerData
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
 from tests.clients.cluster import Cluster as Peers
 from tests.clients.cluster import running_cluster
 from tests.clients.peer import refuse

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clients.spark.columns import ends_of, queue_offsets, record_batch, walk
-from clients.spark.schema import arrow_schema
-from protocol.codes import SysFlag
-from protocol.disk import COMMIT_LOG_DIRECTORY
-from protocol.errors import ProtocolError
-from protocol.message_id import encode_host
-from protocol.record import Damaged, Record, decode, encode, iterate, to_message
+from skylarkmq.clients.spark import columns
+from skylarkmq.clients.spark.columns import ends_of, queue_offsets, record_batch, record_batches, walk
+from skylarkmq.clients.spark.schema import arrow_schema
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.message_id import encode_host
+from skylarkmq.protocol.record import Damaged, Record, decode, encode, iterate, to_message
 from tests.harness.golden import bodies
 from tests.harness.golden_stores import GOLDEN_STORES
 from tests.harness.spark_rows import row_of, rows_of
@@ -188,6 +189,17 @@ def test_bodies_of_all_codecs_are_inflated(codec: str) -> None:
     records = encode_one(body=body, sys_flag=flags) + encode_one(body=body[:-9], sys_flag=flags)
     batch = record_batch(records, walk(records), "b", arrow_schema(include_properties=False))
     assert batch["body"].to_pylist() == [b"payload" * 100, None]
+
+
+def test_rows_that_inflate_to_too_much_are_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them in their order; one that is too large by itself comes alone."""
+    monkeypatch.setattr(columns, "MAX_BATCH_BYTES", 2_500)
+    payloads = [bytes([number]) * (9_000 if number == 3 else 1_000) for number in range(8)]
+    records = b"".join(encode_one(body=zlib.compress(body), sys_flag=SysFlag.COMPRESSED) for body in payloads)
+    batches = list(record_batches(records, walk(records), "b", arrow_schema(include_properties=False)))
+    assert [body for batch in batches for body in batch["body"].to_pylist()] == payloads
+    assert len(batches) > 3
+    assert all(batch.num_rows == 1 or batch["body"].nbytes <= 2_500 + 100 for batch in batches)
 
 
 BREAKAGES = {

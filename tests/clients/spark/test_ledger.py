@@ -1,11 +1,11 @@
 """The ledger remembers the last batch of each query, whatever is lost around it."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
-from clients import Admin, Client, Message, MessageQueue, Producer
-from clients.spark.ledger import (
+from skylarkmq import Admin, Client, Message, MessageQueue, Producer
+from skylarkmq.clients.spark.ledger import (
     FORGOTTEN_AFTER_MS,
     NOTHING,
     SUMMARY_AFTER,
@@ -16,6 +16,9 @@ from clients.spark.ledger import (
     fold,
     summary,
 )
+from skylarkmq.protocol.codes import RequestCode, SysFlag
+from tests.attack.polite import send_header
+from tests.harness.raw import RawClient
 
 TOPIC, GROUP = "ledger", "ledger-group"
 NOW_MS = 1_700_000_000_000
@@ -120,5 +123,9 @@ async def test_strange_messages_in_the_topic_change_nothing(mq_broker: Any) -> N
         await ledger.commit("q", 1)
         async with Producer("stranger", namesrv=mq_broker.namesrv) as producer:
             await producer.send(Message(TOPIC, b"\xff"), queue=MessageQueue(TOPIC, "broker-a", 0))
+        host, _, port = mq_broker.address.rpartition(":")
+        with closing(RawClient(host, int(port))) as client:
+            header = send_header(TOPIC, f=int(SysFlag.COMPRESSED))
+            assert client.call(RequestCode.SEND_MESSAGE_V2, header, b"no zlib").code == 0
         await ledger.commit("q", 2)
     assert await last(mq_broker.namesrv, "q") == 2

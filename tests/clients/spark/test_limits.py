@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.spark.limits import TriggerRule, backlog_of, shared
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.clients.spark.limits import TriggerRule, backlog_of, shared
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 QUEUES = [MessageQueue("T", "b", n) for n in range(40)]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from clients.spark.loss import DataLoss, Loss, LossRule
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.clients.spark.loss import DataLoss, Loss, LossRule
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 QUEUE = MessageQueue("T", "b", 0)
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from clients.spark.offsets import Offset, parse_ends, parse_queues, parse_starts, parse_times
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.clients.spark.offsets import Offset, parse_ends, parse_queues, parse_starts, parse_times
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 A0, A1, B0 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)
 A10 = MessageQueue("T", "a", 10)

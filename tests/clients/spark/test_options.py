@@ -2,8 +2,8 @@
 
 import pytest
 
-from clients.spark.cluster_options import ClusterOptions
-from clients.spark.options import (
+from skylarkmq.clients.spark.cluster_options import ClusterOptions
+from skylarkmq.clients.spark.options import (
     Option,
     OptionError,
     Scope,

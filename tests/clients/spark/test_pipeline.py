@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_type
 from typer.testing import CliRunner
 
-from clients import Message
-from clients.blocking import Producer
-from clients.spark.avro_bodies import Decoder, spark_type
-from clients.spark.pipeline import NotStarted, decoding_of, pipeline, size, told
-from clients.spark.pipeline_progress import lag, line
+from skylarkmq import Message
+from skylarkmq.clients.blocking import Producer
+from skylarkmq.clients.spark.avro_bodies import Decoder, spark_type
+from skylarkmq.clients.spark.pipeline import NotStarted, decoding_of, pipeline, size, told
+from skylarkmq.clients.spark.pipeline_progress import lag, line
 from tests.harness.ports import free_ports
 
 NOBODY = f"127.0.0.1:{free_ports(1)[0]}"

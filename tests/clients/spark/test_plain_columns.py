@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clients.spark.columns import _columns, record_batch
-from clients.spark.plain_columns import plain_columns
-from clients.spark.record_places import Places, plain_steps, steps
-from clients.spark.schema import arrow_schema
-from protocol import compiled
+from skylarkmq.clients.spark.columns import _columns, record_batch
+from skylarkmq.clients.spark.plain_columns import plain_columns
+from skylarkmq.clients.spark.record_places import Places, plain_steps, steps
+from skylarkmq.clients.spark.schema import arrow_schema
+from skylarkmq.protocol import compiled
 from tests.clients.spark.test_columns import V6, encode_one
 from tests.harness.spark_rows import rows_of
 

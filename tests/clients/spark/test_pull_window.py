@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
-from clients.spark.pull_window import DELETED, Kind, PullWindow, Slot, verdict
-from clients.spark.splitting import Range
-from protocol.bodies.message_queue import MessageQueue
-from protocol.codes import ResponseCode as R
+from skylarkmq.clients.spark.pull_window import DELETED, Kind, PullWindow, Slot, verdict
+from skylarkmq.clients.spark.splitting import Range
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import ResponseCode as R
 
 QUEUES = [MessageQueue("T", "b", n) for n in range(3)]
 

@@ -7,23 +7,23 @@ from collections.abc import AsyncIterator, Callable
 import pyarrow as pa
 import pytest
 
-from clients.errors import BrokerError
-from clients.signing import Credentials
-from clients.spark import range_reader
-from clients.spark.loss import DataLoss
-from clients.spark.options import parse
-from clients.spark.pull_frames import PullFrames
-from clients.spark.range_reader import ConnectionBroken, RangeReader, ReaderStatistics, Work
-from clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
-from clients.spark.splitting import Range
-from protocol.bodies.cluster import ClusterInfo
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.route import BrokerData
-from protocol.codes import RequestCode, ResponseCode
-from protocol.command import RemotingCommand
-from protocol.frame import FrameDecoder
-from protocol.headers.pull import PullMessageHeader
-from protocol.serialize import decode_command
+from skylarkmq.clients.errors import BrokerError
+from skylarkmq.clients.signing import Credentials
+from skylarkmq.clients.spark import range_reader
+from skylarkmq.clients.spark.loss import DataLoss
+from skylarkmq.clients.spark.options import parse
+from skylarkmq.clients.spark.pull_frames import PullFrames
+from skylarkmq.clients.spark.range_reader import ConnectionBroken, RangeReader, ReaderStatistics, Work
+from skylarkmq.clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
+from skylarkmq.clients.spark.splitting import Range
+from skylarkmq.protocol.bodies.cluster import ClusterInfo
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.route import BrokerData
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.frame import FrameDecoder
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.serialize import decode_command
 from tests.clients.cluster import Broker, Cluster, pulled, running_cluster
 from tests.clients.peer import PeerConnection, refuse, silence
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
-from clients import Admin, MessageExt
-from clients.blocking import run
-from clients.client import Client
-from clients.settings import ClientSettings
-from clients.spark import sink
-from clients.spark.options import OptionError, parse
-from clients.spark.sink import (
+from skylarkmq import Admin, MessageExt
+from skylarkmq.clients.blocking import run
+from skylarkmq.clients.client import Client
+from skylarkmq.clients.settings import ClientSettings
+from skylarkmq.clients.spark import sink
+from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.sink import (
     BatchWriter,
     Task,
     TaskReport,
@@ -30,10 +30,10 @@ from clients.spark.sink import (
     stream_writer,
     write_partition,
 )
-from clients.spark.sink_options import OPTIONS, SinkOptions
-from clients.spark.sink_rows import MARK, ColumnError
-from protocol.codes import Permission
-from protocol.message import PropertyName
+from skylarkmq.clients.spark.sink_options import OPTIONS, SinkOptions
+from skylarkmq.clients.spark.sink_rows import MARK, ColumnError
+from skylarkmq.protocol.codes import Permission
+from skylarkmq.protocol.message import PropertyName
 from tests.harness.ports import free_ports
 
 SCHEMA = StructType([StructField("body", BinaryType())])

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clients.spark.sink_rows import COLUMNS, MARK, ColumnError, Encoder, Row, RowError, check_columns
-from protocol.message import PropertyName
+from skylarkmq.clients.spark.sink_rows import COLUMNS, MARK, ColumnError, Encoder, Row, RowError, check_columns
+from skylarkmq.protocol.message import PropertyName
 
 NOW_MS = 1_700_000_000_000
 PROPERTIES = pa.map_(pa.string(), pa.string())

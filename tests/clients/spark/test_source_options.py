@@ -4,9 +4,9 @@ import pickle
 
 import pytest
 
-from clients.spark.options import OptionError, parse
-from clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 
 def made(**options: str) -> SourceOptions:

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.spark.splitting import Range, cut, ranges_of, tasks_of
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.clients.spark.splitting import Range, cut, ranges_of, tasks_of
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 QUEUES = [MessageQueue("T", f"b{n % 3}", n) for n in range(30)]
 

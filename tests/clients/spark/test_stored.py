@@ -19,15 +19,15 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from clients.spark.options import OptionError, parse
-from clients.spark.store_filters import push
-from clients.spark.store_options import STORE_OPTIONS, StoreOptions
-from clients.spark.store_source import FilteredStoreReader, StoreReader
-from clients.spark.stored import extent, reading
-from clients.spark.stored.errors import StoreUnreadable
-from clients.spark.stored.selection import Selection
-from protocol.codes import SysFlag
-from protocol.disk import CONSUME_QUEUE_DIRECTORY, INDEX_DIRECTORY
+from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.store_filters import push
+from skylarkmq.clients.spark.store_options import STORE_OPTIONS, StoreOptions
+from skylarkmq.clients.spark.store_source import FilteredStoreReader, StoreReader
+from skylarkmq.clients.spark.stored import extent, reading
+from skylarkmq.clients.spark.stored.errors import StoreUnreadable
+from skylarkmq.clients.spark.stored.selection import Selection
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.disk import CONSUME_QUEUE_DIRECTORY, INDEX_DIRECTORY
 from tests.clients.spark.stored_rows import GOLDEN_INDEX, everything, place, read, tasks_of
 from tests.harness.stores import SEGMENT_BYTES, Opened, message, opened
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from clients.spark.stored.errors import StoreUnreadable
-from clients.spark.stored.selection import INNER_BATCH
-from protocol.codes import is_reserved_topic
-from protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY
-from protocol.record import Record, to_message
+from skylarkmq.clients.spark.stored.errors import StoreUnreadable
+from skylarkmq.clients.spark.stored.selection import INNER_BATCH
+from skylarkmq.protocol.codes import is_reserved_topic
+from skylarkmq.protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY
+from skylarkmq.protocol.record import Record, to_message
 from tests.clients.spark.stored_rows import GOLDEN_INDEX, everything, expected, place, read
 from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
 

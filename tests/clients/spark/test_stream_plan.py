@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from clients.spark.bounds import Away, ends_of, find_queues, settled, starts_of
-from clients.spark.loss import DataLoss
-from clients.spark.offsets import Offset, Positions
-from clients.spark.options import OptionError, parse
-from clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
-from clients.spark.splitting import Range
-from clients.spark.stream_plan import PlanStatistics, StreamPlan
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.clients.spark.bounds import Away, ends_of, find_queues, settled, starts_of
+from skylarkmq.clients.spark.loss import DataLoss
+from skylarkmq.clients.spark.offsets import Offset, Positions
+from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
+from skylarkmq.clients.spark.splitting import Range
+from skylarkmq.clients.spark.stream_plan import PlanStatistics, StreamPlan
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 A0, A1, B0 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clients.spark.topic_names import is_meant
+from skylarkmq.clients.spark.topic_names import is_meant
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from clients import (
+from skylarkmq import (
     LATER,
     BrokerError,
     ConsumeFrom,
@@ -18,11 +18,11 @@ from clients import (
     PullConsumer,
     PushConsumer,
 )
-from clients.hooks import Several
-from clients.message_types import message_type
-from clients.telemetry.metrics import ClientMetrics
-from clients.telemetry.spans import Spans
-from protocol.codes import RequestCode, ResponseCode
+from skylarkmq.clients.hooks import Several
+from skylarkmq.clients.message_types import message_type
+from skylarkmq.clients.telemetry.metrics import ClientMetrics
+from skylarkmq.clients.telemetry.spans import Spans
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from tests.clients.cluster import running_cluster
 from tests.clients.peer import refuse, until
 

@@ -5,17 +5,17 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, Final
 
-from broker.delivery.diversion import Diversion
-from broker.processors.send_answer import SendAnswers
-from broker.processors.send_messages import SendMessages
-from broker.processors.stored_properties import PropertyCompletion
-from broker.store.append import Append, PutStatus
-from protocol import compiled, stream
-from protocol.command import JSON, MSGPACK, ROCKETMQ
-from protocol.disk import index_keys
-from protocol.frame import encode_frame
-from protocol.message import decode_batch, decode_properties
-from protocol.message_id import encode_offset_ids
+from skylarkmq.broker.delivery.diversion import Diversion
+from skylarkmq.broker.processors.send_answer import SendAnswers
+from skylarkmq.broker.processors.send_messages import SendMessages
+from skylarkmq.broker.processors.stored_properties import PropertyCompletion
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.protocol import compiled, stream
+from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ
+from skylarkmq.protocol.disk import index_keys
+from skylarkmq.protocol.frame import encode_frame
+from skylarkmq.protocol.message import decode_batch, decode_properties
+from skylarkmq.protocol.message_id import encode_offset_ids
 from tests.fuzz.cases.memory import damaged, exact, number
 from tests.protocol.compiled import test_same, test_same_batches, test_same_pulls
 

@@ -6,17 +6,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from broker.buckets import plain_count_up
-from broker.store.append import PlainAppend, PutStatus
-from broker.store.index_entries import PlainIndexEntries
-from broker.store.index_hash import Numbers
-from broker.store.queue_tail import PlainQueueTail
-from broker.store.reput import plain_gather_units, plain_publish
-from broker.store.topic_traffic import plain_note_units
-from broker.store.unit_writes import FULL_BYTES
-from protocol import compiled
-from protocol.disk import INDEX_ITEM, IndexLayout, index_keys
-from protocol.record_checksum import with_room
+from skylarkmq.broker.buckets import plain_count_up
+from skylarkmq.broker.store.append import PlainAppend, PutStatus
+from skylarkmq.broker.store.index_entries import PlainIndexEntries
+from skylarkmq.broker.store.index_hash import Numbers
+from skylarkmq.broker.store.queue_tail import PlainQueueTail
+from skylarkmq.broker.store.reput import plain_gather_units, plain_publish
+from skylarkmq.broker.store.topic_traffic import plain_note_units
+from skylarkmq.broker.store.unit_writes import FULL_BYTES
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.disk import INDEX_ITEM, IndexLayout, index_keys
+from skylarkmq.protocol.record_checksum import with_room
 from tests.fuzz.cases.frames import ENTRIES
 from tests.fuzz.cases.memory import number
 from tests.protocol.compiled import test_same_publish, test_same_records
@@ -174,5 +174,3 @@ def raises(call: Any) -> bool:
     except ValueError:
         return True
     return False
-
-

@@ -8,16 +8,16 @@ from unittest.mock import patch
 
 import numpy as np
 
-from broker.processors.pull_answer import plain_found_head
-from clients.spark.columns import _columns
-from clients.spark.plain_columns import plain_columns
-from clients.spark.record_places import Places, plain_steps, steps
-from protocol import compiled, record
-from protocol.disk import UNIT
-from protocol.errors import ProtocolError
-from protocol.message import MessageExt
-from protocol.message_id import known_host
-from protocol.unit_runs import MOST_UNITS, PlainStretch
+from skylarkmq.broker.processors.pull_answer import plain_found_head
+from skylarkmq.clients.spark.columns import _columns
+from skylarkmq.clients.spark.plain_columns import plain_columns
+from skylarkmq.clients.spark.record_places import Places, plain_steps, steps
+from skylarkmq.protocol import compiled, record
+from skylarkmq.protocol.disk import UNIT
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.message import MessageExt
+from skylarkmq.protocol.message_id import known_host
+from skylarkmq.protocol.unit_runs import MOST_UNITS, PlainStretch
 from tests.fuzz.cases.memory import damaged, exact, number
 from tests.protocol.compiled.test_same_messages import random_record, random_row
 from tests.protocol.compiled.test_same_units import Segment, random_units, seen

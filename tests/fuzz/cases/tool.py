@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from broker import page_faults
-from clients.mqbench.answers import SHORT, opaques_by_numpy
-from clients.mqbench.flights import PlainField, PlainFlights
-from protocol import compiled
+from skylarkmq.broker import page_faults
+from skylarkmq.clients.mqbench.answers import SHORT, opaques_by_numpy
+from skylarkmq.clients.mqbench.flights import PlainField, PlainFlights
+from skylarkmq.protocol import compiled
 from tests.fuzz.cases.memory import damaged, number
 from tests.protocol.compiled.test_same_flights import answer, told
 

@@ -5,19 +5,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from protocol import javajson
-from protocol.bodies.body import Body, BodyError
-from protocol.bodies.cluster import ClusterInfo, KVTable, TopicList
-from protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, HeartbeatData
-from protocol.bodies.locks import LockRequest
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.offsets import ConsumerOffsets
-from protocol.bodies.route import TopicRouteData
-from protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
-from protocol.codes import ResponseCode
-from protocol.errors import RequestError
-from protocol.javajson import dumps, loads
+from skylarkmq.protocol import javajson
+from skylarkmq.protocol.bodies.body import Body, BodyError
+from skylarkmq.protocol.bodies.cluster import ClusterInfo, KVTable, TopicList
+from skylarkmq.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, HeartbeatData
+from skylarkmq.protocol.bodies.locks import LockRequest
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.offsets import ConsumerOffsets
+from skylarkmq.protocol.bodies.route import TopicRouteData
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from skylarkmq.protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.javajson import dumps, loads
 from tests.harness.golden import bodies
 
 GOLDEN: list[tuple[type[Body], str, str]] = [

@@ -1,8 +1,8 @@
 """Bodies of calls to clients: maps by queue for most of them, a list for C++."""
 
-from protocol import javajson
-from protocol.bodies.client_state import ConsumerStatus, ListedOffset, ListedOffsets, ResetOffsets
-from protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol import javajson
+from skylarkmq.protocol.bodies.client_state import ConsumerStatus, ListedOffset, ListedOffsets, ResetOffsets
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 QUEUE = MessageQueue("T", "b", 1)
 KEY = b'{"brokerName":"b","queueId":1,"topic":"T"}'

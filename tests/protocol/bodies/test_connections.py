@@ -1,13 +1,13 @@
 """Bodies about who is connected, as Java's tools read them."""
 
-from protocol.bodies.connections import (
+from skylarkmq.protocol.bodies.connections import (
     ClientConnection,
     ConsumerConnection,
     ProducerConnection,
     ProducerInfo,
     ProducerTable,
 )
-from protocol.filters.tag import subscribe
+from skylarkmq.protocol.filters.tag import subscribe
 
 MEMBER = b'{"clientAddr":"1.2.3.4:5","clientId":"c","language":"JAVA","version":479}'
 

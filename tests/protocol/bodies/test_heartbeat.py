@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
-from protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from skylarkmq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
+from skylarkmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 
 JAVA = (
     b'{"clientID":"10.0.0.1@1","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET",'

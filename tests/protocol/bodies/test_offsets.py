@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.bodies.offsets import ConsumerOffsets
-from protocol.bodies.topic import DataVersion
+from skylarkmq.protocol.bodies.offsets import ConsumerOffsets
+from skylarkmq.protocol.bodies.topic import DataVersion
 
 TABLE = {"T@g": {0: 5, 1: 6}, "%RETRY%g@g": {0: 0}}
 

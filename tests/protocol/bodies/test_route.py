@@ -1,7 +1,7 @@
 """Routes: both key styles, with the bytes of 4.9.8."""
 
-from protocol.bodies.cluster import ClusterInfo
-from protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from skylarkmq.protocol.bodies.cluster import ClusterInfo
+from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from tests.harness.golden import answers
 
 ROUTE = TopicRouteData(

@@ -1,7 +1,7 @@
 """Bodies of statistics: maps with queues as keys, as Java's tools read them."""
 
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.stats import (
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.stats import (
     ConsumeStats,
     ConsumeStatsList,
     ConsumeTimeSpans,

@@ -1,6 +1,6 @@
 """Subscription groups have the members and defaults of 5.3.3."""
 
-from protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 
 DEFAULTS = (
     b'{"attributes":{},"brokerId":0,"consumeBroadcastEnable":true,"consumeEnable":true,"consumeFromMinEnable":true,'

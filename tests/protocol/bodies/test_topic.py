@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.bodies.body import BodyError
-from protocol.bodies.enums import TopicFilterType
-from protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from skylarkmq.protocol.bodies.body import BodyError
+from skylarkmq.protocol.bodies.enums import TopicFilterType
+from skylarkmq.protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from tests.harness.golden import answers
 
 TOPIC = TopicConfig("BenchTopic", 4, 4, 6)

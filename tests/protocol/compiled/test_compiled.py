@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from protocol import compiled
+from skylarkmq.protocol import compiled
 
 COMPILED = Path(compiled.__file__).parent
 REBUILD = "python setup.py build_ext --inplace"
-SHOW = "from protocol import compiled; print(compiled.variant(), compiled.load('decode'))"
+SHOW = "from skylarkmq.protocol import compiled; print(compiled.variant(), compiled.load('decode'))"
 
 
 def shown(switch: str) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker.buckets import Buckets
-from broker.store.append import PutStatus
-from protocol import compiled
-from protocol.disk import UNIT, index_keys
-from protocol.record import Record, iterate
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.disk import UNIT, index_keys
+from skylarkmq.protocol.record import Record, iterate
 
 record: Any = compiled.load("record")
 memory: Any = pytest.importorskip("_testcapi")

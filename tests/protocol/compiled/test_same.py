@@ -8,15 +8,15 @@ from typing import Any
 import msgpack
 import pytest
 
-from protocol import compiled, msgpack_header, stream
-from protocol.codes import RequestCode
-from protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
-from protocol.errors import ProtocolError, RequestError
-from protocol.frame import encode_frame, illegal_frame
-from protocol.headers.pull import PullMessageHeader
-from protocol.headers.send import SendMessageHeader, SendMessageV2Header
-from protocol.send_command import decode_general
-from protocol.serialize import encode_command
+from skylarkmq.protocol import compiled, msgpack_header, stream
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError, RequestError
+from skylarkmq.protocol.frame import encode_frame, illegal_frame
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from skylarkmq.protocol.send_command import decode_general
+from skylarkmq.protocol.serialize import encode_command
 from tests.harness.golden import transcripts
 
 LIMIT = 1 << 24

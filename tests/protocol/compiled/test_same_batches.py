@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from broker.delivery.diversion import Diversion
-from broker.processors.plain_batches import PlainBatches
-from broker.processors.send_messages import SendMessages
-from broker.processors.stored_properties import PropertyCompletion
-from broker.store.append import Append, PutStatus
-from protocol import compiled
-from protocol.disk import index_keys
-from protocol.errors import RequestError
-from protocol.message import BatchRecord, decode_batch, decode_properties, encode_batch
-from protocol.message_id import encode_offset_ids
+from skylarkmq.broker.delivery.diversion import Diversion
+from skylarkmq.broker.processors.plain_batches import PlainBatches
+from skylarkmq.broker.processors.send_messages import SendMessages
+from skylarkmq.broker.processors.stored_properties import PropertyCompletion
+from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.disk import index_keys
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.message import BatchRecord, decode_batch, decode_properties, encode_batch
+from skylarkmq.protocol.message_id import encode_offset_ids
 
 leaf: Any = compiled.load("batch")
 pytestmark = pytest.mark.skipif(leaf is None, reason="the leaf is not built, or switched off")

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.mqbench.answers import SHORT, opaques_by_numpy
-from clients.mqbench.flights import PlainField, PlainFlights
-from protocol import compiled
-from protocol.command import RemotingCommand
-from protocol.headers.send import SendMessageResponseHeader
-from protocol.serialize import encode_command
+from skylarkmq.clients.mqbench.answers import SHORT, opaques_by_numpy
+from skylarkmq.clients.mqbench.flights import PlainField, PlainFlights
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.send import SendMessageResponseHeader
+from skylarkmq.protocol.serialize import encode_command
 
 leaf = compiled.load("flights")
 

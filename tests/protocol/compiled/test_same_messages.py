@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from protocol import compiled, record
-from protocol.errors import ProtocolError
-from protocol.message import MessageExt
-from protocol.message_id import known_host
+from skylarkmq.protocol import compiled, record
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.message import MessageExt
+from skylarkmq.protocol.message_id import known_host
 
 leaf = compiled.load("messages")
 

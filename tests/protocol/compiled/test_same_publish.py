@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from broker.buckets import Buckets
-from broker.store.append import PlainAppend, PutStatus
-from broker.store.queue_tail import PlainQueueTail
-from broker.store.reput import plain_gather_units, plain_publish
-from broker.store.topic_traffic import plain_note_units
-from broker.store.unit_writes import FULL_BYTES
-from protocol import compiled
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.store.append import PlainAppend, PutStatus
+from skylarkmq.broker.store.queue_tail import PlainQueueTail
+from skylarkmq.broker.store.reput import plain_gather_units, plain_publish
+from skylarkmq.broker.store.topic_traffic import plain_note_units
+from skylarkmq.broker.store.unit_writes import FULL_BYTES
+from skylarkmq.protocol import compiled
 
 record: Any = compiled.load("record")
 tails: Any = compiled.load("queue_tail")

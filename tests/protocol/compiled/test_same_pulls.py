@@ -7,12 +7,12 @@ import msgpack
 import msgspec
 import pytest
 
-from protocol import compiled, stream
-from protocol.command import JSON, MSGPACK, RemotingCommand
-from protocol.errors import ProtocolError
-from protocol.frame import encode_frame, illegal_frame
-from protocol.headers.pull import PullMessageHeader
-from protocol.send_command import decode_general
+from skylarkmq.protocol import compiled, stream
+from skylarkmq.protocol.command import JSON, MSGPACK, RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.frame import encode_frame, illegal_frame
+from skylarkmq.protocol.headers.pull import PullMessageHeader
+from skylarkmq.protocol.send_command import decode_general
 from tests.protocol.compiled import test_same
 from tests.protocol.compiled.test_same import LIMIT, NUMBERS, OUTER, TEXTS, Inputs, seen, tried
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker.store.append import PlainAppend, PutStatus
-from broker.store.disk import Disk
-from broker.store.index_entries import Entries, PlainIndexEntries
-from broker.store.index_file import IndexFile
-from broker.store.queue_tail import PlainQueueTail
-from broker.store.record_batch import PlainRecordBatch
-from broker.store.reput import plain_gather_units
-from protocol import compiled
-from protocol.disk import IndexLayout, index_keys
-from protocol.record import Record, iterate
+from skylarkmq.broker.store.append import PlainAppend, PutStatus
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.index_entries import Entries, PlainIndexEntries
+from skylarkmq.broker.store.index_file import IndexFile
+from skylarkmq.broker.store.queue_tail import PlainQueueTail
+from skylarkmq.broker.store.record_batch import PlainRecordBatch
+from skylarkmq.broker.store.reput import plain_gather_units
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.disk import IndexLayout, index_keys
+from skylarkmq.protocol.record import Record, iterate
 
 leaf: Any = compiled.load("record")
 tails: Any = compiled.load("queue_tail")

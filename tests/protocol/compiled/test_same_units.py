@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.processors.pull_answer import found_pieces, plain_found_head, pull_answer_head
-from broker.store.reading import GetResult, GetStatus
-from protocol import compiled
-from protocol.bodies.subscription_group import SubscriptionGroupConfig
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
-from protocol.disk import UNIT
-from protocol.unit_runs import MOST_UNITS, PlainStretch
+from skylarkmq.broker.processors.pull_answer import found_pieces, plain_found_head, pull_answer_head
+from skylarkmq.broker.store.reading import GetResult, GetStatus
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.disk import UNIT
+from skylarkmq.protocol.unit_runs import MOST_UNITS, PlainStretch
 
 leaf = compiled.load("gather")
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData, SubscriptionData
-from protocol.filters.tag import TagFilter, is_tag_type, split_tags, subscribe
-from protocol.message import tags_code
+from skylarkmq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData, SubscriptionData
+from skylarkmq.protocol.filters.tag import TagFilter, is_tag_type, split_tags, subscribe
+from skylarkmq.protocol.message import tags_code
 from tests.harness.golden import bodies
 
 

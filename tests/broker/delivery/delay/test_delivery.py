@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.delivery.delay.delivery import AFTER_FAILURE_MS, DelayDelivery
-from broker.delivery.delay.level import DelayLevel
-from broker.delivery.delay.offsets import DelayOffsetTable
-from protocol.record import Record
+from skylarkmq.broker.delivery.delay.delivery import AFTER_FAILURE_MS, DelayDelivery
+from skylarkmq.broker.delivery.delay.level import DelayLevel
+from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
+from skylarkmq.protocol.record import Record
 from tests.harness.cold_files import ColdFiles
 from tests.harness.delayed import DELAYS_MS, delayed, offsets_of
 from tests.harness.stores import Opened, opened, records_of
@@ -81,7 +81,7 @@ def test_who_has_nothing_to_deliver_does_nothing(running: Running) -> None:
 
 def test_a_stream_is_delivered_in_few_turns(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two messages each millisecond for half a second: on time to the pace, in no more turns than that has."""
-    monkeypatch.setattr("broker.delivery.delay.level.SLICE_S", 60)  # a slow machine is not what this is about
+    monkeypatch.setattr("skylarkmq.broker.delivery.delay.level.SLICE_S", 60)  # a slow machine is not what this is about
     for _ in range(500):
         running.put(1, 1)
         running.loop.pass_ms(1)
@@ -194,7 +194,7 @@ async def test_a_stop_does_not_wait_for_a_dead_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Then what was delivered does not count, and comes again."""
-    monkeypatch.setattr("broker.delivery.delay.delivery.FLUSH_LIMIT_S", 0.01)
+    monkeypatch.setattr("skylarkmq.broker.delivery.delay.delivery.FLUSH_LIMIT_S", 0.01)
     with opened(tmp_path, loop=asyncio.get_running_loop(), flush_interval_commit_log=600_000) as it:
         running = Running(it)
         running.put(1)

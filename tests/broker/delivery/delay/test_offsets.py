@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from broker.delivery.delay.offsets import DelayOffsetTable
-from broker.metadata.saver import Saver
-from protocol.bodies.offsets import DelayOffsets
+from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
+from skylarkmq.broker.metadata.saver import Saver
+from skylarkmq.protocol.bodies.offsets import DelayOffsets
 from tests.harness.stores import Clock
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from broker.delivery.dropped import MOST_LOGGED
-from broker.delivery.timer.timers import Timers
-from broker.store.append import Append
-from broker.store.timer_files import RETRY_MS as RETRY_WRITE_MS
-from protocol.codes import ResponseCode, SystemTopic
-from protocol.errors import RequestError
-from protocol.message import decode_properties
-from protocol.timers import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES
+from skylarkmq.broker.delivery.dropped import MOST_LOGGED
+from skylarkmq.broker.delivery.timer.timers import Timers
+from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.timer_files import RETRY_MS as RETRY_WRITE_MS
+from skylarkmq.protocol.codes import ResponseCode, SystemTopic
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.message import decode_properties
+from skylarkmq.protocol.timers import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES
 from tests.harness.cold_files import ColdFiles
 from tests.harness.stores import Opened, message, opened, records_of
 from tests.harness.timed import WHEEL_SLOTS, deletion, stop, timed, timers_of

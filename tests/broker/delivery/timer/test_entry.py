@@ -2,13 +2,20 @@
 
 import pytest
 
-from broker.delivery.diversion import Diversion
-from broker.delivery.timer.entry import CONGESTED, DISABLED, ILLEGAL, MAX_PROPERTIES_BYTES, TimerConfig, TimerEntry
-from broker.store.append import PutStatus
-from protocol.codes import ResponseCode, SystemTopic
-from protocol.errors import RequestError
-from protocol.message import decode_properties
-from protocol.timers import DELETES
+from skylarkmq.broker.delivery.diversion import Diversion
+from skylarkmq.broker.delivery.timer.entry import (
+    CONGESTED,
+    DISABLED,
+    ILLEGAL,
+    MAX_PROPERTIES_BYTES,
+    TimerConfig,
+    TimerEntry,
+)
+from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.protocol.codes import ResponseCode, SystemTopic
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.message import decode_properties
+from skylarkmq.protocol.timers import DELETES
 from tests.harness.stores import message
 
 NOW = 1_700_000_000_400

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.delivery.transactions import checks
-from broker.delivery.transactions.progress import GROUP
+from skylarkmq.broker.delivery.transactions import checks
+from skylarkmq.broker.delivery.transactions.progress import GROUP
 from tests.harness.cold_files import ColdFiles
 from tests.harness.stores import Opened, opened
 from tests.harness.transacted import HALF, OP, Transacted, questions

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.delivery.transactions.messages import (
+from skylarkmq.broker.delivery.transactions.messages import (
     OP_PROPERTIES,
     copy_of,
     decided_by,
@@ -11,9 +11,9 @@ from broker.delivery.transactions.messages import (
     make_half,
     op_of,
 )
-from broker.processors.stored_properties import PropertyCompletion
-from protocol.message import decode_properties, encode_properties
-from protocol.record import Record, encode, parse
+from skylarkmq.broker.processors.stored_properties import PropertyCompletion
+from skylarkmq.protocol.message import decode_properties, encode_properties
+from skylarkmq.protocol.record import Record, encode, parse
 from tests.harness.stores import BORN_HOST, message
 from tests.harness.transacted import HALF, HOST, OP
 

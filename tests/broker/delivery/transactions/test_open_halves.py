@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.delivery.transactions.open_halves import HalfState, OpenHalves
+from skylarkmq.broker.delivery.transactions.open_halves import HalfState, OpenHalves
 
 OPEN, DECIDED, SUPERSEDED, DISCARDED = HalfState
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.delivery.transactions.progress import GROUP, Offsets, Progress
-from broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
-from protocol.codes import SystemTopic
+from skylarkmq.broker.delivery.transactions.progress import GROUP, Offsets, Progress
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
+from skylarkmq.protocol.codes import SystemTopic
 
 HALF, OP = SystemTopic.TRANSACTION_HALF, SystemTopic.TRANSACTION_OP
 

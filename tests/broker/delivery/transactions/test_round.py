@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.delivery.transactions.open_halves import HalfState
-from broker.delivery.transactions.round import SLICE_MESSAGES, Round
-from broker.store.running_flags import RunningFlag
-from protocol.codes import ResponseCode
-from protocol.command import RemotingCommand
-from protocol.headers.transactions import CheckTransactionHeader
-from protocol.message import decode_properties
-from protocol.record import Record, parse
+from skylarkmq.broker.delivery.transactions.open_halves import HalfState
+from skylarkmq.broker.delivery.transactions.round import SLICE_MESSAGES, Round
+from skylarkmq.broker.store.running_flags import RunningFlag
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.transactions import CheckTransactionHeader
+from skylarkmq.protocol.message import decode_properties
+from skylarkmq.protocol.record import Record, parse
 from tests.harness.stores import Opened, opened, records_of
 from tests.harness.transacted import DISCARDED, HALF, HOST, OP, ROLLBACK, Transacted, questions
 

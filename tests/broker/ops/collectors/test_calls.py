@@ -2,13 +2,13 @@
 
 import pytest
 
-from broker.delivery.client_calls import CallFailed, ClientCalls
-from broker.delivery.replies import Replies
-from broker.metadata.client_sessions import ClientSessions
-from broker.ops.collectors.calls import CallCollector
-from broker.ops.steps import Value
-from broker.remoting.dispatch import Dispatcher
-from protocol.command import RemotingCommand
+from skylarkmq.broker.delivery.client_calls import CallFailed, ClientCalls
+from skylarkmq.broker.delivery.replies import Replies
+from skylarkmq.broker.metadata.client_sessions import ClientSessions
+from skylarkmq.broker.ops.collectors.calls import CallCollector
+from skylarkmq.broker.ops.steps import Value
+from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.peer import Peer
 
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from broker.ops.collectors.clients import ClientCollector
-from broker.ops.steps import Value
-from protocol.bodies.enums import ConsumeType
-from protocol.codes import VERSION
+from skylarkmq.broker.ops.collectors.clients import ClientCollector
+from skylarkmq.broker.ops.steps import Value
+from skylarkmq.protocol.bodies.enums import ConsumeType
+from skylarkmq.protocol.codes import VERSION
 from tests.harness.broker_parts import BrokerParts, broker_parts, consumer, heartbeat
 
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from broker.buckets import Buckets
-from broker.delivery.delay.delivery import DelayDelivery
-from broker.ops.collectors.delays import DelayCollector
-from broker.ops.steps import Value
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
+from skylarkmq.broker.ops.collectors.delays import DelayCollector
+from skylarkmq.broker.ops.steps import Value
 from tests.harness.delayed import DELAYS_MS, delayed, offsets_of
 from tests.harness.stores import opened
 from tests.harness.timers import SteppedLoop

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from broker.ops.collectors.groups import GroupCollector, earlier
-from broker.ops.steps import Value
-from broker.store.cold_reads import ColdRead, Range
-from protocol.bodies.enums import MessageModel
-from protocol.bodies.topic import TopicConfig
+from skylarkmq.broker.ops.collectors.groups import GroupCollector, earlier
+from skylarkmq.broker.ops.steps import Value
+from skylarkmq.broker.store.cold_reads import ColdRead, Range
+from skylarkmq.protocol.bodies.enums import MessageModel
+from skylarkmq.protocol.bodies.topic import TopicConfig
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, consumer, heartbeat
 
 LAG = "rocketmq_consumer_lag_messages"

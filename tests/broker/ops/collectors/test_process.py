@@ -4,8 +4,8 @@ import os
 import time
 from pathlib import Path
 
-from broker.ops.collectors.process import ProcessCollector
-from broker.ops.steps import Value
+from skylarkmq.broker.ops.collectors.process import ProcessCollector
+from skylarkmq.broker.ops.steps import Value
 
 
 def values(collector: ProcessCollector) -> dict[str, float]:

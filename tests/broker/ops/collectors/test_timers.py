@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from broker.buckets import Buckets
-from broker.ops.collectors.timers import TimerCollector
-from broker.ops.steps import Value
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.ops.collectors.timers import TimerCollector
+from skylarkmq.broker.ops.steps import Value
 from tests.harness.stores import opened
 from tests.harness.timed import deletion, stop, timed, timers_of
 

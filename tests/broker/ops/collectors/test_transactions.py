@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from broker.buckets import Buckets
-from broker.ops.collectors.transactions import TransactionCollector
-from broker.ops.steps import Value
+from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.ops.collectors.transactions import TransactionCollector
+from skylarkmq.broker.ops.steps import Value
 from tests.harness.stores import opened
 from tests.harness.transacted import ROLLBACK, Transacted
 

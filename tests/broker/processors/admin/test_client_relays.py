@@ -6,17 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from broker.delivery.client_calls import ClientCalls
-from broker.processors.admin import client_relays
-from broker.processors.admin.client_relays import ClientRelays
-from protocol import javajson
-from protocol.bodies.client_state import ConsumerStatus
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.client_calls import ConsumeDirectlyHeader, ConsumerRunningInfoHeader, ConsumerStatusHeader
-from protocol.message_id import encode_host, encode_offset_id
+from skylarkmq.broker.delivery.client_calls import ClientCalls
+from skylarkmq.broker.processors.admin import client_relays
+from skylarkmq.broker.processors.admin.client_relays import ClientRelays
+from skylarkmq.protocol import javajson
+from skylarkmq.protocol.bodies.client_state import ConsumerStatus
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.client_calls import (
+    ConsumeDirectlyHeader,
+    ConsumerRunningInfoHeader,
+    ConsumerStatusHeader,
+)
+from skylarkmq.protocol.message_id import encode_host, encode_offset_id
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, consumer, heartbeat
 from tests.harness.cold_files import ColdFiles
 from tests.harness.peer import Peer

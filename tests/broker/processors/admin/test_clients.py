@@ -5,13 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from broker.processors.admin.clients import ClientsProcessor
-from protocol.bodies.connections import ClientConnection, ConsumerConnection, ProducerConnection, ProducerTable
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.filters.tag import subscribe
-from protocol.headers.consumer import ConsumerGroupHeader
-from protocol.headers.stats import ProducerGroupHeader
+from skylarkmq.broker.processors.admin.clients import ClientsProcessor
+from skylarkmq.protocol.bodies.connections import (
+    ClientConnection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerTable,
+)
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.filters.tag import subscribe
+from skylarkmq.protocol.headers.consumer import ConsumerGroupHeader
+from skylarkmq.protocol.headers.stats import ProducerGroupHeader
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, consumer, heartbeat
 
 A_DAY_MS = 24 * 3600 * 1000

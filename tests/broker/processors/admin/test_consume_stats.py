@@ -5,21 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from broker.delivery.deliveries import Deliveries
-from broker.delivery.stats_windows import StatsWindows
-from broker.delivery.traffic import Counters, Traffic
-from broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
-from broker.processors.admin.counters import sources_of
-from protocol import javajson
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.offsets import ConsumerOffsets
-from protocol.bodies.stats import ConsumeStats, ConsumeTimeSpans, GroupList, OffsetWrapper, QueueTimeSpan
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.filters.tag import subscribe
-from protocol.headers.stats import BrokerConsumeStatsHeader, ConsumeStatsHeader, ConsumeTimeSpanHeader
-from protocol.headers.topic import TopicHeader
+from skylarkmq.broker.delivery.deliveries import Deliveries
+from skylarkmq.broker.delivery.stats_windows import StatsWindows
+from skylarkmq.broker.delivery.traffic import Counters, Traffic
+from skylarkmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
+from skylarkmq.broker.processors.admin.counters import sources_of
+from skylarkmq.protocol import javajson
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.offsets import ConsumerOffsets
+from skylarkmq.protocol.bodies.stats import ConsumeStats, ConsumeTimeSpans, GroupList, OffsetWrapper, QueueTimeSpan
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.filters.tag import subscribe
+from skylarkmq.protocol.headers.stats import BrokerConsumeStatsHeader, ConsumeStatsHeader, ConsumeTimeSpanHeader
+from skylarkmq.protocol.headers.topic import TopicHeader
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, consumer, heartbeat, pull
 
 

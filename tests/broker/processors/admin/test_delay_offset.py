@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from broker.delivery.delay.offsets import DelayOffsetTable
-from broker.processors.admin.delay_offset import DelayOffsetProcessor
-from protocol.bodies.offsets import DelayOffsets
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
+from skylarkmq.broker.processors.admin.delay_offset import DelayOffsetProcessor
+from skylarkmq.protocol.bodies.offsets import DelayOffsets
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.broker_parts import broker_parts
 
 

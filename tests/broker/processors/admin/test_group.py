@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.processors.admin.group import GroupProcessor, changed_attributes
-from protocol.bodies.subscription_group import (
+from skylarkmq.broker.processors.admin.group import GroupProcessor, changed_attributes
+from skylarkmq.protocol.bodies.subscription_group import (
     SubscriptionGroupConfig,
     SubscriptionGroupList,
     SubscriptionGroupWrapper,
 )
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.consumer import DeleteGroupHeader, GroupHeader
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.consumer import DeleteGroupHeader, GroupHeader
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, pull
 from tests.harness.golden import transcripts
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from broker.delivery.stats_windows import StatsWindows
-from broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
-from broker.processors.admin.reset_offset import ResetOffsetProcessor
-from protocol.bodies.client_state import ResetOffsets
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.stats import ConsumeStats
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import PullSysFlag, RequestCode
-from protocol.command import RemotingCommand
-from protocol.headers.client_calls import ResetOffsetHeader
-from protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
-from protocol.headers.stats import ConsumeStatsHeader
+from skylarkmq.broker.delivery.stats_windows import StatsWindows
+from skylarkmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
+from skylarkmq.broker.processors.admin.reset_offset import ResetOffsetProcessor
+from skylarkmq.protocol.bodies.client_state import ResetOffsets
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.stats import ConsumeStats
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.client_calls import ResetOffsetHeader
+from skylarkmq.protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from skylarkmq.protocol.headers.stats import ConsumeStatsHeader
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, consumer, heartbeat, pull
 from tests.harness.cold_files import ColdFiles
 from tests.harness.peer import Peer

@@ -8,12 +8,18 @@ from typing import cast
 import msgspec
 import pytest
 
-from broker.delivery.put_times import PutTimesStatistics
-from broker.delivery.traffic import Counters, Traffic
-from broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, StoreTimes, duration_text, size_text
-from broker.remoting.connection import Connection
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from skylarkmq.broker.delivery.put_times import PutTimesStatistics
+from skylarkmq.broker.delivery.traffic import Counters, Traffic
+from skylarkmq.broker.processors.admin.runtime import (
+    RuntimeConfig,
+    RuntimeProcessor,
+    StoreTimes,
+    duration_text,
+    size_text,
+)
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.broker_parts import BrokerParts, broker_parts, pull
 from tests.harness.golden import bodies
 

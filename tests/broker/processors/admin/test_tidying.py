@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.processors.admin.tidying import TidyingProcessor
-from protocol.codes import RequestCode
-from protocol.command import RemotingCommand
+from skylarkmq.broker.processors.admin.tidying import TidyingProcessor
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.broker_parts import TOPIC, broker_parts
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.processors.admin.topic import TopicProcessor, changed_attributes
-from protocol.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
-from protocol.codes import RequestCode
-from protocol.command import NOT_ANSWERED, RemotingCommand
-from protocol.errors import RequestError
-from protocol.headers.topic import CreateTopicHeader, TopicHeader
+from skylarkmq.broker.processors.admin.topic import TopicProcessor, changed_attributes
+from skylarkmq.protocol.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.topic import CreateTopicHeader, TopicHeader
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts
 from tests.harness.peer import Peer
 

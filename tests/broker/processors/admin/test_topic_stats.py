@@ -6,19 +6,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.delivery.deliveries import Deliveries
-from broker.delivery.stats_windows import StatsWindows
-from broker.delivery.traffic import Counters, Traffic
-from broker.processors.admin.counters import sources_of, system_puts
-from broker.processors.admin.topic_stats import TopicStatsProcessor
-from protocol.bodies.message_queue import MessageQueue
-from protocol.bodies.stats import BrokerStatsData, ConsumeQueueUnits, StatsItem, TopicOffset, TopicStatsTable
-from protocol.bodies.topic import TopicConfig
-from protocol.codes import RequestCode
-from protocol.command import NOT_ANSWERED, RemotingCommand
-from protocol.filters.tag import subscribe
-from protocol.headers.stats import BrokerStatsHeader, ConsumeQueueHeader
-from protocol.headers.topic import TopicHeader
+from skylarkmq.broker.delivery.deliveries import Deliveries
+from skylarkmq.broker.delivery.stats_windows import StatsWindows
+from skylarkmq.broker.delivery.traffic import Counters, Traffic
+from skylarkmq.broker.processors.admin.counters import sources_of, system_puts
+from skylarkmq.broker.processors.admin.topic_stats import TopicStatsProcessor
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.stats import BrokerStatsData, ConsumeQueueUnits, StatsItem, TopicOffset, TopicStatsTable
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.filters.tag import subscribe
+from skylarkmq.protocol.headers.stats import BrokerStatsHeader, ConsumeQueueHeader
+from skylarkmq.protocol.headers.topic import TopicHeader
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, consumer, heartbeat, pull
 
 

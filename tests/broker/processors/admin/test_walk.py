@@ -6,8 +6,8 @@ from itertools import count, pairwise
 
 import pytest
 
-from broker.processors.admin import walk
-from broker.processors.admin.walk import in_slices
+from skylarkmq.broker.processors.admin import walk
+from skylarkmq.broker.processors.admin.walk import in_slices
 
 
 async def test_others_have_turns_while_items_are_made(monkeypatch: pytest.MonkeyPatch) -> None:

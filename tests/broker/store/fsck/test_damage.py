@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.store.fsck import Finding, Severity, check
+from skylarkmq.broker.store.fsck import Finding, Severity, check
 from tests.harness.golden_stores import golden_store
 
 FIRST = "commitlog/00000000000000000000"

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from broker.store.fsck import Severity
+from skylarkmq.broker.store.fsck import Severity
 from tests.harness.sound import findings_of
 from tests.harness.stores import config_of, message, opened
 

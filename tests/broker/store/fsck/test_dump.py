@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broker.store.fsck.dump import Selection, Shown, dump
+from skylarkmq.broker.store.fsck.dump import Selection, Shown, dump
 from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
 
 

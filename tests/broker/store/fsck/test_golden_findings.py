@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.fsck import Finding, Sizes, check
-from protocol.disk import IndexLayout
+from skylarkmq.broker.store.fsck import Finding, Sizes, check
+from skylarkmq.protocol.disk import IndexLayout
 from tests.harness.golden_stores import GOLDEN_STORES, golden_store
 
 CRASHED = "note abort"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.fsck import Severity, check
+from skylarkmq.broker.store.fsck import Severity, check
 from tests.harness.delayed import DELAYS_MS, delayed
 from tests.harness.stores import opened
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
-from broker.store.errors import StoreLockedError
-from broker.store.fsck import Severity, Sizes, check
-from broker.store.fsck.repair import Repaired, repair
+from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from skylarkmq.broker.store.errors import StoreLockedError
+from skylarkmq.broker.store.fsck import Severity, Sizes, check
+from skylarkmq.broker.store.fsck.repair import Repaired, repair
 from tests.harness.golden_stores import GOLDEN_STORES, golden_store
 
 NOW_MS = 1_800_000_000_000

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from broker.store.fsck import Finding, Severity, check
-from protocol.timers import SLOT, SLOT_SIZE, UNIT_SIZE
+from skylarkmq.broker.store.fsck import Finding, Severity, check
+from skylarkmq.protocol.timers import SLOT, SLOT_SIZE, UNIT_SIZE
 from tests.harness.stores import opened
 from tests.harness.timed import deletion, stop, timed, timers_of
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.filters.sql92.errors import EvaluationError, ExpressionError
-from protocol.filters.sql92.filter import MOST_SEARCHES, Sql92Filter
-from protocol.message import encode_properties
+from skylarkmq.protocol.filters.sql92.errors import EvaluationError, ExpressionError
+from skylarkmq.protocol.filters.sql92.filter import MOST_SEARCHES, Sql92Filter
+from skylarkmq.protocol.message import encode_properties
 from tests.protocol.filters.sql92.naive import CannotCompare, Tree, condition, written
 
 NAMES = st.sampled_from(["a", "b", "c", "TAGS"])

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from protocol.filters.sql92.errors import EvaluationError, ExpressionError
-from protocol.filters.sql92.filter import Sql92Filter
-from protocol.message import encode_properties
+from skylarkmq.protocol.filters.sql92.errors import EvaluationError, ExpressionError
+from skylarkmq.protocol.filters.sql92.filter import Sql92Filter
+from skylarkmq.protocol.message import encode_properties
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "filters" / "sql92.json"
 LETTERS = {True: "T", False: "F", None: "N"}

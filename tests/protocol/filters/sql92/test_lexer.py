@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.filters.sql92.errors import ExpressionError
-from protocol.filters.sql92.lexer import END, FLOAT, NAME, TEXT, WHOLE, Lexer
+from skylarkmq.protocol.filters.sql92.errors import ExpressionError
+from skylarkmq.protocol.filters.sql92.lexer import END, FLOAT, NAME, TEXT, WHOLE, Lexer
 
 
 def tokens(text: str) -> list[tuple[str, str]]:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from protocol.filters.sql92.errors import EvaluationError
-from protocol.filters.sql92.numbers import double, double_for_literal, double_in_order, int32, int64
+from skylarkmq.protocol.filters.sql92.errors import EvaluationError
+from skylarkmq.protocol.filters.sql92.numbers import double, double_for_literal, double_in_order, int32, int64
 
 
 @pytest.mark.parametrize(

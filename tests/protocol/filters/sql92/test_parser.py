@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.filters.sql92.errors import ExpressionError
-from protocol.filters.sql92.nodes import (
+from skylarkmq.protocol.filters.sql92.errors import ExpressionError
+from skylarkmq.protocol.filters.sql92.nodes import (
     All,
     Any,
     Equal,
@@ -17,7 +17,7 @@ from protocol.filters.sql92.nodes import (
     Ordered,
     Property,
 )
-from protocol.filters.sql92.parser import MAX_CHARACTERS, MAX_DEPTH, MAX_TOKENS, parse
+from skylarkmq.protocol.filters.sql92.parser import MAX_CHARACTERS, MAX_DEPTH, MAX_TOKENS, parse
 
 
 def written(node: Node) -> str:

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.filters.sql92.properties import enclosed, entries_of, finder, getter
-from protocol.message import decode_properties
+from skylarkmq.protocol.filters.sql92.properties import enclosed, entries_of, finder, getter
+from skylarkmq.protocol.message import decode_properties
 
 TEXTS = st.text(st.sampled_from("ab$\x01\x02ü"), max_size=30)
 

@@ -11,11 +11,12 @@ imports this module whenever it starts, so what makes a broker is loaded when th
 """
 
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from skylarkmq.commands import MissingExtra, load
 
 MARKER = "mq_broker"
 
@@ -30,5 +31,9 @@ def mq_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """A running broker with its name server (`broker.in_process.InProcessBroker`): `namesrv`, `address`, `store`."""
     marker = request.node.get_closest_marker(MARKER)
     settings = {} if marker is None else marker.kwargs
-    with import_module("broker.in_process").running(tmp_path / "mq-broker", settings) as broker:
+    try:
+        running = load("skylarkmq.broker.in_process", "running", "broker")
+    except MissingExtra as error:
+        pytest.fail(str(error), pytrace=False)
+    with running(tmp_path / "mq-broker", settings) as broker:
         yield broker

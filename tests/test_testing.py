@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from broker.in_process import running
+from skylarkmq.broker.in_process import running
 from tests.harness.sound import assert_sound
 
 PROJECT = """
 import pytest
-from clients import Message, blocking
+from skylarkmq import Message, blocking
 
 
 def test_a_message_goes_there_and_back(mq_broker):
@@ -31,7 +31,8 @@ def test_settings_come_with_the_marker(mq_broker):
 def test_a_project_has_a_broker_by_naming_a_fixture(tmp_path: Path) -> None:
     """With nothing but the plugin: each test its own broker, with the settings of its marker."""
     (tmp_path / "test_it.py").write_text(PROJECT)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "broker.testing", "-p", "no:cacheprovider", "test_it.py"]
+    plugins = ["-p", "skylarkmq.testing", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, "test_it.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout

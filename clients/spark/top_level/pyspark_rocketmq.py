@@ -1,1 +1,0 @@
-from clients.spark.source import RocketMqSource as DefaultSource  # noqa: F401 - what Spark looks for

@@ -1,1 +1,0 @@
-from clients.spark.store_source import RocketMqStoreSource as DefaultSource  # noqa: F401 - what Spark looks for

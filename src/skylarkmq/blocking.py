@@ -1,0 +1,25 @@
+"""The SDK for scripts and threads; `skylarkmq.clients.blocking` says how it works."""
+
+from skylarkmq.clients.blocking import (
+    Admin,
+    ConnectionOptions,
+    Producer,
+    ProducerOptions,
+    PullConsumer,
+    PullConsumerOptions,
+    PushConsumer,
+    PushConsumerOptions,
+    TransactionProducer,
+)
+
+__all__ = [
+    "Admin",
+    "ConnectionOptions",
+    "Producer",
+    "ProducerOptions",
+    "PullConsumer",
+    "PullConsumerOptions",
+    "PushConsumer",
+    "PushConsumerOptions",
+    "TransactionProducer",
+]

@@ -1,0 +1,14 @@
+"""What tests of single attacks begin with."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.attack.arena import Arena
+
+
+@pytest.fixture
+def arena(tmp_path: Path) -> Iterator[Arena]:
+    with Arena(tmp_path) as arena:
+        yield arena

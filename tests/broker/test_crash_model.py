@@ -1,0 +1,315 @@
+"""Whatever clients put, by whatever way, a crash behind it changes nothing.
+
+A broker runs in this process, and a client sends it sequences of odd requests by every way into the log: all codes and
+dialects of sends, batches, send-backs, delayed messages, timers, half messages and their ends, replies. Then the store
+is copied between two turns, which is what kill -9 leaves. Recovery of the copy must come to what dispatch came to in
+the running broker: the same log, the same units of the same queues, the same items of the index. Nothing is skipped,
+since what may enter the log is what recovery takes for a record (docs/formats.md, "Checks before the log"). No request
+ends in an error that nobody foresaw.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from skylarkmq.broker.config import LOOPBACK, Machine, load_broker
+from skylarkmq.broker.daemon import Broker
+from skylarkmq.broker.in_process import SMALL, free_ports, loop_in_a_thread, made, wait
+from skylarkmq.broker.settings import Given
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.record_rules import has_unit
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.message import BatchRecord, encode_batch
+from tests.attack.generators import INTERNAL, NAMES, NUMBERS, PROPERTIES, SYS_FLAGS
+from tests.attack.polite import COMMIT, long_names, send_header
+from tests.crash.account import Stored, items_of, log_of
+from tests.harness.raw import RawClient
+from tests.harness.stores import Opened
+
+EXAMPLES = int(os.environ.get("SKYLARK_CRASHES", "50"))
+SHORTEST = 8
+GROUP = "G"
+ROLLBACK = 12
+SEGMENT_BYTES = 1 << 18
+MOST_UNITS = 32
+MOST_SHOWN = 100
+SIZES = {
+    "mappedFileSizeCommitLog": SEGMENT_BYTES,
+    "mappedFileSizeConsumeQueue": 20 * 100,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 200,
+}
+STORE_SIZES: dict[str, Any] = {
+    "mapped_file_size_commit_log": SEGMENT_BYTES,
+    "mapped_file_size_consume_queue": 20 * 100,
+    "max_hash_slot_num": 100,
+    "max_index_num": 200,
+}
+
+NUMBER_TEXTS = [text for text in map(str, NUMBERS) if len(text) <= MOST_SHOWN]
+SHORT_NAMES = [name for name in NAMES if len(name) <= 128]
+topics = st.sampled_from(["%RETRY%G", "%DLQ%G", "TBW102", "DefaultCluster_REPLY_TOPIC", *INTERNAL, *SHORT_NAMES])
+some_topics = st.one_of(*(st.just(topic) for topic in "AAAAAB"), topics)
+numbers = st.sampled_from(["0", "1", "3", *NUMBER_TEXTS])
+values = st.one_of(numbers, topics, st.sampled_from(["true", "k1 k2", "", "1000"]), st.text(max_size=9))
+properties = st.dictionaries(st.sampled_from(PROPERTIES), values, max_size=4)
+flags = st.one_of(st.sampled_from(SYS_FLAGS), st.integers(-(2**31), 2**31 - 1)).map(str)
+odd_fields = st.one_of(
+    st.tuples(st.just("f"), flags), st.tuples(st.sampled_from("deghjl"), numbers), st.tuples(st.just("e"), st.just("2"))
+)
+odd_headers: st.SearchStrategy[dict[str, str]] = st.one_of(st.just({}), odd_fields.map(lambda field: dict([field])))
+sizes = st.one_of(st.integers(0, 40), st.integers(0, 20_000))
+SEND_CODES = [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_REPLY_MESSAGE_V2]
+
+
+class Send(NamedTuple):
+    """One message by one of the sends; `wish` makes it a delayed one, a timer, a half message."""
+
+    code: int
+    topic: str
+    header: dict[str, str]
+    properties: dict[str, str]
+    wish: dict[str, str]
+    size: int
+
+
+class Batch(NamedTuple):
+    topic: str
+    header: dict[str, str]
+    each: list[tuple[dict[str, str], int]]
+
+
+class SendBack(NamedTuple):
+    """Of the message that was stored so many sends ago."""
+
+    ago: int
+    header: dict[str, str]
+
+
+class End(NamedTuple):
+    """Of the half message that was stored so many half messages ago."""
+
+    ago: int
+    is_commit: bool
+
+
+wishes = st.sampled_from(
+    [{}, {}, {}, {"DELAY": "1"}, {"TIMER_DELAY_MS": "50"}, {"TIMER_DELIVER_MS": "1"}, {"TRAN_MSG": "true"}]
+)
+puts = st.one_of(
+    st.builds(Send, st.sampled_from(SEND_CODES), some_topics, odd_headers, properties, wishes, sizes),
+    st.builds(Batch, some_topics, odd_headers, st.lists(st.tuples(properties, sizes), min_size=1, max_size=5)),
+    st.builds(SendBack, st.integers(0, 3), st.fixed_dictionaries({}, optional={"delayLevel": numbers})),
+    st.builds(End, st.integers(0, 3), st.booleans()),
+)
+
+
+class Attacked:
+    """The broker, and what its client was told."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, port: int, store: Path) -> None:
+        self.loop = loop
+        self.broker = broker
+        self.root = store
+        self.acknowledged: dict[tuple[str, int, int], int] = {}
+        self._port = port
+        self._client = RawClient(LOOPBACK, port)
+        self._count = 0
+        self._stored: list[dict[str, str]] = []
+        self._halves: list[tuple[dict[str, str], str]] = []
+
+    def close(self) -> None:
+        """The client leaves."""
+        self._client.close()
+
+    def put(self, one: Any) -> None:
+        """Have one request served; a broker that closes the connection has refused it."""
+        try:
+            self._put(one)
+        except ConnectionError:
+            self._client.close()
+            self._client = RawClient(LOOPBACK, self._port)
+
+    def _put(self, one: Any) -> None:
+        match one:
+            case Send():
+                self._send(one)
+            case Batch():
+                records = [BatchRecord(0, self._body(size), _text(texts).encode()) for texts, size in one.each]
+                header = send_header(one.topic, "", **one.header | {"m": "true"})
+                self._client.call(RequestCode.SEND_BATCH_MESSAGE, header, encode_batch(records))
+            case SendBack() if self._stored:
+                self._send_back(one)
+            case End() if self._halves:
+                self._end(one)
+
+    def _send_back(self, one: SendBack) -> None:
+        offset = _place(self._stored[-1 - one.ago % len(self._stored)])
+        fields: dict[str, object] = {"offset": offset, "group": GROUP, "delayLevel": "0", "originMsgId": "x"}
+        fields |= {"originTopic": "A", "unitMode": "false"}
+        self._client.call(RequestCode.CONSUMER_SEND_MSG_BACK, fields | one.header)
+
+    def _end(self, one: End) -> None:
+        answered, key = self._halves[-1 - one.ago % len(self._halves)]
+        fields: dict[str, object] = {"producerGroup": "P", "tranStateTableOffset": answered["queueOffset"]}
+        fields |= {"commitLogOffset": _place(answered), "msgId": key, "transactionId": key}
+        fields |= {"fromTransactionCheck": "false", "commitOrRollback": COMMIT if one.is_commit else ROLLBACK}
+        self._client.call(RequestCode.END_TRANSACTION, fields)
+
+    def _send(self, send: Send) -> None:
+        texts = {**send.properties, **send.wish}
+        if send.code == RequestCode.SEND_REPLY_MESSAGE_V2:
+            texts["REPLY_TO_CLIENT"] = "nobody"
+        if "TRAN_MSG" in send.wish:
+            texts |= {"PGROUP": "P", "UNIQ_KEY": f"U{len(self._stored)}"}
+        header = send_header(send.topic, _text(texts), **send.header)
+        if "TRAN_MSG" in send.wish:
+            header["f"] = 4
+        named = header if send.code != RequestCode.SEND_MESSAGE else long_names(header | {"l": "16"})
+        body = self._body(send.size)
+        answer = self._client.call(send.code, named, body)
+        if answer.code != ResponseCode.SUCCESS or "msgId" not in answer.ext:
+            return
+        self._stored.append(answer.ext)
+        if "TRAN_MSG" in send.wish:
+            self._halves.append((answer.ext, texts["UNIQ_KEY"]))
+        elif (
+            has_unit(int(send.header.get("f", "0")))
+            and not send.wish
+            and not texts.keys() & {"DELAY", "TRAN_MSG", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"}
+        ):
+            place = send.topic, int(answer.ext["queueId"]), int(answer.ext["queueOffset"])
+            self.acknowledged[place] = zlib.crc32(body)
+
+    def _body(self, size: int) -> bytes:
+        self._count += 1
+        return (b"%d:" % self._count).ljust(size, b".")
+
+    def crash(self, copy: Path) -> tuple["State", "State"]:
+        """What the running broker knows, and what recovery makes of a copy of its store, made in the same turn."""
+
+        async def take() -> State:
+            state = State(self.broker.store)
+            shutil.copytree(self.root, copy, ignore=shutil.ignore_patterns("config", "*.tmp"))
+            return state
+
+        live = wait(self.loop, take())
+        it = Opened(copy, **STORE_SIZES)
+        try:
+            assert it.recovered.skipped == 0
+            return live, State(it.store)
+        finally:
+            it.store.close()
+
+
+class State:
+    """What a store has, as dispatch or recovery understood its log."""
+
+    def __init__(self, store: MessageStore) -> None:
+        store.commit()
+        store.show()
+        assert store._index is not None
+        store._index.index.put_waiting()
+        self.log = log_of(store)
+        self.items = items_of(store)
+        self.units = {
+            (queue.topic, queue.queue_id): list(_units(store, queue.topic, queue.queue_id))
+            for queue in store._queues.by_key.values()
+            if queue.end
+        }
+
+    def message(self, topic: str, queue_id: int, offset: int) -> Stored:
+        """What a queue has at an offset."""
+        at = self.units[topic, queue_id][offset][0]
+        return next(record for record in self.log if record.at == at)
+
+
+def _units(store: MessageStore, topic: str, queue_id: int) -> Iterator[tuple[int, int, int]]:
+    offset, end = 0, store.max_offset(topic, queue_id) or 0
+    while offset < end:
+        found = store.units(topic, queue_id, offset, MOST_UNITS)
+        assert found, f"{topic}/{queue_id} has no unit at {offset}, its end is {end}"
+        yield from found
+        offset += len(found)
+
+
+def _text(texts: dict[str, str]) -> str:
+    return "".join(f"{name}\x01{value}\x02" for name, value in texts.items())
+
+
+def _place(answered: dict[str, str]) -> int:
+    """The physical offset in a message id."""
+    return int(answered["msgId"].split(",")[0][16:], 16)
+
+
+@contextmanager
+def attacked(directory: Path, loop: asyncio.AbstractEventLoop) -> Iterator[Attacked]:
+    """A broker that has nothing yet, and its client."""
+    broker_port, namesrv_port = free_ports(2)
+    store = directory / "store"
+    own = {"listenPort": broker_port, "embeddedNamesrvPort": namesrv_port, "storePathRootDir": store}
+    chosen = [Given(key, str(value), "test") for key, value in {**SMALL, **SIZES, **own}.items()]
+    machine = Machine(host_name="b", address=LOOPBACK, home=directory, resolve=lambda host: host)
+    broker = wait(loop, made(load_broker(chosen, machine).config))
+    wait(loop, broker.start())
+    try:
+        with closing(Attacked(loop, broker, broker_port, store)) as it:
+            yield it
+    finally:
+        wait(loop, broker.stop())
+
+
+class Tracebacks(logging.Handler):
+    """Keeps what is logged with a traceback."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.found.append(logging.Formatter().format(record))
+
+
+@contextmanager
+def no_traceback() -> Iterator[None]:
+    """AssertionError if one was logged."""
+    handler, logger = Tracebacks(), logging.getLogger("skylarkmq.broker")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+    assert not handler.found, handler.found[0]
+
+
+@pytest.mark.timeout(3600)
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(sequence=st.lists(puts, min_size=SHORTEST, max_size=60))
+def test_a_crash_changes_nothing(sequence: list[Any]) -> None:
+    """Live dispatch and recovery agree about everything that was let in."""
+    with (
+        tempfile.TemporaryDirectory(prefix="crash-model-") as directory,
+        loop_in_a_thread() as loop,
+        attacked(Path(directory), loop) as it,
+        no_traceback(),
+    ):
+        for one in sequence:
+            it.put(one)
+        live, recovered = it.crash(Path(directory) / "copy")
+    assert recovered.log == live.log
+    assert recovered.units == live.units
+    assert recovered.items == live.items
+    for place, body_crc in it.acknowledged.items():
+        assert zlib.crc32(recovered.message(*place).body) == body_crc
