@@ -31,13 +31,14 @@ import uvloop
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from skylarkmq.broker import daemon, page_faults
-from skylarkmq.broker.config import LOOPBACK, EffectiveSetting, Loaded, Machine, load_broker, load_namesrv
+from skylarkmq.broker import daemon
+from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
+from skylarkmq.broker.config.parsing import NAMESRV_KEY, Catalogue, Given, from_environment, from_file, from_flags
+from skylarkmq.broker.config.sections import LOOPBACK, EffectiveSetting, Loaded, Machine, load_broker, load_namesrv
 from skylarkmq.broker.errors import StartError
-from skylarkmq.broker.keys import BROKER_KEYS, NAMESRV_KEYS
+from skylarkmq.broker.host import page_faults
 from skylarkmq.broker.printable import LineFormatter
 from skylarkmq.broker.remoting.config import TlsConfig
-from skylarkmq.broker.settings import NAMESRV_KEY, Catalogue, Given, from_environment, from_file, from_flags
 from skylarkmq.protocol import compiled
 
 DISTRIBUTION: Final = "skylarkmq"

@@ -13,22 +13,22 @@ import logging
 from contextlib import AsyncExitStack
 from typing import Final
 
-from skylarkmq.broker.awake_cpus import AwakeCpus
-from skylarkmq.broker.background import Kept
-from skylarkmq.broker.black_list import ALWAYS
-from skylarkmq.broker.config import DaemonConfig, Loaded, NamesrvDaemonConfig
-from skylarkmq.broker.derived_config import live_namesrv
+from skylarkmq.broker.background_delivery import Kept
+from skylarkmq.broker.config.derived import live_namesrv
+from skylarkmq.broker.config.keys import NAMESRV_KEYS
+from skylarkmq.broker.config.live import LiveSettings, SettingsDoor
+from skylarkmq.broker.config.protected_keys import ALWAYS
+from skylarkmq.broker.config.sections import DaemonConfig, Loaded, NamesrvDaemonConfig
+from skylarkmq.broker.config_reload import follow_settings
 from skylarkmq.broker.errors import StartError, StartStopped
-from skylarkmq.broker.following import follow_settings
-from skylarkmq.broker.keys import NAMESRV_KEYS
-from skylarkmq.broker.live_settings import LiveSettings, SettingsDoor
+from skylarkmq.broker.host.idle_states import AwakeCpus
 from skylarkmq.broker.metadata.saver import Saver
 from skylarkmq.broker.namesrv.config_requests import ConfigRequests
 from skylarkmq.broker.namesrv.server import NameServer
 from skylarkmq.broker.ops.health import HealthServer
 from skylarkmq.broker.parts import Parts, steady_ms, wall_ms
 from skylarkmq.broker.remoting.tls import ServerTls
-from skylarkmq.broker.starting import (
+from skylarkmq.broker.startup import (
     hold_off_collector,
     keep_cpus_awake,
     listen,

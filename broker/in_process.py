@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import uvloop
 
-from skylarkmq.broker.config import LOOPBACK, Machine, load_broker
+from skylarkmq.broker.config.parsing import Given
+from skylarkmq.broker.config.sections import LOOPBACK, Machine, load_broker
 from skylarkmq.broker.daemon import Broker
-from skylarkmq.broker.settings import Given
 
 T = TypeVar("T")
 

@@ -11,18 +11,8 @@ import random
 import time
 from typing import Final
 
-from skylarkmq.broker.background import Background
-from skylarkmq.broker.black_list import ALWAYS
-from skylarkmq.broker.config import DaemonConfig, Loaded
-from skylarkmq.broker.delivery.arrivals import Arrivals
-from skylarkmq.broker.delivery.client_calls import ClientCalls
-from skylarkmq.broker.delivery.notices import Notices
-from skylarkmq.broker.delivery.put_times import PutTimes
-from skylarkmq.broker.delivery.queue_locks import QueueLocks
-from skylarkmq.broker.delivery.replies import Replies
-from skylarkmq.broker.delivery.stats_windows import StatsWindows
-from skylarkmq.broker.delivery.traffic import Counters, Traffic
-from skylarkmq.broker.derived_config import (
+from skylarkmq.broker.background_delivery import Background
+from skylarkmq.broker.config.derived import (
     address_text,
     embedded_address,
     groups_config,
@@ -36,8 +26,18 @@ from skylarkmq.broker.derived_config import (
     send_config,
     topics_config,
 )
-from skylarkmq.broker.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
-from skylarkmq.broker.live_settings import LiveSettings, SettingsDoor
+from skylarkmq.broker.config.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
+from skylarkmq.broker.config.live import LiveSettings, SettingsDoor
+from skylarkmq.broker.config.protected_keys import ALWAYS
+from skylarkmq.broker.config.sections import DaemonConfig, Loaded
+from skylarkmq.broker.delivery.arrivals import Arrivals
+from skylarkmq.broker.delivery.client_calls import ClientCalls
+from skylarkmq.broker.delivery.group_notifications import Notices
+from skylarkmq.broker.delivery.put_latency import PutTimes
+from skylarkmq.broker.delivery.queue_locks import QueueLocks
+from skylarkmq.broker.delivery.request_reply import Replies
+from skylarkmq.broker.delivery.stats_windows import StatsWindows
+from skylarkmq.broker.delivery.throughput import Counters, Traffic
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.limits import Limits
@@ -51,6 +51,7 @@ from skylarkmq.broker.ops.health import Check
 from skylarkmq.broker.ops.loop_lag import LoopLag
 from skylarkmq.broker.ops.metrics import Observed, scrape_of
 from skylarkmq.broker.ops.metrics_page import MetricsPage
+from skylarkmq.broker.processors.admin.cleanup import TidyingProcessor
 from skylarkmq.broker.processors.admin.client_relays import ClientRelays
 from skylarkmq.broker.processors.admin.clients import ClientsProcessor
 from skylarkmq.broker.processors.admin.config import ConfigProcessor
@@ -60,25 +61,24 @@ from skylarkmq.broker.processors.admin.delay_offset import DelayOffsetProcessor
 from skylarkmq.broker.processors.admin.group import GroupProcessor
 from skylarkmq.broker.processors.admin.reset_offset import ResetOffsetProcessor
 from skylarkmq.broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, StoreTimes
-from skylarkmq.broker.processors.admin.tidying import TidyingProcessor
 from skylarkmq.broker.processors.admin.topic import TopicProcessor
 from skylarkmq.broker.processors.admin.topic_stats import TopicStatsProcessor
-from skylarkmq.broker.processors.client_manage import ClientManageProcessor
-from skylarkmq.broker.processors.consumer_offset import ConsumerOffsetProcessor
+from skylarkmq.broker.processors.consumer.client_manage import ClientManageProcessor
+from skylarkmq.broker.processors.consumer.offsets import ConsumerOffsetProcessor
+from skylarkmq.broker.processors.consumer.queue_locks import QueueLockProcessor
+from skylarkmq.broker.processors.consumer.send_back import SendBackProcessor
 from skylarkmq.broker.processors.end_transaction import EndTransactionProcessor
-from skylarkmq.broker.processors.pull import PullProcessor
-from skylarkmq.broker.processors.pull_checks import PullChecks
+from skylarkmq.broker.processors.pull.checks import PullChecks
+from skylarkmq.broker.processors.pull.processor import PullProcessor
 from skylarkmq.broker.processors.query import QueryProcessor
-from skylarkmq.broker.processors.queue_lock import QueueLockProcessor
-from skylarkmq.broker.processors.recall import RecallProcessor
-from skylarkmq.broker.processors.reply import ReplyProcessor
-from skylarkmq.broker.processors.send import SendProcessor
-from skylarkmq.broker.processors.send_answer import SendAnswers
-from skylarkmq.broker.processors.send_back import SendBackProcessor
-from skylarkmq.broker.processors.send_checks import SendChecks
-from skylarkmq.broker.processors.send_gate import SendGate
-from skylarkmq.broker.processors.send_messages import SendMessages
-from skylarkmq.broker.processors.stored_properties import PropertyCompletion
+from skylarkmq.broker.processors.send.checks import SendChecks
+from skylarkmq.broker.processors.send.disk_backpressure import SendGate
+from skylarkmq.broker.processors.send.messages import SendMessages
+from skylarkmq.broker.processors.send.processor import SendProcessor
+from skylarkmq.broker.processors.send.recall import RecallProcessor
+from skylarkmq.broker.processors.send.reply import ReplyProcessor
+from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.boss import RemotingServer
 from skylarkmq.broker.remoting.outbound import Outbound

@@ -27,10 +27,10 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from skylarkmq.broker.config.keys import BROKER_KEYS
+from skylarkmq.broker.config.parsing import from_file, from_flags, settle
 from skylarkmq.broker.errors import StartError
-from skylarkmq.broker.keys import BROKER_KEYS
 from skylarkmq.broker.printable import printable, printable_json
-from skylarkmq.broker.settings import from_file, from_flags, settle
 from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.fsck import Finding, Progress, Severity, Sizes, check

@@ -5,9 +5,15 @@ members share queues, `clients.hooks` what looks on, and `clients.telemetry` hoo
 docs/sdk.md introduces them.
 """
 
-from skylarkmq.clients.admin import Admin
-from skylarkmq.clients.allocation import Allocation
-from skylarkmq.clients.client import Client, ClientStatistics
+from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.clients.connection.client import Client, ClientStatistics
+from skylarkmq.clients.connection.signing import Credentials
+from skylarkmq.clients.consuming.allocation import Allocation
+from skylarkmq.clients.consuming.group_member import ConsumeFrom, Sql92
+from skylarkmq.clients.consuming.handler_calls import HandlerTimeout, MessageHandler
+from skylarkmq.clients.consuming.pull_consumer import PullConsumer
+from skylarkmq.clients.consuming.push_consumer import ConsumerStatistics, PushConsumer
+from skylarkmq.clients.consuming.send_back import LATER, Later
 from skylarkmq.clients.errors import (
     BrokerError,
     ClientClosed,
@@ -19,23 +25,17 @@ from skylarkmq.clients.errors import (
     NoRoute,
     RequestTimeout,
 )
-from skylarkmq.clients.group_member import ConsumeFrom, Sql92
-from skylarkmq.clients.handler_calls import HandlerTimeout, MessageHandler
 from skylarkmq.clients.hooks import Hooks, Several
-from skylarkmq.clients.producer import Producer, ProducerStatistics
-from skylarkmq.clients.pull_consumer import PullConsumer
-from skylarkmq.clients.push_consumer import ConsumerStatistics, PushConsumer
-from skylarkmq.clients.send_back import LATER, Later
-from skylarkmq.clients.sends import SendResult, SendStatus
-from skylarkmq.clients.settings import ClientSettings, ConsumerSettings, ProducerSettings, TlsSettings
-from skylarkmq.clients.signing import Credentials
-from skylarkmq.clients.transactions import (
+from skylarkmq.clients.producing.producer import Producer, ProducerStatistics
+from skylarkmq.clients.producing.sends import SendResult, SendStatus
+from skylarkmq.clients.producing.transactions import (
     LocalTransaction,
     TransactionChecker,
     TransactionProducer,
     TransactionResult,
     TransactionState,
 )
+from skylarkmq.clients.settings import ClientSettings, ConsumerSettings, ProducerSettings, TlsSettings
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import Message, MessageExt
 

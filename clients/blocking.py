@@ -24,15 +24,17 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
-from skylarkmq.clients import admin, producer, pull_consumer, push_consumer, transactions
-from skylarkmq.clients.allocation import Allocation
+from skylarkmq.clients.admin import admin
+from skylarkmq.clients.connection.participant import Participant
+from skylarkmq.clients.consuming import pull_consumer, push_consumer
+from skylarkmq.clients.consuming.allocation import Allocation
+from skylarkmq.clients.consuming.group_member import ConsumeFrom
 from skylarkmq.clients.errors import ClientClosed
-from skylarkmq.clients.group_member import ConsumeFrom
 from skylarkmq.clients.hooks import Hooks
-from skylarkmq.clients.participant import Participant
-from skylarkmq.clients.sends import SendResult
+from skylarkmq.clients.producing import producer, transactions
+from skylarkmq.clients.producing.sends import SendResult
+from skylarkmq.clients.producing.transactions import TransactionResult, TransactionState
 from skylarkmq.clients.settings import ConsumerSettings, ProducerSettings, TlsSettings
-from skylarkmq.clients.transactions import TransactionResult, TransactionState
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import Message, MessageExt
 

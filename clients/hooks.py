@@ -24,7 +24,7 @@ from typing import TypeVar
 
 import msgspec
 
-from skylarkmq.clients.sends import SendResult
+from skylarkmq.clients.producing.sends import SendResult
 from skylarkmq.protocol.message import Message, MessageExt
 
 T = TypeVar("T")

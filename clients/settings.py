@@ -5,8 +5,8 @@ import ssl
 
 import msgspec
 
-from skylarkmq.clients.signing import Credentials
-from skylarkmq.clients.topic_route import MAX_ROUTE_QUEUES
+from skylarkmq.clients.connection.signing import Credentials
+from skylarkmq.clients.connection.topic_route import MAX_ROUTE_QUEUES
 from skylarkmq.protocol.message import MAX_PAYLOAD_BYTES
 
 

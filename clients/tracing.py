@@ -19,13 +19,13 @@ from typing import Final
 import msgspec
 
 import skylarkmq.clients.trace_records as records
-from skylarkmq.clients.background import Background
-from skylarkmq.clients.client import Client
+from skylarkmq.clients.connection.background_tasks import Background
+from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.hooks import Hooks, ObservedEnd, ObservedProcess, ObservedSend
 from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
-from skylarkmq.clients.outgoing import prepare
-from skylarkmq.clients.sends import Sends, SendStatus
+from skylarkmq.clients.producing.outgoing_message import prepare
+from skylarkmq.clients.producing.sends import Sends, SendStatus
 from skylarkmq.clients.settings import ProducerSettings
 from skylarkmq.clients.trace_records import Place, Record
 from skylarkmq.protocol.codes import SystemTopic

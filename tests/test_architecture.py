@@ -19,16 +19,19 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("protocol", "broker", "clients")
 PREFIX = "skylarkmq."
 
-STORE = ("protocol", "broker.errors", "broker.buckets", "broker.page_faults")
-METADATA = (*STORE, "broker.config", "broker.store", "broker.remoting")
+STORE = ("protocol", "broker.errors", "broker.histogram", "broker.host.page_faults")
+METADATA = (*STORE, "broker.config.sections", "broker.store", "broker.remoting")
 DELIVERY = (*METADATA, "broker.metadata")
-PROCESSORS = (*DELIVERY, "broker.delivery", "broker.live_settings")
+PROCESSORS = (*DELIVERY, "broker.delivery", "broker.config.live")
 DAEMON = (*PROCESSORS, "broker.processors", "broker.namesrv", "broker.ops")
 
 # Reading the configuration: below everything but the structs that the parts declare for themselves.
-KEYS = ("broker.errors", "broker.inactive", "broker.settings", "broker.store.config", "broker.remoting.config")
+KEYS = (
+    *("broker.errors", "broker.config.unsupported_keys", "broker.config.parsing"),
+    *("broker.store.config", "broker.remoting.config"),
+)
 CONFIG = (
-    *(*KEYS, "broker.black_list", "broker.keys", "broker.metadata.limits", "broker.namesrv.config"),
+    *(*KEYS, "broker.config.protected_keys", "broker.config.keys", "broker.metadata.limits", "broker.namesrv.config"),
     "protocol",
 )
 
@@ -36,27 +39,27 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "protocol": (),
     "broker": (),
     "broker.errors": (),
-    "broker.black_list": (),
-    "broker.buckets": ("protocol",),
-    "broker.huge_pages": (),
-    "broker.page_faults": ("protocol",),
-    "broker.awake_cpus": ("broker.remoting",),
-    "broker.inactive": (),
+    "broker.config.protected_keys": (),
+    "broker.histogram": ("protocol",),
+    "broker.host.huge_pages": (),
+    "broker.host.page_faults": ("protocol",),
+    "broker.host.idle_states": ("broker.remoting",),
+    "broker.config.unsupported_keys": (),
     "broker.printable": (),
-    "broker.properties": ("broker.errors",),
-    "broker.settings": ("broker.errors", "broker.properties"),
-    "broker.keys": KEYS,
-    "broker.config": CONFIG,
-    "broker.remoting": ("protocol", "broker.errors", "broker.buckets", "broker.page_faults"),
-    "broker.namesrv": ("protocol", "broker.black_list", "broker.errors", "broker.remoting"),
+    "broker.config.java_properties": ("broker.errors",),
+    "broker.config.parsing": ("broker.errors", "broker.config.java_properties"),
+    "broker.config.keys": KEYS,
+    "broker.config.sections": CONFIG,
+    "broker.remoting": ("protocol", "broker.errors", "broker.histogram", "broker.host.page_faults"),
+    "broker.namesrv": ("protocol", "broker.config.protected_keys", "broker.errors", "broker.remoting"),
     "broker.store": STORE,
     "broker.metadata": METADATA,
     "broker.delivery": DELIVERY,
     "broker.processors": PROCESSORS,
     "broker.ops": (*DELIVERY, "broker.delivery"),
-    "broker.derived_config": (
+    "broker.config.derived": (
         "protocol",
-        "broker.config",
+        "broker.config.sections",
         "broker.delivery",
         "broker.metadata",
         "broker.remoting",
@@ -65,28 +68,31 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "broker.processors",
         "broker.store",
     ),
-    "broker.config_file": ("broker.properties",),
-    "broker.live_settings": (
-        *("protocol", "broker.errors", "broker.properties", "broker.settings"),
-        *("broker.config", "broker.config_file"),
+    "broker.config.file": ("broker.config.java_properties",),
+    "broker.config.live": (
+        *("protocol", "broker.errors", "broker.config.java_properties", "broker.config.parsing"),
+        *("broker.config.sections", "broker.config.file"),
     ),
-    "broker.following": (*DAEMON, "broker.derived_config", "broker.live_settings", "broker.parts"),
-    "broker.starting": (
-        *("broker.errors", "broker.awake_cpus", "broker.huge_pages", "broker.ops", "broker.remoting"),
+    "broker.config_reload": (*DAEMON, "broker.config.derived", "broker.config.live", "broker.parts"),
+    "broker.startup": (
+        *("broker.errors", "broker.host.idle_states", "broker.host.huge_pages", "broker.ops", "broker.remoting"),
         "broker.store",
     ),
-    "broker.background": (*DELIVERY, "broker.delivery", "broker.derived_config"),
+    "broker.background_delivery": (*DELIVERY, "broker.delivery", "broker.config.derived"),
     "broker.parts": (
-        *(*DAEMON, "broker.background", "broker.derived_config", "broker.keys"),
-        *("broker.black_list", "broker.live_settings"),
+        *(*DAEMON, "broker.background_delivery", "broker.config.derived", "broker.config.keys"),
+        *("broker.config.protected_keys", "broker.config.live"),
     ),
     "broker.daemon": (
-        *(*DAEMON, "broker.background", "broker.derived_config", "broker.keys", "broker.parts", "broker.starting"),
-        *("broker.awake_cpus", "broker.black_list", "broker.following", "broker.live_settings"),
+        *(*DAEMON, "broker.background_delivery", "broker.parts", "broker.startup"),
+        *("broker.config.derived", "broker.config.keys"),
+        *("broker.host.idle_states", "broker.config.protected_keys", "broker.config_reload", "broker.config.live"),
     ),
-    "broker.cli": (*CONFIG, "broker.config", "broker.daemon", "broker.page_faults", "broker.printable"),
-    "broker.in_process": (*CONFIG, "broker.config", "broker.daemon"),
-    "broker.store_commands": (*STORE, "broker.settings", "broker.keys", "broker.store", "broker.printable"),
+    "broker.cli": (*CONFIG, "broker.config.sections", "broker.daemon", "broker.host.page_faults", "broker.printable"),
+    "broker.in_process": (*CONFIG, "broker.config.sections", "broker.daemon"),
+    "broker.store_commands": (
+        *(*STORE, "broker.config.parsing", "broker.config.keys", "broker.store", "broker.printable"),
+    ),
     "broker.__main__": ("broker.cli",),
     "clients": ("protocol",),
     "skylarkmq": ("clients",),
@@ -229,11 +235,11 @@ def test_spark_is_imported_in_its_own_corner_only() -> None:
     ("module", "source"),
     [
         ("protocol.frame", "import skylarkmq.broker.store"),
-        ("broker.remoting.boss", "from skylarkmq.broker.config import DaemonConfig"),
+        ("broker.remoting.boss", "from skylarkmq.broker.config.sections import DaemonConfig"),
         ("broker.namesrv.routes", "from skylarkmq.broker.store import message_store"),
         ("broker.store.reput", "from skylarkmq.broker.delivery.arrivals import Arrivals"),
-        ("clients.producer", "from skylarkmq.broker.errors import StartError"),
-        ("broker.processors.send", "from skylarkmq.broker import daemon"),
+        ("clients.producing.producer", "from skylarkmq.broker.errors import StartError"),
+        ("broker.processors.send.processor", "from skylarkmq.broker import daemon"),
     ],
 )
 def test_a_planted_breach_of_the_rule_is_found(module: str, source: str) -> None:
@@ -245,4 +251,4 @@ def test_a_planted_nested_or_impure_import_is_found() -> None:
     """The checker sees an import inside a function and an impure one."""
     assert nested_imports("broker.x", "async def f():\n    from a import b\n") == ["broker.x:2 imports inside f()"]
     assert impurities("protocol.x", "from time import monotonic")
-    assert outsiders("from broker.config import x\nimport skylarkmq.broker\nimport clients as c\n")
+    assert outsiders("from broker.config.sections import x\nimport skylarkmq.broker\nimport clients as c\n")

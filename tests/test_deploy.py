@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.config import Machine, load_broker
-from skylarkmq.broker.keys import BROKER_KEYS
+from skylarkmq.broker.config.keys import BROKER_KEYS
+from skylarkmq.broker.config.parsing import from_file
+from skylarkmq.broker.config.sections import Machine, load_broker
 from skylarkmq.broker.ops.catalogue import CATALOGUE, LIBRARY, Kind
-from skylarkmq.broker.settings import from_file
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = (ROOT / "deploy" / "broker.conf").read_text()

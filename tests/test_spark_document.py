@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from skylarkmq.clients.spark.arrow.schema import COLUMNS as SOURCE_COLUMNS
 from skylarkmq.clients.spark.options import Table, markdown
-from skylarkmq.clients.spark.schema import COLUMNS as SOURCE_COLUMNS
-from skylarkmq.clients.spark.sink_options import OPTIONS as SINK_OPTIONS
-from skylarkmq.clients.spark.sink_rows import COLUMNS as SINK_COLUMNS
-from skylarkmq.clients.spark.source_options import SOURCE_OPTIONS
-from skylarkmq.clients.spark.store_options import STORE_OPTIONS
+from skylarkmq.clients.spark.sink.sink_options import OPTIONS as SINK_OPTIONS
+from skylarkmq.clients.spark.sink.sink_rows import COLUMNS as SINK_COLUMNS
+from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS
+from skylarkmq.clients.spark.store.store_options import STORE_OPTIONS
 
 PATH = Path(__file__).resolve().parent.parent / "docs" / "spark.md"
 TEXT = PATH.read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from skylarkmq import Message, Producer, TlsSettings
-from skylarkmq.broker.keys import BROKER_KEYS
+from skylarkmq.broker.config.keys import BROKER_KEYS
 from tests.harness.daemon import MQBROKER, running
 
 DOCUMENT = (Path(__file__).resolve().parent.parent / "docs" / "tls.md").read_text()

@@ -17,7 +17,7 @@ from functools import partial
 
 import msgspec
 
-from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 
 

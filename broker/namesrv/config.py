@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from skylarkmq.broker.black_list import DEFAULT
+from skylarkmq.broker.config.protected_keys import DEFAULT
 
 
 class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,23 +7,31 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector
 
-from skylarkmq.broker.buckets import Buckets
-from skylarkmq.broker.config import OpsConfig
+from skylarkmq.broker.config.sections import OpsConfig
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.client_calls import ClientCalls
 from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
-from skylarkmq.broker.delivery.deliveries import Deliveries
-from skylarkmq.broker.delivery.replies import Replies
+from skylarkmq.broker.delivery.delivery_counters import Deliveries
+from skylarkmq.broker.delivery.request_reply import Replies
+from skylarkmq.broker.delivery.throughput import Traffic
 from skylarkmq.broker.delivery.timer.timers import Timers
-from skylarkmq.broker.delivery.traffic import Traffic
 from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
 from skylarkmq.broker.delivery.transactions.transactions import Transactions
+from skylarkmq.broker.histogram import Buckets
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.limits import Limits
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.ops.catalogue import CATALOGUE, Switch
+from skylarkmq.broker.ops.collectors.broker import (
+    CheckCollector,
+    LimitCollector,
+    RouteCollector,
+    RuntimeCollector,
+    TableCollector,
+    TrafficCollector,
+)
 from skylarkmq.broker.ops.collectors.calls import CallCollector
 from skylarkmq.broker.ops.collectors.clients import ClientCollector
 from skylarkmq.broker.ops.collectors.delays import DelayCollector
@@ -34,22 +42,14 @@ from skylarkmq.broker.ops.collectors.storage import StorageCollector
 from skylarkmq.broker.ops.collectors.timers import TimerCollector
 from skylarkmq.broker.ops.collectors.topics import TopicCollector
 from skylarkmq.broker.ops.collectors.transactions import TransactionCollector
-from skylarkmq.broker.ops.collectors.whole import (
-    CheckCollector,
-    LimitCollector,
-    RouteCollector,
-    RuntimeCollector,
-    TableCollector,
-    TrafficCollector,
-)
 from skylarkmq.broker.ops.health import Check
 from skylarkmq.broker.ops.loop_lag import LoopLag
 from skylarkmq.broker.ops.scrape import Scrape
 from skylarkmq.broker.ops.steps import Collector
 from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.boss import RemotingServer
-from skylarkmq.broker.store.cold_reads import ColdRead
 from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.protocol.codes import VERSION, VERSION_NAME
 
 

@@ -8,8 +8,8 @@ bytes are in memory. What a collector walks over may change between its steps: i
 from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from skylarkmq.broker.buckets import Buckets
-from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.store.read.cold_reads import ColdRead
 
 TRIES: Final = 3
 

@@ -18,14 +18,14 @@ from typing import Final
 from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.transactions.ending import Ending, Endings
 from skylarkmq.broker.delivery.transactions.messages import Half
-from skylarkmq.broker.delivery.transactions.resumption import Resumption
-from skylarkmq.broker.processors.send import RESULTS
+from skylarkmq.broker.delivery.transactions.recheck import Resumption
+from skylarkmq.broker.processors.send.processor import RESULTS
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
-from skylarkmq.broker.remoting.latencies import Latencies
-from skylarkmq.broker.store.append import PutStatus
-from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.remoting.request_latency import Latencies
+from skylarkmq.broker.store.log.append import PutStatus
+from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.protocol.codes import RequestCode, ResponseCode, SysFlag, SystemTopic
 from skylarkmq.protocol.command import JSON, NOT_ANSWERED, RemotingCommand
 from skylarkmq.protocol.errors import RequestError

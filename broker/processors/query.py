@@ -8,11 +8,11 @@ The first four always succeed: of a queue that does not exist, offsets are 0 and
 from collections.abc import Awaitable
 from typing import Final
 
-from skylarkmq.broker.processors.patience import patient
+from skylarkmq.broker.processors.cold_read_retry import patient
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.offset_by_time import Boundary
+from skylarkmq.broker.store.queue.offset_by_time import Boundary
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError

@@ -18,9 +18,9 @@ from typing import Final
 
 from skylarkmq.broker.remoting.config import RemotingConfig, TlsConfig, TlsMode
 from skylarkmq.broker.remoting.dispatch import Dispatcher
-from skylarkmq.broker.remoting.opening import Opening
 from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.broker.remoting.tls import ServerTls
+from skylarkmq.broker.remoting.tls_detection import Opening
 
 BACKLOG: Final = 1024
 ACCEPTED_A_TURN: Final = 8

@@ -26,12 +26,12 @@ from termios import FIONREAD
 from time import monotonic
 from typing import Final, Protocol, cast
 
+from skylarkmq.broker.remoting.busy_polling import Lookout
 from skylarkmq.broker.remoting.config import RemotingConfig
-from skylarkmq.broker.remoting.lookout import Lookout
-from skylarkmq.broker.remoting.output import Output
-from skylarkmq.broker.remoting.rounds import Rounds
-from skylarkmq.broker.remoting.transfer import Transfer
-from skylarkmq.broker.remoting.unfinished import SMALL_PIECE, Unfinished
+from skylarkmq.broker.remoting.connection_writer import Output
+from skylarkmq.broker.remoting.partial_frames import SMALL_PIECE, Unfinished
+from skylarkmq.broker.remoting.pending_writes import Transfer
+from skylarkmq.broker.remoting.read_scheduling import Rounds
 from skylarkmq.protocol.codes import Flag
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import ProtocolError

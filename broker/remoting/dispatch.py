@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from skylarkmq.broker.remoting.admission import Pool, memory_of
 from skylarkmq.broker.remoting.connection import Connection
-from skylarkmq.broker.remoting.latencies import UNKNOWN_CODE, Latencies
+from skylarkmq.broker.remoting.request_latency import UNKNOWN_CODE, Latencies
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import ProtocolError, RequestError

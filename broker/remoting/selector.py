@@ -23,12 +23,12 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.remoting.busy_polling import Lookout, affordable
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.connection import STALL_S, Connection, Turns
-from skylarkmq.broker.remoting.lookout import Lookout, affordable
-from skylarkmq.broker.remoting.rounds import Rounds
-from skylarkmq.broker.remoting.transfer import Transfer
-from skylarkmq.broker.remoting.unfinished import Unfinished, UnfinishedConfig
+from skylarkmq.broker.remoting.partial_frames import Unfinished, UnfinishedConfig
+from skylarkmq.broker.remoting.pending_writes import Transfer
+from skylarkmq.broker.remoting.read_scheduling import Rounds
 from skylarkmq.protocol.command import RemotingCommand
 
 RELIEF_S: Final = 0.1

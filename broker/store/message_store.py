@@ -17,43 +17,43 @@ import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from skylarkmq.broker.store.allocate import HURRY_BYTES, Allocator
-from skylarkmq.broker.store.append import Append, PutStatus
-from skylarkmq.broker.store.append_columns import AppendColumns
-from skylarkmq.broker.store.checkpoint import CheckpointFile
-from skylarkmq.broker.store.cleaner import Cleaner, Follower
-from skylarkmq.broker.store.cold_reads import ColdRead
-from skylarkmq.broker.store.commit_log import CommitLog
 from skylarkmq.broker.store.config import StoreConfig, parse_delay_levels
-from skylarkmq.broker.store.consume_queue import ConsumeQueue
-from skylarkmq.broker.store.deleted_topics import DeletedTopics
 from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.durability import Durability
 from skylarkmq.broker.store.errors import LoadStopped, LostBytesError, refused_by_disk
-from skylarkmq.broker.store.helper import helper_thread
-from skylarkmq.broker.store.index_feed import IndexFeed
-from skylarkmq.broker.store.key_query import Found, KeyQuery
-from skylarkmq.broker.store.mapped_file_queue import MappedFileQueue
-from skylarkmq.broker.store.offset_by_time import Boundary
-from skylarkmq.broker.store.property_tests import PropertyTest, Wanted
-from skylarkmq.broker.store.queue_cleaner import QueueCleaner
-from skylarkmq.broker.store.queue_files import QueueFiles
-from skylarkmq.broker.store.queue_table import QueueTable
-from skylarkmq.broker.store.reading import Ahead, GetResult
-from skylarkmq.broker.store.recovery import Recovered, Recovery
-from skylarkmq.broker.store.removal import Removal
+from skylarkmq.broker.store.flush.checkpoint import CheckpointFile
+from skylarkmq.broker.store.flush.durability import Durability
+from skylarkmq.broker.store.flush.sync_queue import Settled
+from skylarkmq.broker.store.index.builder import IndexFeed
+from skylarkmq.broker.store.index.key_query import Found, KeyQuery
+from skylarkmq.broker.store.io_thread import helper_thread
+from skylarkmq.broker.store.log.allocation import HURRY_BYTES, Allocator
+from skylarkmq.broker.store.log.append import Append, PutStatus
+from skylarkmq.broker.store.log.append_columns import AppendColumns
+from skylarkmq.broker.store.log.checksummed_log import SealedCommitLog
+from skylarkmq.broker.store.log.commit_log import CommitLog
+from skylarkmq.broker.store.log.mapped_file_queue import MappedFileQueue
+from skylarkmq.broker.store.log.transient_pool import TransientPool
+from skylarkmq.broker.store.log.warm_up import WarmUp
+from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.queue.files import QueueFiles
+from skylarkmq.broker.store.queue.offset_by_time import Boundary
+from skylarkmq.broker.store.queue.table import QueueTable
+from skylarkmq.broker.store.read.cold_reads import ColdRead
+from skylarkmq.broker.store.read.property_filters import PropertyTest, Wanted
+from skylarkmq.broker.store.read.queue_reads import Ahead, GetResult
+from skylarkmq.broker.store.read.store_reader import StoreReader
+from skylarkmq.broker.store.recovery.lock_and_abort import RunningFiles
+from skylarkmq.broker.store.recovery.recovery import Recovered, Recovery
 from skylarkmq.broker.store.reput import Arrival, Reput
-from skylarkmq.broker.store.retention import DiskUsage, measure
-from skylarkmq.broker.store.running_files import RunningFiles
+from skylarkmq.broker.store.retention.cleaner import Cleaner, Follower
+from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
+from skylarkmq.broker.store.retention.manual_cleanup import Tidying
+from skylarkmq.broker.store.retention.queue_cleaner import QueueCleaner
+from skylarkmq.broker.store.retention.removal import Removal
+from skylarkmq.broker.store.retention.rules import DiskUsage, measure
 from skylarkmq.broker.store.running_flags import RunningFlag
-from skylarkmq.broker.store.sealed_log import SealedCommitLog
-from skylarkmq.broker.store.store_reader import StoreReader
-from skylarkmq.broker.store.store_statistics import MessageStoreStatistics
-from skylarkmq.broker.store.sync_queue import Settled
-from skylarkmq.broker.store.tidying import Tidying
+from skylarkmq.broker.store.statistics import MessageStoreStatistics
 from skylarkmq.broker.store.topic_traffic import TopicTraffic
-from skylarkmq.broker.store.transient_pool import TransientPool
-from skylarkmq.broker.store.warm_up import WarmUp
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY, CONSUME_QUEUE_DIRECTORY
 from skylarkmq.protocol.record import Record
 

@@ -1,8 +1,8 @@
 """From the log to what is read by consumers: queue units, arrivals, index. The same code live and in recovery.
 
 `dispatch` takes appends in log order. Live they are the very objects that were put; recovery makes them from parsed
-records. Units gather per queue, and when they are written is broker.store.unit_writes' business; then each queue's
-arrival is told once, with the tags codes of what came, so that a parked pull can decide without reading.
+records. Units gather per queue, and when they are written is broker.store.queue.unit_writes' business; then each
+queue's arrival is told once, with the tags codes of what came, so that a parked pull can decide without reading.
 
 Under SYNC_FLUSH the caller passes only what is flushed. A queue that cannot be written keeps its units and is tried
 again by `retry`; meanwhile the store refuses new messages.
@@ -17,11 +17,11 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from skylarkmq.broker.store.append import Append
-from skylarkmq.broker.store.append_columns import as_columns, messages_in
-from skylarkmq.broker.store.consume_queue import ConsumeQueue
-from skylarkmq.broker.store.index_feed import IndexFeed
-from skylarkmq.broker.store.unit_writes import FULL_BYTES, UnitWrites
+from skylarkmq.broker.store.index.builder import IndexFeed
+from skylarkmq.broker.store.log.append import Append
+from skylarkmq.broker.store.log.append_columns import as_columns, messages_in
+from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.queue.unit_writes import FULL_BYTES, UnitWrites
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.decimals import INT32_MAX, decimal
 from skylarkmq.protocol.disk import UNIT, UNIT_SIZE

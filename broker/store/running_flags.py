@@ -11,8 +11,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from skylarkmq.broker.store.append import PutStatus
 from skylarkmq.broker.store.disk import NO_DESCRIPTORS
+from skylarkmq.broker.store.log.append import PutStatus
 
 log = logging.getLogger(__name__)
 

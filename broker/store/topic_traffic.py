@@ -8,12 +8,12 @@ go with the topic.
 
 from typing import TYPE_CHECKING, Final
 
-from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.histogram import Buckets
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
 
 if TYPE_CHECKING:
-    from skylarkmq.broker.store.queue_tail import QueueTail
+    from skylarkmq.broker.store.queue.tail import QueueTail
 
 SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 NORMAL: Final = "normal"

@@ -11,13 +11,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from skylarkmq.clients.connections import Connections
+from skylarkmq.clients.connection.connection_pool import Connections
+from skylarkmq.clients.connection.routes import NameServers, Routes
+from skylarkmq.clients.connection.tls import tls_context
+from skylarkmq.clients.connection.topic_route import MASTER
 from skylarkmq.clients.errors import BrokerError
 from skylarkmq.clients.mqbench.workloads import Workload
-from skylarkmq.clients.routes import NameServers, Routes
 from skylarkmq.clients.settings import ClientSettings, TlsSettings
-from skylarkmq.clients.tls import tls_context
-from skylarkmq.clients.topic_route import MASTER
 from skylarkmq.protocol.codes import Permission, RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.fields import Header

@@ -15,12 +15,12 @@ from rich.console import Console
 from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqbench.clusters import Broker, added_since, bounds_of, make_topics
 from skylarkmq.clients.mqbench.compare import interleaved, ratios
+from skylarkmq.clients.mqbench.display import compared_json, figures_table, progress, ratio_table
 from skylarkmq.clients.mqbench.options import AsJson, Cluster, Output, Rate, options
 from skylarkmq.clients.mqbench.plot import NoPlot, save_plot
 from skylarkmq.clients.mqbench.pull_load import Ending
 from skylarkmq.clients.mqbench.recorder import Figures
 from skylarkmq.clients.mqbench.runs import ProcessFailed, consume, fill, one_in_flight, produce
-from skylarkmq.clients.mqbench.shown import compared_json, figures_table, progress, ratio_table
 from skylarkmq.clients.mqbench.workloads import PRESETS, Workload
 from skylarkmq.clients.settings import TlsSettings
 

@@ -22,7 +22,7 @@ import numpy as np
 from skylarkmq.clients.mqbench.clusters import Bounds, Broker
 from skylarkmq.clients.mqbench.histogram import Histogram
 from skylarkmq.clients.mqbench.loop import Loop
-from skylarkmq.clients.mqbench.prepared import FIRST_OPAQUE, GROUP
+from skylarkmq.clients.mqbench.prepared_frames import FIRST_OPAQUE, GROUP
 from skylarkmq.clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
 from skylarkmq.clients.mqbench.send_load import UNBOUNDED, AtEdge, after, nothing
 from skylarkmq.clients.mqbench.sockets import connect_nonblocking

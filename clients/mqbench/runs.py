@@ -10,10 +10,10 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 
 from skylarkmq.clients.mqbench.clusters import Bounds, Broker
-from skylarkmq.clients.mqbench.one_send import OneSend
 from skylarkmq.clients.mqbench.pull_load import Ending, PullLoad
 from skylarkmq.clients.mqbench.recorder import Figures, Interval, OnInterval, merged, nobody
 from skylarkmq.clients.mqbench.send_load import AtEdge, SendLoad, nothing
+from skylarkmq.clients.mqbench.single_send_load import OneSend
 from skylarkmq.clients.mqbench.workloads import Workload
 
 Part = Callable[[Workload, OnInterval], Figures]

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from skylarkmq.clients.mqbench.answers import Answers
 from skylarkmq.clients.mqbench.clusters import Broker
-from skylarkmq.clients.mqbench.flights import Flights
+from skylarkmq.clients.mqbench.in_flight import Flights
 from skylarkmq.clients.mqbench.loop import Loop
-from skylarkmq.clients.mqbench.prepared import Block, Target
+from skylarkmq.clients.mqbench.prepared_frames import Block, Target
 from skylarkmq.clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
+from skylarkmq.clients.mqbench.response_counter import Answers
 from skylarkmq.clients.mqbench.schedule import Schedule
 from skylarkmq.clients.mqbench.sockets import connect_nonblocking
 from skylarkmq.clients.mqbench.workloads import Workload

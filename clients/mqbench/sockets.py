@@ -5,9 +5,9 @@ import ssl
 from functools import lru_cache
 from typing import Any
 
+from skylarkmq.clients.connection.tls import tls_context
 from skylarkmq.clients.mqbench.clusters import Broker
 from skylarkmq.clients.settings import TlsSettings
-from skylarkmq.clients.tls import tls_context
 
 
 class TlsSocket(ssl.SSLSocket):

@@ -15,15 +15,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from skylarkmq.clients.blocking import run
-from skylarkmq.clients.client import Client
+from skylarkmq.clients.connection.client import Client
+from skylarkmq.clients.connection.routes import TRANSPORT_ERRORS
+from skylarkmq.clients.connection.topic_route import checked_cluster
+from skylarkmq.clients.consuming.queue_calls import QueueCalls
 from skylarkmq.clients.errors import BrokerError, ClientError, NoRoute, reading_answer
-from skylarkmq.clients.queue_calls import QueueCalls
-from skylarkmq.clients.routes import TRANSPORT_ERRORS
 from skylarkmq.clients.spark.cluster_options import ClusterOptions
-from skylarkmq.clients.spark.offsets import Positions
-from skylarkmq.clients.spark.source_options import SourceOptions
+from skylarkmq.clients.spark.source.offsets import Positions
+from skylarkmq.clients.spark.source.source_options import SourceOptions
 from skylarkmq.clients.spark.topic_names import is_meant
-from skylarkmq.clients.topic_route import checked_cluster
 from skylarkmq.protocol.bodies.cluster import ClusterInfo, TopicList
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import RequestCode, ResponseCode

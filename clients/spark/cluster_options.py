@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.settings import ClientSettings, TlsSettings
-from skylarkmq.clients.signing import Credentials
 from skylarkmq.clients.spark.options import Option, Secret, flag, secret, text
 
 

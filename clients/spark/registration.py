@@ -9,8 +9,8 @@ from typing import Final
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
-from skylarkmq.clients.spark.source import RocketMqSource
-from skylarkmq.clients.spark.store_source import RocketMqStoreSource
+from skylarkmq.clients.spark.source.source import RocketMqSource
+from skylarkmq.clients.spark.store.store_source import RocketMqStoreSource
 
 SOURCES: Final[tuple[type[DataSource], ...]] = (RocketMqSource, RocketMqStoreSource)
 

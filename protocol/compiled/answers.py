@@ -1,4 +1,4 @@
-"""Answers to accepted sends, filled in in C. See broker.processors.send_answer, the interpreted twin."""
+"""Answers to accepted sends, filled in in C. See broker.processors.send.response, the interpreted twin."""
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize

@@ -2,7 +2,7 @@
 
 A batch is plain, here, if every message in it has properties of printable ASCII that are those of a plain send
 (protocol.compiled.properties); those of the batch that it lacks are added. Any other is taken apart by
-protocol.message.decode_batch and broker.processors.stored_properties, which see to the rest and say what is wrong.
+protocol.message.decode_batch and broker.processors.send.stored_properties, which see to the rest and say what is wrong.
 
 Messages of a batch mostly differ in body and keys only. Properties that have the bytes of those before them, but for
 other keys of the same length, are what those are, and are not looked through again.

@@ -1,11 +1,11 @@
-"""From records to the columns of a batch, in C; the twin of `clients.spark.columns`, for plain records.
+"""From records to the columns of a batch, in C; the twin of `clients.spark.arrow.columns`, for plain records.
 
 Plain ones have IPv4 hosts, a body that is not compressed, topic and properties in ASCII, and times that Spark has.
 Their numbers are turned to the machine's byte order, and their texts are copied once, as Arrow lays them out: values
 one behind the other, where each begins and the last one ends (int32), and a bit for each that is there.
 
-`steps` is the twin of `clients.spark.record_places.plain_steps`. Nothing outside of a record is read: every length is
-looked at before it is used. Layout: protocol.record.
+`steps` is the twin of `clients.spark.arrow.record_layout.plain_steps`. Nothing outside of a record is read: every
+length is looked at before it is used. Layout: protocol.record.
 """
 
 import cython

@@ -15,7 +15,7 @@ dialect, where there are no escapes and all is text, the same fields must be the
 their place (packed.py).
 
 Whatever is not known to be so is not plain. So all that can be read here is read alike by the general decoder, and what
-is wrong is found by it alone. The interpreted twins: protocol.send_command, broker.processors.stored_properties.
+is wrong is found by it alone. The interpreted twins: protocol.send_command, broker.processors.send.stored_properties.
 
 Nothing here reads behind the end of its input: each loop is bounded by it, and a frame is looked at when it is whole.
 """

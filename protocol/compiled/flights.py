@@ -1,8 +1,8 @@
 """Prepared frames of a load: patched, under way, answered, in C.
 
-The twins are `PlainField` and `PlainFlights` of `clients.mqbench.flights` and `opaques_by_numpy` of
-`clients.mqbench.answers`, which say what is what. With few frames to a read NumPy's calls are most of what a load
-costs, and its broker waits for them.
+The twins are `PlainField` and `PlainFlights` of `clients.mqbench.in_flight` and `opaques_by_numpy` of
+`clients.mqbench.response_counter`, which say what is what. With few frames to a read NumPy's calls are most of what a
+load costs, and its broker waits for them.
 
 Nothing is written outside of a block or of a table: places are checked when a field is made, frames at each call.
 """

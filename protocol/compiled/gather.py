@@ -1,8 +1,8 @@
 """From queue units to the records that they point to, and from there to a socket, in C.
 
-The twin of `protocol.unit_runs`, of the plain head in broker/processors/pull_answer.py, and of the write in
-broker/remoting/pieces.py. Nothing is read outside of the units or of the segment: every place is checked before anybody
-is told of it.
+The twin of `protocol.unit_runs`, of the plain head in broker/processors/pull/response.py, and of the write in
+broker/remoting/write_buffers.py. Nothing is read outside of the units or of the segment: every place is checked before
+anybody is told of it.
 """
 
 import cython

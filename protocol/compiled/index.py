@@ -30,7 +30,7 @@ MAX_SECONDS = cython.declare(int64_t, 0x7FFFFFFF)
 
 @cython.cclass
 class IndexEntries:
-    """The twin of broker.store.index_entries.PlainIndexEntries, without `first`: `columns` gives the same as bytes.
+    """The twin of broker.store.index.entries.PlainIndexEntries, without `first`: `columns` gives the same as bytes.
 
     Rows of three int64 in the machine's order: hash, physical offset, store time.
     """

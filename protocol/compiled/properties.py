@@ -5,7 +5,7 @@ WAIT is true, and one is a UNIQ_KEY of up to 64 letters and digits. It is the te
 ASCII, and escapes of one byte or \\u00xx below 80. The unescaped text stands in memory of this module's own until the
 next one is read.
 
-See broker.processors.stored_properties, the interpreted twin.
+See broker.processors.send.stored_properties, the interpreted twin.
 """
 
 import cython

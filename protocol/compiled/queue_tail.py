@@ -1,6 +1,6 @@
 """Where new units of a queue wait for their file, in C.
 
-The interpreted twin is in broker.store.queue_tail, and says what is what. Layout of a unit: protocol.disk.
+The interpreted twin is in broker.store.queue.tail, and says what is what. Layout of a unit: protocol.disk.
 """
 
 import cython
@@ -18,7 +18,7 @@ MOST_FIELDS = cython.declare(cython.Py_ssize_t, 1 << 14)
 
 @cython.cclass
 class QueueTail:
-    """The twin of broker.store.queue_tail.PlainQueueTail."""
+    """The twin of broker.store.queue.tail.PlainQueueTail."""
 
     def __init__(self, topic: str, queue_id: cython.int):
         self.topic = topic

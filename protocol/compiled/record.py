@@ -53,7 +53,7 @@ def begin_with(status):
 @cython.freelist(1024)
 @cython.cclass
 class Append:
-    """The twin of broker.store.append.Append, where the fields are explained."""
+    """The twin of broker.store.log.append.Append, where the fields are explained."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ def place_of(topic: str, queue_id: cython.int, places: cython.Py_ssize_t) -> cyt
 @cython.final
 @cython.cclass
 class RecordBatch:
-    """The twin of broker.store.record_batch.PlainRecordBatch."""
+    """The twin of broker.store.log.record_batch.PlainRecordBatch."""
 
     at = cython.declare(cython.longlong, visibility="public")
     unchecked_size = cython.declare(cython.longlong, visibility="public")
@@ -449,7 +449,7 @@ class RecordBatch:
 
 
 def settle(appends, status):
-    """The twin of broker.store.append.plain_settle."""
+    """The twin of broker.store.log.append.plain_settle."""
     append: Append
     for item in appends:
         append = item

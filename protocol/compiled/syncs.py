@@ -8,7 +8,7 @@ an end before its timestamp, read the other way round, so that a timestamp never
 Who is known to submit again soon, because one sender waits for each sync (`stay_awake`), is waited for without sleep,
 for a while: to be woken takes half as long as a sync. Whoever else wants the CPU has it meanwhile.
 
-The interpreted way is broker.store.flush, which also says what is done with it.
+The interpreted way is broker.store.flush.flusher, which also says what is done with it.
 """
 
 import cython

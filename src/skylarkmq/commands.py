@@ -39,7 +39,7 @@ def mqbench() -> None:
 
 def mqspark_pipeline() -> None:
     """The pipeline from topics to Parquet."""
-    _command("skylarkmq.clients.spark.pipeline", "main", "spark")()
+    _command("skylarkmq.clients.spark.pipeline.command", "main", "spark")()
 
 
 def _command(module: str, name: str, extra: str) -> Callable[[], object]:

@@ -2,7 +2,7 @@
 
     python -m tests.bench.bench_floor                 # 5 rounds, interleaved, under a minute
     python -m tests.bench.bench_floor --seconds 1 --directory /mnt/disk
-    python -m tests.bench.bench_floor --awake         # with processors that do not sleep (broker/awake_cpus.py)
+    python -m tests.bench.bench_floor --awake         # with processors that do not sleep (broker/host/idle_states.py)
 
     blocking   a blocking socket: recv, sendall. No Python server can answer sooner
     loop       an asyncio protocol on uvloop: what a broker with one event loop builds on

@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from skylarkmq.broker.store.append import Append
 from skylarkmq.broker.store.config import StoreConfig
 from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.index_entries import Entries
-from skylarkmq.broker.store.index_file import IndexFile
-from skylarkmq.broker.store.index_hash import hash_keys, int64_array
+from skylarkmq.broker.store.index.entries import Entries
+from skylarkmq.broker.store.index.file import IndexFile
+from skylarkmq.broker.store.index.hashing import hash_keys, int64_array
+from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.disk import IndexLayout
 

@@ -23,11 +23,11 @@ from statistics import median
 
 import uvloop
 
-from skylarkmq.broker.config import Machine, load_broker
+from skylarkmq.broker.config.parsing import Given
+from skylarkmq.broker.config.sections import Machine, load_broker
 from skylarkmq.broker.daemon import Broker
 from skylarkmq.broker.metadata.client_sessions import ClientMember
 from skylarkmq.broker.remoting.connection import Connection
-from skylarkmq.broker.settings import Given
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.codes import VERSION
 from skylarkmq.protocol.filters.tag import subscribe

@@ -1,7 +1,7 @@
 """SYNC_FLUSH: how fast messages are acknowledged, by what was written to a segment before.
 
     reserved     nothing
-    stretches    zeros go ahead of the log, 256 KiB at a time (broker/store/zeros_ahead.py)
+    stretches    zeros go ahead of the log, 256 KiB at a time (broker/store/log/zero_fill.py)
     beforehand   everything, before the round
 
     python -m tests.bench.bench_sync [--in-flight 64] [--body 1024] [--seconds 3] [--segment-mib 256] [--rounds 3] ...
@@ -23,8 +23,8 @@ from pathlib import Path
 
 import uvloop
 
-from skylarkmq.broker.store.append import PutStatus
 from skylarkmq.broker.store.config import FlushDiskType, StoreConfig
+from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from tests.bench.bench_store import make_appends
 

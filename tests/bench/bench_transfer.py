@@ -29,7 +29,7 @@ from typing import Final, Self
 
 import uvloop
 
-from skylarkmq.broker.remoting import output
+from skylarkmq.broker.remoting import connection_writer
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.boss import RemotingServer
 from skylarkmq.broker.remoting.config import RemotingConfig
@@ -83,7 +83,7 @@ def print_crossover(rounds: int) -> None:
         f"{'bytes':>8}{'copied':>10}{'sent':>10}{'sent by a thread':>20}{'read by a thread':>20}   us of CPU per answer"
     )
     uvloop.install()
-    vars(output)["SENDFILE_FROM_BYTES"] = 0  # it is what is looked for
+    vars(connection_writer)["SENDFILE_FROM_BYTES"] = 0  # it is what is looked for
     with RegionsOfFile() as file:
         for size in RUNS:
             ways = ((True, True), (False, True), (False, False), (True, False))

@@ -9,8 +9,8 @@ import signal
 import time
 from pathlib import Path
 
-from skylarkmq.broker.store.append import Append
 from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.message_store import MessageStore
 
 BORN_HOST = bytes((127, 0, 0, 1)) + (40000).to_bytes(4, "big")

@@ -17,13 +17,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from skylarkmq.broker.processors.send_answer import SendAnswers
-from skylarkmq.broker.processors.send_messages import SendMessages
-from skylarkmq.broker.store.index_feed import IndexFeed
-from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.broker.processors.send.messages import SendMessages
+from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.store.index.builder import IndexFeed
+from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.reput import Reput
-from skylarkmq.clients.mqbench.prepared import FIRST_BORN_MS, Message, Target, encode
+from skylarkmq.clients.mqbench.prepared_frames import FIRST_BORN_MS, Message, Target, encode
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.stream import CommandDecoder
 from tests.bench.bench_send import TOPIC

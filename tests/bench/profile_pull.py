@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from skylarkmq.broker.processors.pull_answer import found_head, found_pieces, pull_answer_head
+from skylarkmq.broker.processors.pull.response import found_head, found_pieces, pull_answer_head
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.codes import ResponseCode

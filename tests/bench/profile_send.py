@@ -23,24 +23,24 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from skylarkmq.broker.delivery.diversion import Diversion
-from skylarkmq.broker.delivery.put_times import PutTimes
+from skylarkmq.broker.delivery.deferral import Diversion
+from skylarkmq.broker.delivery.put_latency import PutTimes
 from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
-from skylarkmq.broker.processors.send import SendProcessor
-from skylarkmq.broker.processors.send_answer import SendAnswers
-from skylarkmq.broker.processors.send_checks import SendChecks, SendConfig
-from skylarkmq.broker.processors.send_messages import PlainColumns, PlainSend, SendMessages
-from skylarkmq.broker.processors.stored_properties import PropertyCompletion
+from skylarkmq.broker.processors.send.checks import SendChecks, SendConfig
+from skylarkmq.broker.processors.send.messages import PlainColumns, PlainSend, SendMessages
+from skylarkmq.broker.processors.send.processor import SendProcessor
+from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher
-from skylarkmq.broker.remoting.latencies import Latencies
+from skylarkmq.broker.remoting.request_latency import Latencies
 from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.broker.store.config import StoreConfig
-from skylarkmq.broker.store.index_feed import IndexFeed
-from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.index.builder import IndexFeed
+from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.reput import Reput
 from skylarkmq.protocol import compiled

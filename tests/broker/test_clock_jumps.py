@@ -11,7 +11,7 @@ import pytest
 
 import skylarkmq.broker.parts
 from skylarkmq.broker.in_process import InProcessBroker, running
-from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.record import decode

@@ -23,12 +23,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skylarkmq.broker.config import LOOPBACK, Machine, load_broker
+from skylarkmq.broker.config.parsing import Given
+from skylarkmq.broker.config.sections import LOOPBACK, Machine, load_broker
 from skylarkmq.broker.daemon import Broker
 from skylarkmq.broker.in_process import SMALL, free_ports, loop_in_a_thread, made, wait
-from skylarkmq.broker.settings import Given
+from skylarkmq.broker.store.log.record_rules import has_unit
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.record_rules import has_unit
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.message import BatchRecord, encode_batch
 from tests.attack.generators import INTERNAL, NAMES, NUMBERS, PROPERTIES, SYS_FLAGS

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.config import Machine, load_broker
+from skylarkmq.broker.config.parsing import Given
+from skylarkmq.broker.config.sections import Machine, load_broker
 from skylarkmq.broker.daemon import Broker
 from skylarkmq.broker.errors import StartError
-from skylarkmq.broker.settings import Given
 from skylarkmq.broker.store import message_store
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.disk import offset_file_name

@@ -1,7 +1,7 @@
 """The dialect of requests: JSON, until the broker has said in its answer to a heartbeat that it knows another one."""
 
 from skylarkmq import Client, Message, Producer, SendStatus
-from skylarkmq.clients.queue_calls import QueueCalls
+from skylarkmq.clients.consuming.queue_calls import QueueCalls
 from skylarkmq.clients.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
 from skylarkmq.protocol.codes import RequestCode

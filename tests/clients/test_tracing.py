@@ -17,9 +17,9 @@ from skylarkmq import (
     TransactionState,
 )
 from skylarkmq.clients import trace_records as records
-from skylarkmq.clients.client import unique_ids
+from skylarkmq.clients.connection.client import unique_ids
 from skylarkmq.clients.hooks import ObservedSend
-from skylarkmq.clients.sends import SendResult, SendStatus
+from skylarkmq.clients.producing.sends import SendResult, SendStatus
 from skylarkmq.clients.trace_records import Place
 from skylarkmq.clients.tracing import MAX_WAITING, Tracing
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -27,8 +27,8 @@ from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.message import decode_properties
 from skylarkmq.protocol.message_id import encode_host, encode_offset_id
 from tests.clients.cluster import Cluster, running_cluster
+from tests.clients.consuming.test_handler_calls import message as received
 from tests.clients.peer import refuse, until
-from tests.clients.test_handler_calls import message as received
 
 TRACE = "RMQ_SYS_TRACE_TOPIC"
 PLACE = encode_offset_id(encode_host("127.0.0.1", 10911), 7)

@@ -16,11 +16,11 @@ Below the floor a record is compared whole. Above it, what tears in a record's h
 
 from typing import NamedTuple
 
-from skylarkmq.broker.store.append import Append, PutStatus
-from skylarkmq.broker.store.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.log.append import Append, PutStatus
+from skylarkmq.broker.store.log.record_rules import RECORD_FLAGS, has_unit
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.reading import GetResult
-from skylarkmq.broker.store.record_rules import RECORD_FLAGS, has_unit
+from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.read.queue_reads import GetResult
 from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, index_hash, index_keys, is_indexed
 from skylarkmq.protocol.record import HOST_FLAGS, Record, iterate
 from tests.harness.stores import records_of

@@ -21,11 +21,11 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.background import DELAY_OFFSETS_FILE
-from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.background_delivery import DELAY_OFFSETS_FILE
 from skylarkmq.broker.delivery.delay.level import LATENESS_BOUNDS_S, DelayLevel
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
-from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.state_file import StateFile
 from skylarkmq.protocol.bodies.offsets import DelayOffsets

@@ -16,10 +16,10 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from skylarkmq.broker.store.append import Append, PutStatus
-from skylarkmq.broker.store.cleaner import FIRST_ROUND_MS
+from skylarkmq.broker.store.log.append import Append, PutStatus
+from skylarkmq.broker.store.log.record_rules import INNER_BATCH
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.record_rules import INNER_BATCH
+from skylarkmq.broker.store.retention.cleaner import FIRST_ROUND_MS
 from skylarkmq.broker.store.state_file import StateFile
 from skylarkmq.protocol.message import tags_code
 from tests.crash.account import Account

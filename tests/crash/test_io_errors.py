@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
-from skylarkmq.broker.store.append import Append, PutStatus
 from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.state_file import StateFile
 from tests.crash.account import log_of

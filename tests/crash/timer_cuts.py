@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from skylarkmq.broker.delivery.timer.timers import Timers
-from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.record import Record
 from tests.crash.lives import Lives

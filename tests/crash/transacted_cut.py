@@ -23,16 +23,16 @@ from typing import Any, Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.diversion import Diversion
+from skylarkmq.broker.delivery.deferral import Diversion
 from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
+from skylarkmq.broker.delivery.transactions.check_round import Asked, Round
 from skylarkmq.broker.delivery.transactions.ending import Ending, Endings
 from skylarkmq.broker.delivery.transactions.loading import Loading
 from skylarkmq.broker.delivery.transactions.messages import QUEUE_ID
 from skylarkmq.broker.delivery.transactions.progress import Offsets, Progress
-from skylarkmq.broker.delivery.transactions.round import Asked, Round
 from skylarkmq.broker.delivery.transactions.transactions import Transactions, TransactionsConfig
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
-from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.state_file import StateFile
 from skylarkmq.protocol.bodies.offsets import ConsumerOffsets

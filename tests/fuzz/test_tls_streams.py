@@ -8,9 +8,9 @@ import pytest
 
 from skylarkmq.broker.remoting.config import RemotingConfig, TlsConfig
 from skylarkmq.broker.remoting.dispatch import Dispatcher
-from skylarkmq.broker.remoting.opening import TLS_HANDSHAKE, Opening
 from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.broker.remoting.tls import ServerTls
+from skylarkmq.broker.remoting.tls_detection import TLS_HANDSHAKE, Opening
 from tests.harness.certificates import careless_context
 from tests.harness.peer import MemoryTransport
 from tests.harness.raw import frame

@@ -15,23 +15,23 @@ from typing import Any
 import msgspec
 
 from skylarkmq.broker.delivery.arrivals import Arrivals
-from skylarkmq.broker.delivery.notices import Notices
+from skylarkmq.broker.delivery.group_notifications import Notices
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
 from skylarkmq.broker.metadata.limits import Limits, LimitsConfig
 from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
-from skylarkmq.broker.processors.client_manage import ClientManageConfig, ClientManageProcessor
-from skylarkmq.broker.processors.consumer_offset import ConsumerOffsetProcessor
-from skylarkmq.broker.processors.pull import PullProcessor
-from skylarkmq.broker.processors.pull_checks import PullChecks, PullConfig
+from skylarkmq.broker.processors.consumer.client_manage import ClientManageConfig, ClientManageProcessor
+from skylarkmq.broker.processors.consumer.offsets import ConsumerOffsetProcessor
+from skylarkmq.broker.processors.pull.checks import PullChecks, PullConfig
+from skylarkmq.broker.processors.pull.processor import PullProcessor
 from skylarkmq.broker.processors.query import QueryProcessor
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.dispatch import Dispatcher, Processor
 from skylarkmq.broker.remoting.selector import Selector
-from skylarkmq.broker.store.append import Append
 from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData

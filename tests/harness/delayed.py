@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
-from skylarkmq.broker.buckets import Buckets
 from skylarkmq.broker.delivery.delay.level import LATENESS_BOUNDS_S, DelayLevel
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
-from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.store.log.append import Append
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.message import encode_properties
 from tests.harness.stores import Opened, message

@@ -21,8 +21,8 @@ from typing import NamedTuple, Self
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher
-from skylarkmq.broker.remoting.file_sends import Holder
 from skylarkmq.broker.remoting.selector import Selector
+from skylarkmq.broker.remoting.sendfile import Holder
 from skylarkmq.protocol.disk import UNIT
 from skylarkmq.protocol.unit_runs import Records, Stretch
 from tests.harness.waiting import until

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from skylarkmq.broker.store.append import Append
 from skylarkmq.broker.store.config import FlushDiskType, StoreConfig
 from skylarkmq.broker.store.disk import Data, Disk
-from skylarkmq.broker.store.mapped_file import MappedFile
+from skylarkmq.broker.store.log.append import Append
+from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.reading import GetResult
-from skylarkmq.broker.store.recovery import Recovered
+from skylarkmq.broker.store.read.queue_reads import GetResult
+from skylarkmq.broker.store.recovery.recovery import Recovered
 from skylarkmq.protocol.message import tags_code
 from skylarkmq.protocol.message_id import encode_host
 from skylarkmq.protocol.record import SYS_FLAG_AT, Record, iterate

@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 from typing import Any, Final
 
-from skylarkmq.broker.delivery.timer.entry import TimerConfig
+from skylarkmq.broker.delivery.timer.admission import TimerConfig
 from skylarkmq.broker.delivery.timer.timers import Timers, TimersConfig
-from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.message import encode_properties, tags_code

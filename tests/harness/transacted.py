@@ -7,22 +7,22 @@ answer = parts.end(half)
 
 from typing import Any, Final
 
-from skylarkmq.broker.delivery.diversion import Diversion
+from skylarkmq.broker.delivery.deferral import Diversion
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
+from skylarkmq.broker.delivery.transactions.check_round import Asked, Round
 from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
 from skylarkmq.broker.delivery.transactions.ending import Endings
 from skylarkmq.broker.delivery.transactions.loading import Loading
 from skylarkmq.broker.delivery.transactions.progress import Offsets, Progress
-from skylarkmq.broker.delivery.transactions.resumption import Resumption
-from skylarkmq.broker.delivery.transactions.round import Asked, Round
+from skylarkmq.broker.delivery.transactions.recheck import Resumption
 from skylarkmq.broker.delivery.transactions.transactions import Transactions, TransactionsConfig
 from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
 from skylarkmq.broker.processors.end_transaction import EndTransactionProcessor
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.dispatch import Dispatcher
-from skylarkmq.broker.remoting.latencies import Latencies
-from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.remoting.request_latency import Latencies
+from skylarkmq.broker.store.log.append import Append
 from skylarkmq.protocol.codes import RequestCode, SystemTopic
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.transactions import EndTransactionHeader

@@ -23,7 +23,7 @@ from skylarkmq import (
     TransactionProducer,
     TransactionState,
 )
-from skylarkmq.clients.transactions import LocalTransaction
+from skylarkmq.clients.producing.transactions import LocalTransaction
 from tests.interop.brokers import BrokerUnderTest, running_broker
 
 pytestmark = pytest.mark.interop

@@ -13,9 +13,9 @@ import pytest
 from skylarkmq import Admin, MessageExt
 from skylarkmq.clients.blocking import run
 from skylarkmq.clients.spark.options import parse
-from skylarkmq.clients.spark.sink import Task, commit, last_batch, write_partition
-from skylarkmq.clients.spark.sink_options import OPTIONS, SinkOptions
-from skylarkmq.clients.spark.sink_rows import MARK
+from skylarkmq.clients.spark.sink.sink import Task, commit, last_batch, write_partition
+from skylarkmq.clients.spark.sink.sink_options import OPTIONS, SinkOptions
+from skylarkmq.clients.spark.sink.sink_rows import MARK
 from skylarkmq.protocol.message import PropertyName
 from tests.interop.brokers import BrokerUnderTest, running_broker, until
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from skylarkmq.clients.spark.pipeline import pipeline
+from skylarkmq.clients.spark.pipeline.command import pipeline
 from tests.harness.daemon import running
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

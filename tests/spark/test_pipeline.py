@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 
 from skylarkmq import Admin, Message, MessageExt, ProducerSettings
 from skylarkmq.clients.blocking import Producer, run
-from skylarkmq.clients.spark.pipeline import NotStarted, started, watch
-from skylarkmq.clients.spark.pipeline_job import Job
-from skylarkmq.clients.spark.pipeline_rows import (
+from skylarkmq.clients.spark.pipeline.command import NotStarted, started, watch
+from skylarkmq.clients.spark.pipeline.job import Job
+from skylarkmq.clients.spark.pipeline.rows import (
     BODY_CUT,
     CUT,
     DEAD_LETTER_REASON,
@@ -32,7 +32,7 @@ from skylarkmq.clients.spark.pipeline_rows import (
     ORIGIN_TOPIC,
     Decoding,
 )
-from skylarkmq.clients.spark.sink_rows import MARK
+from skylarkmq.clients.spark.sink.sink_rows import MARK
 from tests.harness.daemon import Daemon, running
 from tests.spark.session import JAVA_OPTIONS
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from skylarkmq import Admin, MessageExt
 from skylarkmq.clients.blocking import run
-from skylarkmq.clients.spark.sink_rows import MARK
+from skylarkmq.clients.spark.sink.sink_rows import MARK
 from skylarkmq.protocol.codes import Permission, RequestCode
 from tests.harness.daemon import Daemon, running
 from tests.harness.trap import trapped

@@ -24,13 +24,13 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.buckets import Buckets
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
-from skylarkmq.broker.delivery.delay.restoration import NoDestination, restored
-from skylarkmq.broker.delivery.dropped import Dropped
+from skylarkmq.broker.delivery.delay.restored_message import NoDestination, restored
+from skylarkmq.broker.delivery.dropped_entries import Dropped
 from skylarkmq.broker.delivery.internal_puts import STORED
-from skylarkmq.broker.delivery.kinds import special_kind
-from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.delivery.message_type import special_kind
+from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.record import Record, iterate

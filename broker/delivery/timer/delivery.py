@@ -30,14 +30,14 @@ from skylarkmq.broker.delivery.delay.delivery import (
     Callbacks,
 )
 from skylarkmq.broker.delivery.timer.enqueue import Enqueue, EnqueueStatistics
+from skylarkmq.broker.delivery.timer.pending_counts import TimingCounts
 from skylarkmq.broker.delivery.timer.slot_delivery import SlotDelivery, SlotDeliveryStatistics, Tally
-from skylarkmq.broker.delivery.timer.timing_counts import TimingCounts
-from skylarkmq.broker.store.append import Append, PutStatus
-from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.timer_files import RETRY_MS as RETRY_WRITE_MS
-from skylarkmq.broker.store.timer_files import TimerFiles, TimerFilesStatistics
-from skylarkmq.broker.store.timer_round import WriteRefused
+from skylarkmq.broker.store.read.cold_reads import ColdRead
+from skylarkmq.broker.store.timer.files import RETRY_MS as RETRY_WRITE_MS
+from skylarkmq.broker.store.timer.files import TimerFiles, TimerFilesStatistics
+from skylarkmq.broker.store.timer.flush_round import WriteRefused
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.timers import TimerCheck
 

@@ -19,13 +19,13 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.delay.restoration import NoDestination, destination
-from skylarkmq.broker.delivery.dropped import Dropped
-from skylarkmq.broker.delivery.timer.timing_counts import TimingCounts
+from skylarkmq.broker.delivery.delay.restored_message import NoDestination, destination
+from skylarkmq.broker.delivery.dropped_entries import Dropped
+from skylarkmq.broker.delivery.timer.pending_counts import TimingCounts
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.reading import GetResult, GetStatus
-from skylarkmq.broker.store.timer_files import TimerFiles, behind
-from skylarkmq.broker.store.timer_wheel import Slot
+from skylarkmq.broker.store.read.queue_reads import GetResult, GetStatus
+from skylarkmq.broker.store.timer.files import TimerFiles, behind
+from skylarkmq.broker.store.timer.wheel import Slot
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.decimals import decimal
 from skylarkmq.protocol.message import java_hash, property_value

@@ -20,17 +20,17 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.buckets import Buckets
-from skylarkmq.broker.delivery.delay.restoration import NoDestination, restored
-from skylarkmq.broker.delivery.dropped import Dropped
+from skylarkmq.broker.delivery.delay.restored_message import NoDestination, restored
+from skylarkmq.broker.delivery.dropped_entries import Dropped
 from skylarkmq.broker.delivery.internal_puts import STORED
-from skylarkmq.broker.delivery.kinds import special_kind
-from skylarkmq.broker.delivery.timer.copies import deliver, roll
-from skylarkmq.broker.delivery.timer.timing_counts import TimingCounts
-from skylarkmq.broker.store.append import Append, PutStatus
-from skylarkmq.broker.store.cold_reads import ColdRead
+from skylarkmq.broker.delivery.message_type import special_kind
+from skylarkmq.broker.delivery.timer.pending_counts import TimingCounts
+from skylarkmq.broker.delivery.timer.restored_message import deliver, roll
+from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.timer_log import TimerLog
+from skylarkmq.broker.store.read.cold_reads import ColdRead
+from skylarkmq.broker.store.timer.timer_log import TimerLog
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.message import PropertyName, property_value
 from skylarkmq.protocol.record import Record

@@ -14,12 +14,12 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.delivery.timer.admission import TimerConfig, TimerEntry
 from skylarkmq.broker.delivery.timer.delivery import TimerDelivery, TimerDeliveryStatistics
-from skylarkmq.broker.delivery.timer.entry import TimerConfig, TimerEntry
-from skylarkmq.broker.delivery.timer.timing_counts import TimingCounts
+from skylarkmq.broker.delivery.timer.pending_counts import TimingCounts
 from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.timer_files import TimerFiles, TimerFilesConfig
+from skylarkmq.broker.store.timer.files import TimerFiles, TimerFilesConfig
 from skylarkmq.protocol.disk import CONFIG_DIRECTORY
 from skylarkmq.protocol.timers import KEPT_BACK_SLOTS, METRICS_FILE, SLOTS
 

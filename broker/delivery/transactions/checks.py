@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.patience import when_read
+from skylarkmq.broker.delivery.cold_read_retry import when_read
+from skylarkmq.broker.delivery.transactions.check_round import Asked, Producers, Round
 from skylarkmq.broker.delivery.transactions.loading import Loading
 from skylarkmq.broker.delivery.transactions.messages import QUEUE_ID
 from skylarkmq.broker.delivery.transactions.progress import Offsets, Progress
-from skylarkmq.broker.delivery.transactions.round import Asked, Producers, Round
 from skylarkmq.broker.delivery.transactions.transactions import Transactions
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import SystemTopic

@@ -19,16 +19,16 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.diversion import TIMER_REQUESTS, Divert
+from skylarkmq.broker.delivery.cold_read_retry import when_read
+from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Divert
 from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
-from skylarkmq.broker.delivery.kinds import TRANSACTION
-from skylarkmq.broker.delivery.patience import when_read
+from skylarkmq.broker.delivery.message_type import TRANSACTION
 from skylarkmq.broker.delivery.transactions.messages import Half, final_of, half_in, op_of
 from skylarkmq.broker.delivery.transactions.open_halves import HalfState
 from skylarkmq.broker.delivery.transactions.transactions import Transactions
-from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.flush.sync_queue import Settled
+from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.sync_queue import Settled
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.message import PropertyName
 

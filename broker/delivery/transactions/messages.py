@@ -19,9 +19,9 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.delay.restoration import NoDestination, valid_destination
-from skylarkmq.broker.delivery.diversion import redirect, send_on
-from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.delivery.deferral import redirect, send_on
+from skylarkmq.broker.delivery.delay.restored_message import NoDestination, valid_destination
+from skylarkmq.broker.store.log.append import Append
 from skylarkmq.protocol.codes import RequestCode, SysFlag, SystemTopic
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.decimals import INT32_MAX, INT64_MAX, decimal

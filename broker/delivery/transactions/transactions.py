@@ -14,13 +14,13 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.buckets import Buckets
-from skylarkmq.broker.delivery.diversion import Wish
-from skylarkmq.broker.delivery.dropped import Dropped
+from skylarkmq.broker.delivery.deferral import Wish
+from skylarkmq.broker.delivery.dropped_entries import Dropped
 from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.transactions.messages import Half, make_half, mark_half
 from skylarkmq.broker.delivery.transactions.open_halves import HalfState, OpenHalves
-from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.errors import RequestError
 

@@ -1,7 +1,7 @@
 """Calls to clients, and the replies that are passed on by such calls."""
 
 from skylarkmq.broker.delivery.client_calls import ClientCalls
-from skylarkmq.broker.delivery.replies import Replies
+from skylarkmq.broker.delivery.request_reply import Replies
 from skylarkmq.broker.ops.steps import Steps, Value
 
 

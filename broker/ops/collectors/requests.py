@@ -9,7 +9,7 @@ from skylarkmq.broker.ops.collectors.topics import truth
 from skylarkmq.broker.ops.steps import Steps, Value
 from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.boss import RemotingServer
-from skylarkmq.broker.remoting.latencies import UNKNOWN_CODE, Outcome
+from skylarkmq.broker.remoting.request_latency import UNKNOWN_CODE, Outcome
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 
 PROCESSORS: Final = {

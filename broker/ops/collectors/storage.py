@@ -6,8 +6,8 @@ from typing import Final
 
 from skylarkmq.broker.ops.steps import Steps, Value
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.store_reader import StoreReaderStatistics
-from skylarkmq.broker.store.store_statistics import MessageStoreStatistics
+from skylarkmq.broker.store.read.store_reader import StoreReaderStatistics
+from skylarkmq.broker.store.statistics import MessageStoreStatistics
 
 OUTCOMES: Final = ("cold", "fetched", "waited")
 

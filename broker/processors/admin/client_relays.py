@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Iterable
 from typing import Final
 
 from skylarkmq.broker.delivery.client_calls import CallFailed, CallTimeout, ClientCalls
-from skylarkmq.broker.delivery.patience import when_read
+from skylarkmq.broker.delivery.cold_read_retry import when_read
 from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable

@@ -7,7 +7,7 @@ Source: docs/formats.md, "Connections of groups".
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
-from skylarkmq.broker.processors.admin.walk import in_slices
+from skylarkmq.broker.processors.admin.queue_walk import in_slices
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.protocol.bodies.connections import (

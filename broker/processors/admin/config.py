@@ -1,6 +1,6 @@
 """Settings from outside: UPDATE_BROKER_CONFIG (25), GET_BROKER_CONFIG (26), both in properties text.
 
-What a change means, and what becomes of keys and values that nobody can act on: `broker/live_settings.py`. A change of
+What a change means, and what becomes of keys and values that nobody can act on: `broker/config/live.py`. A change of
 what the broker as a whole permits is known to the name servers before it is answered.
 
 Source: docs/formats.md, "Settings at run time".
@@ -9,7 +9,7 @@ Source: docs/formats.md, "Settings at run time".
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from skylarkmq.broker.live_settings import SettingsDoor
+from skylarkmq.broker.config.live import SettingsDoor
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.protocol.codes import RequestCode

@@ -18,7 +18,7 @@ from skylarkmq.broker.metadata.consumer_offsets import SEPARATOR, ConsumerOffset
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.processors.admin.counters import GROUP_GET
-from skylarkmq.broker.processors.admin.walk import Walk, in_slices
+from skylarkmq.broker.processors.admin.queue_walk import Walk, in_slices
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.broker.store.message_store import MessageStore

@@ -7,9 +7,9 @@ is a source in `sources_of` and its names in `COUNTERS`. Source: docs/formats.md
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from skylarkmq.broker.delivery.deliveries import Deliveries
+from skylarkmq.broker.delivery.delivery_counters import Deliveries
 from skylarkmq.broker.delivery.stats_windows import SEPARATOR, Sums
-from skylarkmq.broker.delivery.traffic import Traffic
+from skylarkmq.broker.delivery.throughput import Traffic
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.topic_traffic import TopicTraffic
 from skylarkmq.protocol.codes import DLQ_PREFIX, RESERVED_TOPICS

@@ -22,9 +22,9 @@ from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.processors.admin.client_relays import refuse_older
+from skylarkmq.broker.processors.admin.queue_walk import Walk
 from skylarkmq.broker.processors.admin.topic import Settled
-from skylarkmq.broker.processors.admin.walk import Walk
-from skylarkmq.broker.processors.consumer_offset import refuse_own_group
+from skylarkmq.broker.processors.consumer.offsets import refuse_own_group
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.broker.store.message_store import MessageStore

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from skylarkmq.broker.delivery.put_times import PutTimesStatistics, spread_text
-from skylarkmq.broker.delivery.traffic import Traffic
-from skylarkmq.broker.processors.patience import patient
+from skylarkmq.broker.delivery.put_latency import PutTimesStatistics, spread_text
+from skylarkmq.broker.delivery.throughput import Traffic
+from skylarkmq.broker.processors.cold_read_retry import patient
 from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from typing import Final
 
-from skylarkmq.broker.buckets import Buckets
+from skylarkmq.broker.histogram import Buckets
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.remoting.connection import Connection

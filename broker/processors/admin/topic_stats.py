@@ -12,8 +12,8 @@ from skylarkmq.broker.delivery.stats_windows import LEVELS, NO_GROWTH, Growth, S
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.processors.admin.counters import COUNTERS, TOPIC_PUT, Counter
-from skylarkmq.broker.processors.admin.walk import Walk
-from skylarkmq.broker.processors.patience import patient
+from skylarkmq.broker.processors.admin.queue_walk import Walk
+from skylarkmq.broker.processors.cold_read_retry import patient
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.broker.store.message_store import MessageStore

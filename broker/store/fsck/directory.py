@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
-from skylarkmq.broker.store.deleted_topics import DELETED_TOPICS_FILE
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, no_progress
 from skylarkmq.broker.store.fsck.index import IndexCheck
 from skylarkmq.broker.store.fsck.log import LogCheck
@@ -36,6 +35,7 @@ from skylarkmq.broker.store.fsck.state import (
     read_table,
 )
 from skylarkmq.broker.store.fsck.timers import TimerFilesCheck
+from skylarkmq.broker.store.retention.deleted_topics import DELETED_TOPICS_FILE
 
 
 def check(

@@ -19,7 +19,7 @@ import numpy as np
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
 from skylarkmq.broker.store.fsck.index_files import IndexOnDisk, Items, Numbers
 from skylarkmq.broker.store.fsck.log import LogCheck
-from skylarkmq.broker.store.index_hash import hash_keys, int64_array
+from skylarkmq.broker.store.index.hashing import hash_keys, int64_array
 from skylarkmq.protocol.disk import INDEX_DIRECTORY, IndexLayout, index_keys, is_indexed, parse_index_file_name
 from skylarkmq.protocol.record import Record
 

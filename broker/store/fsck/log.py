@@ -21,7 +21,7 @@ from isal.isal_zlib import crc32
 
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
 from skylarkmq.broker.store.fsck.segments import SegmentFile, check_segments, check_strangers, segment_files, written
-from skylarkmq.broker.store.record_rules import has_unit
+from skylarkmq.broker.store.log.record_rules import has_unit
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
 from skylarkmq.protocol.message import PropertyName
 from skylarkmq.protocol.record import (

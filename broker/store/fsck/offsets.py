@@ -13,7 +13,7 @@ from typing import Final
 
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, Severity
 from skylarkmq.broker.store.fsck.state import read_table
-from skylarkmq.broker.store.queue_order import Key
+from skylarkmq.broker.store.recovery.queue_order import Key
 
 OFFSETS_FILE: Final = "consumerOffset.json"
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, Severity
 from skylarkmq.broker.store.fsck.segments import SegmentFile, check_segments, check_strangers, segment_files, written
-from skylarkmq.broker.store.queue_paths import LIGHT_QUEUE_PREFIX
+from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX
 from skylarkmq.protocol.disk import CONSUME_QUEUE_DIRECTORY, FILLER_RECORD_SIZE, UNIT_SIZE, offset_file_name
 from skylarkmq.protocol.unit_search import UNIT_DTYPE
 

@@ -4,8 +4,8 @@ The log says where each unit must be, and what it must say; so expected units ga
 with the file in whole runs, as bytes. What the queue offsets of the log's records cover is thereby known to be right;
 the rest of a queue's units are of nobody, of records that retention took, or point nowhere.
 
-Which records of a queue get a unit is judged as a recovery does (broker.store.queue_order); one that is skipped is
-named, and so are the holes that a queue has.
+Which records of a queue get a unit is judged as a recovery does (broker.store.recovery.queue_order); one that is
+skipped is named, and so are the holes that a queue has.
 
 Left out: prepared and rolled-back transactions, which get no unit; batches in one record and topics with a queue under
 batchconsumequeue/, which have another kind of queue; records of a topic that was deleted behind them.
@@ -23,10 +23,10 @@ from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, 
 from skylarkmq.broker.store.fsck.log import LogCheck
 from skylarkmq.broker.store.fsck.queue_files import QueueOnDisk
 from skylarkmq.broker.store.fsck.segments import directories
-from skylarkmq.broker.store.queue_evidence import QueueEvidence
-from skylarkmq.broker.store.queue_order import Key, QueueOrder
-from skylarkmq.broker.store.queue_tail import pack_units
-from skylarkmq.broker.store.record_rules import has_unit
+from skylarkmq.broker.store.log.record_rules import has_unit
+from skylarkmq.broker.store.queue.tail import pack_units
+from skylarkmq.broker.store.recovery.queue_evidence import QueueEvidence
+from skylarkmq.broker.store.recovery.queue_order import Key, QueueOrder
 from skylarkmq.broker.store.reput import schedule_tags_code
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.disk import (

@@ -5,7 +5,8 @@
     3  sync all of it
     4  consumequeue -> consumequeue.before-repair-<time>, repair/consumequeue -> consumequeue; the index likewise
 
-Which records get a unit is judged as a recovery does (broker.store.queue_order); the old queues are its evidence.
+Which records get a unit is judged as a recovery does (broker.store.recovery.queue_order); the old queues are its
+evidence.
 
 The log is read only: damage in it stays, and what is sound behind it keeps its units. What the log cannot tell is
 taken over: units of messages that retention took, which give a queue its numbers; light queues; queues under
@@ -24,7 +25,6 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from skylarkmq.broker.store.append import Append
 from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.fsck.directory import deleted_topics
@@ -33,15 +33,16 @@ from skylarkmq.broker.store.fsck.log import LogCheck
 from skylarkmq.broker.store.fsck.queue_files import QueueOnDisk
 from skylarkmq.broker.store.fsck.segments import directories
 from skylarkmq.broker.store.fsck.sizes import Sizes
-from skylarkmq.broker.store.index import Index
-from skylarkmq.broker.store.queue_evidence import QueueEvidence
-from skylarkmq.broker.store.queue_files import QueueFiles
-from skylarkmq.broker.store.queue_order import Key, QueueOrder
-from skylarkmq.broker.store.queue_paths import LIGHT_QUEUE_PREFIX, parse_queue_id
-from skylarkmq.broker.store.queue_table import QueueTable
-from skylarkmq.broker.store.record_rules import has_unit, may_have_queue
+from skylarkmq.broker.store.index.index import Index
+from skylarkmq.broker.store.log.append import Append
+from skylarkmq.broker.store.log.record_rules import has_unit, may_have_queue
+from skylarkmq.broker.store.queue.files import QueueFiles
+from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX, parse_queue_id
+from skylarkmq.broker.store.queue.table import QueueTable
+from skylarkmq.broker.store.recovery.lock_and_abort import RunningFiles
+from skylarkmq.broker.store.recovery.queue_evidence import QueueEvidence
+from skylarkmq.broker.store.recovery.queue_order import Key, QueueOrder
 from skylarkmq.broker.store.reput import Reput
-from skylarkmq.broker.store.running_files import RunningFiles
 from skylarkmq.broker.store.running_flags import RunningFlags
 from skylarkmq.protocol.disk import (
     BATCH_CONSUME_QUEUE_DIRECTORY,

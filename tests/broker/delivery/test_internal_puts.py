@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
-from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.log.append import PutStatus
 from tests.harness.stores import TestDisk, message, opened
 from tests.harness.waiting import until
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import pytest
 
-from skylarkmq.broker.config import Machine, load_broker
+from skylarkmq.broker.config.parsing import Given
+from skylarkmq.broker.config.sections import Machine, load_broker
 from skylarkmq.broker.daemon import Broker
 from skylarkmq.broker.ops.catalogue import CATALOGUE, Kind, Scope
-from skylarkmq.broker.settings import Given
 from skylarkmq.broker.store import message_store
 from skylarkmq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from skylarkmq.protocol.codes import VERSION, RequestCode

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from skylarkmq.broker.remoting.rounds import RECEIVE_BUFFER_BYTES
+from skylarkmq.broker.remoting.read_scheduling import RECEIVE_BUFFER_BYTES
 from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.echo_server import DEFER, ECHO, GATHER, WAIT, EchoServer, requests
 from tests.harness.peer import Peer

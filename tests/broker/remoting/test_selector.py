@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from skylarkmq.broker.remoting.config import RemotingConfig
-from skylarkmq.broker.remoting.rounds import RECEIVE_BUFFER_BYTES, SMALLEST_READ
+from skylarkmq.broker.remoting.read_scheduling import RECEIVE_BUFFER_BYTES, SMALLEST_READ
 from skylarkmq.broker.remoting.selector import ENOUGH_BYTES, RELIEF_S, Selector, allowed_connections
 from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.echo_server import DEFER, ECHO, GATHER, EchoServer

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.remoting.config import RemotingConfig, TlsConfig
-from skylarkmq.broker.remoting.opening import TLS_HANDSHAKE
 from skylarkmq.broker.remoting.tls import ServerTls
+from skylarkmq.broker.remoting.tls_detection import TLS_HANDSHAKE
 from skylarkmq.broker.remoting.tls_transport import TlsTransport
 from tests.harness.certificates import careless_context
 from tests.harness.echo_server import DEFER, ECHO, LARGE, EchoServer, requests

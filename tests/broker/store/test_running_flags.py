@@ -1,6 +1,6 @@
 """Reasons to refuse messages: each is set and cleared by its own cause, and all of them are told."""
 
-from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
 
 

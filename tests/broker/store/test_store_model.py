@@ -12,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.reading import GetStatus
+from skylarkmq.broker.store.read.queue_reads import GetStatus
 from tests.harness.simulated_disk import SimulatedDisk
 from tests.harness.stepped_helpers import stepped_helpers
 from tests.harness.stores import Clock, Opened, config_of, message, records_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from skylarkmq.clients.mqbench.clusters import Broker
-from skylarkmq.clients.mqbench.prepared import Block, Target
+from skylarkmq.clients.mqbench.prepared_frames import Block, Target
 from skylarkmq.clients.mqbench.recorder import Recorder
 from skylarkmq.clients.mqbench.schedule import Schedule
 from skylarkmq.clients.mqbench.send_load import SendLane, targets_of

@@ -9,9 +9,9 @@ import pytest
 from skylarkmq import Admin, Message, Producer
 from skylarkmq.clients.settings import TlsSettings
 from skylarkmq.clients.spark.options import parse
-from skylarkmq.clients.spark.range_reader import RangeReader, Work
-from skylarkmq.clients.spark.source import BatchReader
-from skylarkmq.clients.spark.source_options import SOURCE_OPTIONS
+from skylarkmq.clients.spark.source.range_reader import RangeReader, Work
+from skylarkmq.clients.spark.source.source import BatchReader
+from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS
 from tests.harness.certificates import Certificates
 from tests.harness.daemon import running
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from skylarkmq.clients.errors import NoRoute
 from skylarkmq.clients.spark.cluster import Cluster, broker_address, first_not_older
 from skylarkmq.clients.spark.options import parse
-from skylarkmq.clients.spark.source_options import SOURCE_OPTIONS, SourceOptions
+from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions
 from skylarkmq.protocol.bodies.cluster import ClusterInfo, TopicList
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.route import BrokerData

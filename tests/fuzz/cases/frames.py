@@ -5,11 +5,11 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, Final
 
-from skylarkmq.broker.delivery.diversion import Diversion
-from skylarkmq.broker.processors.send_answer import SendAnswers
-from skylarkmq.broker.processors.send_messages import SendMessages
-from skylarkmq.broker.processors.stored_properties import PropertyCompletion
-from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.delivery.deferral import Diversion
+from skylarkmq.broker.processors.send.messages import SendMessages
+from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
+from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol import compiled, stream
 from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ
 from skylarkmq.protocol.disk import index_keys

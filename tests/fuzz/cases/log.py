@@ -6,14 +6,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from skylarkmq.broker.buckets import plain_count_up
-from skylarkmq.broker.store.append import PlainAppend, PutStatus
-from skylarkmq.broker.store.index_entries import PlainIndexEntries
-from skylarkmq.broker.store.index_hash import Numbers
-from skylarkmq.broker.store.queue_tail import PlainQueueTail
+from skylarkmq.broker.histogram import plain_count_up
+from skylarkmq.broker.store.index.entries import PlainIndexEntries
+from skylarkmq.broker.store.index.hashing import Numbers
+from skylarkmq.broker.store.log.append import PlainAppend, PutStatus
+from skylarkmq.broker.store.queue.tail import PlainQueueTail
+from skylarkmq.broker.store.queue.unit_writes import FULL_BYTES
 from skylarkmq.broker.store.reput import plain_gather_units, plain_publish
 from skylarkmq.broker.store.topic_traffic import plain_note_units
-from skylarkmq.broker.store.unit_writes import FULL_BYTES
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import INDEX_ITEM, IndexLayout, index_keys
 from skylarkmq.protocol.record_checksum import with_room

@@ -8,10 +8,10 @@ from unittest.mock import patch
 
 import numpy as np
 
-from skylarkmq.broker.processors.pull_answer import plain_found_head
-from skylarkmq.clients.spark.columns import _columns
-from skylarkmq.clients.spark.plain_columns import plain_columns
-from skylarkmq.clients.spark.record_places import Places, plain_steps, steps
+from skylarkmq.broker.processors.pull.response import plain_found_head
+from skylarkmq.clients.spark.arrow.columns import _columns
+from skylarkmq.clients.spark.arrow.compiled_columns import plain_columns
+from skylarkmq.clients.spark.arrow.record_layout import Places, plain_steps, steps
 from skylarkmq.protocol import compiled, record
 from skylarkmq.protocol.disk import UNIT
 from skylarkmq.protocol.errors import ProtocolError

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from skylarkmq.broker import page_faults
-from skylarkmq.clients.mqbench.answers import SHORT, opaques_by_numpy
-from skylarkmq.clients.mqbench.flights import PlainField, PlainFlights
+from skylarkmq.broker.host import page_faults
+from skylarkmq.clients.mqbench.in_flight import PlainField, PlainFlights
+from skylarkmq.clients.mqbench.response_counter import SHORT, opaques_by_numpy
 from skylarkmq.protocol import compiled
 from tests.fuzz.cases.memory import damaged, number
 from tests.protocol.compiled.test_same_flights import answer, told

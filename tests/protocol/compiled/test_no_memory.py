@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skylarkmq.broker.buckets import Buckets
-from skylarkmq.broker.store.append import PutStatus
+from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import UNIT, index_keys
 from skylarkmq.protocol.record import Record, iterate

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.delivery.diversion import Diversion
-from skylarkmq.broker.processors.plain_batches import PlainBatches
-from skylarkmq.broker.processors.send_messages import SendMessages
-from skylarkmq.broker.processors.stored_properties import PropertyCompletion
-from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.delivery.deferral import Diversion
+from skylarkmq.broker.processors.send.fast_batches import PlainBatches
+from skylarkmq.broker.processors.send.messages import SendMessages
+from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
+from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import index_keys
 from skylarkmq.protocol.errors import RequestError

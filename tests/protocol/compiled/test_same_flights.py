@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skylarkmq.clients.mqbench.answers import SHORT, opaques_by_numpy
-from skylarkmq.clients.mqbench.flights import PlainField, PlainFlights
+from skylarkmq.clients.mqbench.in_flight import PlainField, PlainFlights
+from skylarkmq.clients.mqbench.response_counter import SHORT, opaques_by_numpy
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.send import SendMessageResponseHeader

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.buckets import Buckets
-from skylarkmq.broker.store.append import PlainAppend, PutStatus
-from skylarkmq.broker.store.queue_tail import PlainQueueTail
+from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.store.log.append import PlainAppend, PutStatus
+from skylarkmq.broker.store.queue.tail import PlainQueueTail
+from skylarkmq.broker.store.queue.unit_writes import FULL_BYTES
 from skylarkmq.broker.store.reput import plain_gather_units, plain_publish
 from skylarkmq.broker.store.topic_traffic import plain_note_units
-from skylarkmq.broker.store.unit_writes import FULL_BYTES
 from skylarkmq.protocol import compiled
 
 record: Any = compiled.load("record")

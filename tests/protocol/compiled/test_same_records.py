@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skylarkmq.broker.store.append import PlainAppend, PutStatus
 from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.index_entries import Entries, PlainIndexEntries
-from skylarkmq.broker.store.index_file import IndexFile
-from skylarkmq.broker.store.queue_tail import PlainQueueTail
-from skylarkmq.broker.store.record_batch import PlainRecordBatch
+from skylarkmq.broker.store.index.entries import Entries, PlainIndexEntries
+from skylarkmq.broker.store.index.file import IndexFile
+from skylarkmq.broker.store.log.append import PlainAppend, PutStatus
+from skylarkmq.broker.store.log.record_batch import PlainRecordBatch
+from skylarkmq.broker.store.queue.tail import PlainQueueTail
 from skylarkmq.broker.store.reput import plain_gather_units
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import IndexLayout, index_keys

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from skylarkmq.broker.processors.pull_answer import found_pieces, plain_found_head, pull_answer_head
-from skylarkmq.broker.store.reading import GetResult, GetStatus
+from skylarkmq.broker.processors.pull.response import found_pieces, plain_found_head, pull_answer_head
+from skylarkmq.broker.store.read.queue_reads import GetResult, GetStatus
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.bodies.topic import TopicConfig

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from skylarkmq.broker.delivery.delay.level import PACE_MS, RETRY_MS, DelayLevel
-from skylarkmq.broker.store.append import Append, PutStatus
+from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol.codes import SystemTopic
 from tests.harness.delayed import delayed, level_of, offsets_of
 from tests.harness.stores import BORN_HOST, Opened, message, opened, records_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.delivery.dropped import MOST_LOGGED
+from skylarkmq.broker.delivery.dropped_entries import MOST_LOGGED
 from skylarkmq.broker.delivery.timer.timers import Timers
-from skylarkmq.broker.store.append import Append
-from skylarkmq.broker.store.timer_files import RETRY_MS as RETRY_WRITE_MS
+from skylarkmq.broker.store.log.append import Append
+from skylarkmq.broker.store.timer.files import RETRY_MS as RETRY_WRITE_MS
 from skylarkmq.protocol.codes import ResponseCode, SystemTopic
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message import decode_properties

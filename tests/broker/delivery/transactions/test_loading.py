@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
-from skylarkmq.broker.store.append import Append
+from skylarkmq.broker.store.log.append import Append
 from skylarkmq.protocol.message import decode_properties, encode_properties
 from tests.harness.stores import Opened, message, opened
 from tests.harness.transacted import HALF, OP, ROLLBACK, Transacted, questions

@@ -11,7 +11,7 @@ from skylarkmq.broker.delivery.transactions.messages import (
     make_half,
     op_of,
 )
-from skylarkmq.broker.processors.stored_properties import PropertyCompletion
+from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.protocol.message import decode_properties, encode_properties
 from skylarkmq.protocol.record import Record, encode, parse
 from tests.harness.stores import BORN_HOST, message

@@ -3,7 +3,7 @@
 import pytest
 
 from skylarkmq.broker.delivery.client_calls import CallFailed, ClientCalls
-from skylarkmq.broker.delivery.replies import Replies
+from skylarkmq.broker.delivery.request_reply import Replies
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.ops.collectors.calls import CallCollector
 from skylarkmq.broker.ops.steps import Value

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from skylarkmq.broker.buckets import Buckets
 from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
+from skylarkmq.broker.histogram import Buckets
 from skylarkmq.broker.ops.collectors.delays import DelayCollector
 from skylarkmq.broker.ops.steps import Value
 from tests.harness.delayed import DELAYS_MS, delayed, offsets_of

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.delivery.deliveries import Deliveries
+from skylarkmq.broker.delivery.delivery_counters import Deliveries
 from skylarkmq.broker.delivery.stats_windows import StatsWindows
-from skylarkmq.broker.delivery.traffic import Counters, Traffic
+from skylarkmq.broker.delivery.throughput import Counters, Traffic
 from skylarkmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
 from skylarkmq.broker.processors.admin.counters import sources_of
 from skylarkmq.protocol import javajson

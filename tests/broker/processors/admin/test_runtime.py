@@ -8,8 +8,8 @@ from typing import cast
 import msgspec
 import pytest
 
-from skylarkmq.broker.delivery.put_times import PutTimesStatistics
-from skylarkmq.broker.delivery.traffic import Counters, Traffic
+from skylarkmq.broker.delivery.put_latency import PutTimesStatistics
+from skylarkmq.broker.delivery.throughput import Counters, Traffic
 from skylarkmq.broker.processors.admin.runtime import (
     RuntimeConfig,
     RuntimeProcessor,

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skylarkmq.broker.delivery.deliveries import Deliveries
+from skylarkmq.broker.delivery.delivery_counters import Deliveries
 from skylarkmq.broker.delivery.stats_windows import StatsWindows
-from skylarkmq.broker.delivery.traffic import Counters, Traffic
+from skylarkmq.broker.delivery.throughput import Counters, Traffic
 from skylarkmq.broker.processors.admin.counters import sources_of, system_puts
 from skylarkmq.broker.processors.admin.topic_stats import TopicStatsProcessor
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

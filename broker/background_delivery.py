@@ -1,0 +1,143 @@
+"""What a broker delivers by itself: messages that do not go straight to their topic, and those that it makes.
+
+    diversion   rewrites such messages on their way into the log
+    puts        stores messages of the broker's own
+    delay       delivers from the queues of delay levels
+    timers      deliver at the time that was asked for
+    endings     commits and rolls back transactions; those that nobody ends are asked about by transaction_checks
+
+The parts are wired here; `broker/daemon.py` starts them behind the tables and before requests are let in, and stops
+them behind the last request.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from skylarkmq.broker.config.derived import timers_config, transactions_config
+from skylarkmq.broker.config.sections import DaemonConfig
+from skylarkmq.broker.delivery.arrivals import Arrivals
+from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Diversion
+from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
+from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
+from skylarkmq.broker.delivery.internal_puts import InternalPuts
+from skylarkmq.broker.delivery.timer.timers import Timers
+from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
+from skylarkmq.broker.delivery.transactions.ending import Endings
+from skylarkmq.broker.delivery.transactions.progress import Progress
+from skylarkmq.broker.delivery.transactions.recheck import Resumption
+from skylarkmq.broker.delivery.transactions.transactions import Transactions
+from skylarkmq.broker.metadata.client_sessions import ClientSessions
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
+from skylarkmq.broker.metadata.saver import Table
+from skylarkmq.broker.store.config import parse_delay_levels
+from skylarkmq.broker.store.errors import LoadStopped, StoreError
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.bodies.offsets import DelayOffsets
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.message import PropertyName
+
+DELAY_OFFSETS_FILE: Final = "delayOffset.json"
+
+Kept = tuple[Table, str, Callable[[bytes], object]]
+"""A table, the name of its file, and what refuses a damaged one."""
+
+
+class Background:
+    """These parts of one broker. `now_ms` gives Unix time, `steady_ms` a clock that is never set."""
+
+    def __init__(
+        self,
+        config: DaemonConfig,
+        store: MessageStore,
+        arrivals: Arrivals,
+        sessions: ClientSessions,
+        offsets: ConsumerOffsetTable,
+        now_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
+    ) -> None:
+        delays_ms = parse_delay_levels(config.store.message_delay_level)
+        self._store = store
+        self.puts = InternalPuts(store)
+        self.transactions = Transactions(transactions_config(config))
+        self.timers = Timers(timers_config(config), store, now_ms)
+        grants = dict.fromkeys(TIMER_REQUESTS, self.timers.entry.grant)
+        self.diversion = Diversion(
+            delays_ms,
+            self.timers.entry.divert,
+            self.transactions.half,
+            {**grants, PropertyName.TRANSACTION_PREPARED: self.transactions.grant_half},
+            self.timers.entry.check,
+        )
+        self.timers.entry.note_request = self.diversion.note_request
+        self.endings = Endings(store, self.puts, self.transactions, self.diversion.divert, now_ms)
+        self.resumption = Resumption(store, self.puts, self.transactions)
+        self.transaction_checks = TransactionChecks(
+            store, self.transactions, Progress(offsets), sessions.producers, now_ms, steady_ms
+        )
+        self.delay_offsets = DelayOffsetTable(config.broker.flush_delay_offset_interval, now_ms)
+        self.delay = DelayDelivery(store, self.delay_offsets, delays_ms, now_ms)
+        arrivals.watch(SystemTopic.SCHEDULE, self.delay.arrived)
+        arrivals.watch(SystemTopic.TIMER, self.timers.arrived)
+
+    def __repr__(self) -> str:
+        return f"<Background {self.delay!r} {self.transactions!r}>"
+
+    def kept(self) -> list[Kept]:
+        """Tables to be loaded before the start, and saved at their wish."""
+        return [(self.delay_offsets, DELAY_OFFSETS_FILE, DelayOffsets.decode)]
+
+    def load(self, should_stop: Callable[[], bool]) -> None:
+        """Open the files of timers. StoreError: they are in the way; LoadStopped once `should_stop` returns True.
+
+        It may take a while, and may run in a thread while the loop leaves the store alone.
+        """
+
+        def check_stop() -> None:
+            if should_stop():
+                raise LoadStopped
+
+        try:
+            self.timers.load(check_stop)
+        except LoadStopped:
+            self.close()
+            raise
+        except (StoreError, OSError) as error:
+            self.close()
+            raise StoreError(f"timers cannot be opened: {error}") from error
+
+    def close(self) -> None:
+        """Give up what `load` has opened, if `start` was not called."""
+        self.timers.files.close()
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to deliver."""
+        self.timers.start(loop)
+        self.delay.start(loop)
+        self.transaction_checks.start(loop)
+
+    async def stop(self) -> None:
+        """Deliver nothing more; what was delivered is in the tables."""
+        await self.transaction_checks.stop()
+        await self.timers.stop()
+        await self.delay.stop()
+
+    def step(self, now_ms: int) -> None:
+        """Have tables saved that have changed, and asked who is due."""
+        self.transaction_checks.step(now_ms)
+        self.timers.step(now_ms)
+        self.delay_offsets.step(now_ms, self._store.flushed_offset)
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic was deleted."""
+        self.diversion.forget_topic(topic)
+        self.timers.forget_topic(topic)
+        self.transactions.forget_topic(topic)
+
+    def runtime(self) -> dict[str, object]:
+        """What the runtime information says of these parts."""
+        levels: dict[str, object] = {
+            f"scheduleMessageOffset_{level}": f"{offset},{end}"
+            for level, (offset, end) in self.delay.progress().items()
+        }
+        return levels | self.timers.runtime()

@@ -1,0 +1,97 @@
+"""RocketMQ's keys that this version knows and does not act on: an existing broker.conf starts, and the log names them.
+
+Ignoring one of these changes speed, housekeeping or a feature that is not there; it never weakens a promise. Keys that
+would (access control, replication) stand in `broker/config/sections.py: ONLY_VALUES` and stop the start.
+"""
+
+from typing import Final
+
+# Thread counts, lock kinds and buffer sizes of the Java broker have no counterpart in one event loop.
+THREADS: Final = """
+ackMessageThreadPoolNums adminBrokerThreadPoolNums clientAsyncSemaphoreValue clientCallbackExecutorThreads
+clientCloseSocketIfTimeout clientManageThreadPoolNums clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable
+clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads consumerManageThreadPoolNums dispatchCqThreads
+enableNetWorkFlowControl endTransactionThreadPoolNums heartbeatThreadPoolNums
+litePullMessageThreadPoolNums loadBalanceProcessorThreadPoolNums processReplyMessageThreadPoolNums
+pullMessageThreadPoolNums putMessageFutureThreadPoolNums queryMessageThreadPoolNums recoverThreadPoolNums
+sendMessageThreadPoolNums serverAsyncSemaphoreValue serverCallbackExecutorThreads
+serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
+serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads topicQueueLockNum useABSLock useEpollNativeSelector
+useReentrantLockWhenPutMessage writeBufferHighWaterMark writeBufferLowWaterMark
+"""
+
+# Pools of requests that are not served yet.
+POOLS: Final = """
+ackThreadPoolQueueCapacity loadBalanceThreadPoolQueueCapacity waitTimeMillsInAckQueue
+"""
+
+# The storage engine beyond what is there: timers, alternative queues, paths of its own.
+STORE: Final = """
+autoDeleteUnusedStats autoMessageVersionOnTopicLen bitMapLengthConsumeQueueExt cleanRocksDBDirtyCQIntervalMin
+compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum
+dataReadAheadEnable debugLockEnable duplicationEnable enableBatchPush enableBuildConsumeQueueConcurrently
+enableCompaction enableConsumeQueueExt enableLmq enableMultiDispatch enableScheduleAsyncDeliver
+keepTransientStorePool mappedFileSizeConsumeQueueExt
+mappedFileSwapEnable maxBatchDeleteFilesNum maxRecoveryCommitlogFiles notifyMessageArriveInBatch
+putConsumeQueueDataByFileChannel readUnCommitted recheckReputOffsetFromCq recoverConcurrently sampleCountThreshold
+sampleSteps searchBcqByCacheEnable storePathAbortFile storePathCheckpoint storePathConsumeQueue storePathEpochFile
+storePathIndex timerCheckMetricsWhen timerEnableCheckMetrics timerEnableDisruptor
+timerEnableRetryUntilSuccess timerGetMessageThreadNum timerInterceptDelayLevel
+timerPutMessageThreadNum timerSkipUnknownError timerStopDequeue
+timerStopEnqueue timerWarmEnable
+"""
+
+# Delivery features that are not there yet, and switches of ones that are always on.
+BROKER: Final = """
+accountStatsEnable accountStatsPrintZeroValues allAckInSyncStateSet asyncSendEnable bitMapLengthConsumeQueueExt
+brokerConfigPath brokerHeartbeatInterval brokerNotActiveTimeoutMillis brokerTopicEnable channelExpiredTimeout
+checkSyncStateSetPeriod clusterTopicEnable commercialBaseCount commercialBigCount commercialEnable
+commercialTransCount compatibleWithOldNameSrv compressedRegister configManagerVersion
+consumerFallbehindThreshold consumerOffsetUpdateVersionStep controllerHeartBeatTimeoutMills defaultMessageRequestMode
+defaultPopShareQueueNum delayOffsetUpdateVersionStep disableConsumeIfConsumerReadSlowly enableBroadcastOffsetStore
+enableCalcFilterBitMap enableDetachTransaction enableDetailStat enableLocalSpillover enableMixedMessageType
+enablePopBufferMerge enablePopLog enablePopMessageThreshold enablePopMetrics enableRegisterAllTopic
+enableRemoteEscape enableRetryTopicV2 enableSingleTopicRegister enableSlaveActingMaster enableSplitRegistration
+expectConsumerNumUseFilter fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup
+fetchNamesrvAddrInterval filterDataCleanTimeSpan filterServerNums forceRegister
+forceRegisterInterval heartbeatTimeoutMillis highSpeedMode initPopOffsetByCheckMsgInMem isolateLogEnable
+listenPortForSlave lockInStrictMode maxErrorRateOfBloomFilter maxLiteSubscriptionCount maxPopPollingSize
+maxStatsIdleTimeInMinutes messageStorePlugIn metricsGrpcExporterHeader metricsGrpcExporterTarget
+metricsInDelta metricsLoggingExporterIntervalInMills
+numOfMinPopOffset popCkStayBufferTime popPollingMapSize popPollingSize preferLocalHost
+pullBatchMaxMessageCount replicaGroupId
+retrieveMessageFromPopRetryTopicProbability rocketmqHome serverLoadBalancerEnable skipPreOnline
+skipWhenCKRePutReachMaxTimes splitMetadataSize splitRegistrationSize
+syncBrokerMemberGroupPeriod transactionCheckMaxTimeInMs
+transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize
+updateNameServerAddrPeriod usePIDColdCtrStrategy useSeparateSyncFlush useStaticSubscription
+validateSystemTopicWhenUpdateTopic
+"""
+
+# Replication: the keys that only tune it. Those that turn it on are refused.
+REPLICATION: Final = """
+brokerIP2 controllerAddr dLegerGroup dLegerPeers dLegerSelfId electMasterMaxRetryCount haFlowControlEnable
+haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
+haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize inSyncReplicas isEnableBatchPush
+maxSlaveResendLength minInSyncReplicas preferredLeaderIds slaveTimeout syncControllerMetadataPeriod syncFromLastFile
+totalReplicas
+"""
+
+# What `mqnamesrv` knows besides its settings.
+NAMESRV: Final = """
+clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest configStorePath
+defaultThreadPoolNums defaultThreadPoolQueueCapacity enableControllerInNamesrv notifyMinBrokerIdChanged
+productEnvName rocketmqHome serverAsyncSemaphoreValue serverCallbackExecutorThreads serverOnewaySemaphoreValue
+serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
+serverSocketSndBufSize serverWorkerThreads supportActingMaster unRegisterBrokerQueueCapacity useEpollNativeSelector
+writeBufferHighWaterMark writeBufferLowWaterMark
+"""
+
+# A name server opens no connections; its tls.properties may be that of a broker.
+OUTBOUND_TLS: Final = """
+tls.client.authServer tls.client.certPath tls.client.keyPassword tls.client.keyPath tls.client.trustCertPath tls.enable
+useTLS
+"""
+
+INACTIVE_IN_BROKER: Final = frozenset((THREADS + POOLS + STORE + BROKER + REPLICATION).split())
+INACTIVE_IN_NAMESRV: Final = frozenset((NAMESRV + OUTBOUND_TLS).split())

@@ -1,0 +1,150 @@
+"""The broker as a whole: its checks, its tables, its traffic, and the runtime information turned into numbers."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from skylarkmq.broker.delivery.arrivals import Arrivals
+from skylarkmq.broker.delivery.throughput import Traffic
+from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
+from skylarkmq.broker.metadata.limits import Limit
+from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.ops.health import Check
+from skylarkmq.broker.ops.loop_lag import LoopLag
+from skylarkmq.broker.ops.runtime_names import RUNTIME_NAMES
+from skylarkmq.broker.ops.steps import Steps, Value, patiently
+
+_LAST_MINUTE: Final = 1  # of the windows over which traffic is told
+
+
+class TableCollector:
+    """Metrics of topic, group and offset tables, and of what may be done with the broker."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsetTable,
+        permission: Callable[[], int],
+        topic_times: Mapping[tuple[bool, bool], Buckets],
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._permission = permission
+        self._topic_times = topic_times
+
+    def __repr__(self) -> str:
+        return f"<TableCollector {self._topics!r}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        yield Value("rocketmq_broker_permission", (), self._permission())
+        yield Value("rocketmq_topic_number", (), self._topics.statistics().topics)
+        yield Value("rocketmq_consumer_group_number", (), self._groups.statistics().groups)
+        offsets = self._offsets.statistics()
+        yield Value("skylark_offset_commits_total", (), offsets.commits)
+        yield Value("skylark_offset_resets_waiting", (), offsets.resets)
+        for (is_success, is_system), took in list(self._topic_times.items()):
+            labels = ("success" if is_success else "failure", "true" if is_system else "false")
+            yield Value("rocketmq_topic_create_execution_time_milliseconds", labels, took)
+
+
+class TrafficCollector:
+    """Metrics of all messages together, and of pulls that wait."""
+
+    def __init__(self, traffic: Traffic, arrivals: Arrivals, lag: LoopLag, heartbeats: Callable[[], int]) -> None:
+        self._traffic = traffic
+        self._arrivals = arrivals
+        self._lag = lag
+        self._heartbeats = heartbeats
+
+    def __repr__(self) -> str:
+        return f"<TrafficCollector {self._traffic!r}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        counters, per_second = self._traffic.statistics(), self._traffic.per_second
+        yield Value("rocketmq_broker_tps", (), per_second(lambda counters: counters.puts)[_LAST_MINUTE])
+        yield Value("rocketmq_broker_qps", (), per_second(lambda counters: counters.delivered)[_LAST_MINUTE])
+        yield Value("skylark_pulls_total", ("true",), counters.found)
+        yield Value("skylark_pulls_total", ("false",), counters.missed)
+        waiting = self._arrivals.statistics()
+        yield Value("skylark_parked_pulls", (), waiting.parked)
+        yield Value("skylark_woken_pulls_total", (), waiting.woken)
+        yield Value("skylark_expired_pulls_total", (), waiting.expired)
+        yield Value("skylark_heartbeats_total", (), self._heartbeats())
+        yield Value("skylark_loop_lag_seconds", (), self._lag.seconds)
+
+
+class CheckCollector:
+    """The checks of /readyz as metrics."""
+
+    def __init__(self, checks: Mapping[str, Check]) -> None:
+        self._checks = checks
+
+    def __repr__(self) -> str:
+        return f"<CheckCollector {list(self._checks)}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        for name, check in self._checks.items():
+            yield Value("skylark_check", (name,), int(check() is None))
+
+
+class RouteCollector:
+    """What the broker's own name server refused, by reason; nothing if the broker has none."""
+
+    def __init__(self, refused: Callable[[], Mapping[str, int]]) -> None:
+        self._refused = refused
+
+    def __repr__(self) -> str:
+        return f"<RouteCollector {dict(self._refused())}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        for reason, count in self._refused().items():
+            yield Value("skylark_registrations_refused_total", (reason,), count)
+
+
+class LimitCollector:
+    """The limits for what callers make the broker keep: value, use and refusals of each, by its setting."""
+
+    def __init__(self, limits: Iterable[Limit]) -> None:
+        self._limits = limits
+
+    def __repr__(self) -> str:
+        return f"<LimitCollector {self._limits!r}>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        for limit in self._limits:
+            yield Value("skylark_limit", (limit.setting,), limit.most)
+            if limit.used is not None:
+                yield Value("skylark_limit_used", (limit.setting,), limit.used())
+            yield Value("skylark_limit_refused_total", (limit.setting,), limit.refused)
+
+
+class RuntimeCollector:
+    """Runtime information as numbers. `table` is what request 28 answers with, `now_ms` gives Unix time."""
+
+    def __init__(self, table: Callable[[], Mapping[str, str]], now_ms: Callable[[], int]) -> None:
+        self._table = table
+        self._now_ms = now_ms
+
+    def __repr__(self) -> str:
+        return f"<RuntimeCollector {len(RUNTIME_NAMES)} names>"
+
+    def __call__(self) -> Steps:
+        """Every value."""
+        table = yield from patiently(self._table)
+        if table is None:
+            return
+        for name in RUNTIME_NAMES:
+            value = name.value(table)
+            if value is not None:
+                yield Value(name.metric, (), value)
+        earliest_ms = int(table["earliestMessageTimeStamp"])
+        age_ms = max(self._now_ms() - earliest_ms, 0) if earliest_ms >= 0 else 0
+        yield Value("rocketmq_storage_message_reserve_time_milliseconds", (), age_ms)

@@ -1,0 +1,132 @@
+"""RECALL_MESSAGE (370): a producer takes a timer message back.
+
+What is stored is one more timer message, due together with the other, which it deletes when both come up
+(broker/delivery/timer/slot_delivery.py); so the answer says only that this one is stored. Answers carry the region, as
+those of sends do. Off unless `recallMessageEnable` is on. Source: docs/formats.md, "Timer messages".
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from skylarkmq.broker.delivery.deferral import Divert
+from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.processors.send.checks import refuse_internal_topic
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.log.append import Append, PutStatus
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.decimals import decimal
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.recall import RecallMessageHeader, RecallMessageResponseHeader
+from skylarkmq.protocol.message import ENTRY_END, NAME_END, PropertyName, encode_properties, tags_code
+from skylarkmq.protocol.recall_handle import RecallHandle
+from skylarkmq.protocol.timers import DELETES
+
+TAG: Final = "_RECALL_TAG_"
+BODY: Final = b"0"
+_SEPARATORS: Final = frozenset((NAME_END, ENTRY_END))
+_UNAVAILABLE: Final = "recall failed, broker service not available"
+
+
+class RecallConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What recalling depends on. `start_accept_ms`: startAcceptSendRequestTimeStamp."""
+
+    is_enabled: bool
+    broker_name: str
+    cluster_name: str
+    region: str
+    start_accept_ms: int
+    max_delay_ms: int
+
+
+class RecallProcessor:
+    """Recalls messages of one broker. `now_ms` gives Unix time."""
+
+    def __init__(
+        self,
+        config: RecallConfig,
+        topics: TopicTable,
+        divert: Divert,
+        puts: InternalPuts,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._divert = divert
+        self._puts = puts
+        self._now_ms = now_ms
+
+    def __repr__(self) -> str:
+        return f"<RecallProcessor enabled={self._config.is_enabled}>"
+
+    def handlers(self) -> dict[RequestCode, Processor]:
+        """What this processor serves."""
+        return {RequestCode.RECALL_MESSAGE: self.recall}
+
+    def configure(self, config: RecallConfig) -> None:
+        """Go by other settings from now on."""
+        self._config = config
+
+    async def recall(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Request 370."""
+        header = command.header(RecallMessageHeader)
+        ext = {PropertyName.MSG_REGION: self._config.region}
+        try:
+            handle = self._checked(header)
+            await self._put(handle, connection)
+        except RequestError as refusal:
+            return RemotingCommand.response(refusal.code, refusal.remark, ext)
+        answer = RecallMessageResponseHeader(msg_id=handle.unique_key)
+        return RemotingCommand.response(remark=NOT_ANSWERED, ext=ext | answer.to_ext())
+
+    def _checked(self, header: RecallMessageHeader) -> RecallHandle:
+        """The handle, if it may be used. RequestError."""
+        config, now_ms = self._config, self._now_ms()
+        if not config.is_enabled:
+            raise RequestError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+        if now_ms < config.start_accept_ms:
+            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, _UNAVAILABLE)
+        refuse_internal_topic(header.topic)
+        if self._topics.find(header.topic) is None:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
+        try:
+            handle = RecallHandle.decode(header.recall_handle)
+        except ValueError:
+            raise _illegal("recall handle is invalid") from None
+        if handle.topic != header.topic:
+            raise _illegal("recall failed, topic not match")
+        if handle.broker_name != config.broker_name:
+            raise _illegal(_UNAVAILABLE)
+        if not _SEPARATORS.isdisjoint(handle.unique_key):
+            raise _illegal("recall handle is invalid")
+        deliver_ms = decimal(handle.deliver_ms)
+        if deliver_ms is None or not 0 < deliver_ms - now_ms < config.max_delay_ms:
+            raise _illegal("recall failed, timestamp invalid")
+        return handle
+
+    async def _put(self, handle: RecallHandle, connection: Connection) -> None:
+        """Store what deletes the message. RequestError: it could not be."""
+        now_ms = self._now_ms()
+        properties = {
+            PropertyName.TAGS: TAG,
+            PropertyName.UNIQ_KEY: handle.unique_key,
+            PropertyName.TIMER_DELIVER_MS: handle.deliver_ms,
+            PropertyName.CLUSTER: self._config.cluster_name,
+            DELETES: f"{handle.topic}+{handle.unique_key}",
+        }
+        encoded = encode_properties(properties).encode("utf-8", "replace")
+        append = Append(handle.topic, 0, BODY, encoded, tags_code(TAG), 0, 0, now_ms, connection.peer_host)
+        try:
+            refusal = self._divert(append, properties, now_ms)
+        except RequestError:
+            refusal = PutStatus.MESSAGE_ILLEGAL
+        if refusal is not None or await self._puts.put(append) not in STORED:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
+
+
+def _illegal(remark: str) -> RequestError:
+    return RequestError(ResponseCode.ILLEGAL_OPERATION, remark)

@@ -1,0 +1,112 @@
+"""Replies: SEND_REPLY_MESSAGE (324), SEND_REPLY_MESSAGE_V2 (325).
+
+    checks of a send -> push to who has asked (326) -> store, if storeReplyMessageEnable -> answer
+
+The answer says whether the reply has reached who asked for it. It is stored either way, as a message like any other;
+that it could not be changes nothing about the answer, but for the message id: "0" if there is none.
+
+Source: docs/formats.md, "Calls to clients", "Send".
+"""
+
+import logging
+from collections.abc import Awaitable
+from typing import Final
+
+from msgspec.structs import replace
+
+from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
+from skylarkmq.broker.delivery.request_reply import Replies
+from skylarkmq.broker.processors.send.checks import SendChecks
+from skylarkmq.broker.processors.send.messages import SendMessages, any_queue
+from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
+from skylarkmq.protocol.message import decode_properties, encode_properties
+
+NOT_STORED: Final = "0"
+
+log = logging.getLogger(__name__)
+
+
+class ReplyProcessor:
+    """Passes replies on."""
+
+    def __init__(
+        self,
+        checks: SendChecks,
+        messages: SendMessages,
+        puts: InternalPuts,
+        answers: SendAnswers,
+        replies: Replies,
+        *,
+        are_stored: bool,
+    ) -> None:
+        self._topic_for = checks.topic_for
+        self._messages = messages
+        self._puts = puts
+        self._answers = answers
+        self._replies = replies
+        self._are_stored = are_stored
+
+    def __repr__(self) -> str:
+        return f"<ReplyProcessor {self._replies!r}>"
+
+    def configure(self, *, are_stored: bool) -> None:
+        """Store replies from now on, or do not."""
+        self._are_stored = are_stored
+
+    def handlers(self) -> dict[RequestCode, Processor]:
+        """What this processor serves."""
+        return {RequestCode.SEND_REPLY_MESSAGE: self.reply, RequestCode.SEND_REPLY_MESSAGE_V2: self.reply_v2}
+
+    def reply(self, connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand] | RemotingCommand:
+        """Request 324."""
+        return self._reply(connection, command, command.header(SendMessageHeader))
+
+    def reply_v2(
+        self, connection: Connection, command: RemotingCommand
+    ) -> Awaitable[RemotingCommand] | RemotingCommand:
+        """Request 325."""
+        return self._reply(connection, command, command.header(SendMessageV2Header))
+
+    def _reply(
+        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader
+    ) -> Awaitable[RemotingCommand] | RemotingCommand:
+        try:
+            topic = self._topic_for(connection, command, header)
+        except RequestError as refusal:
+            return RemotingCommand.response(refusal.code, refusal.remark, self._answers.ext)
+        return self._push_and_store(connection, command, header, topic)
+
+    async def _push_and_store(
+        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
+    ) -> RemotingCommand:
+        properties = decode_properties(header.properties)
+        remark = await self._replies.push(header, properties, command.body, connection.peer)
+        queue_id = header.queue_id if header.queue_id >= 0 else any_queue(topic)
+        answer = SendMessageResponseHeader(NOT_STORED, queue_id, 0)
+        if self._are_stored:
+            stored = replace(header, properties=encode_properties(properties), queue_id=queue_id)
+            answer = await self._store(connection, command, stored, topic) or answer
+        code = ResponseCode.SUCCESS if remark is None else ResponseCode.SYSTEM_ERROR
+        return RemotingCommand.response(code, remark, self._answers.ext | answer.to_ext())
+
+    async def _store(
+        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
+    ) -> SendMessageResponseHeader | None:
+        """Where the reply stands now; None if the store would not have it."""
+        try:
+            append, _, queue_id = self._messages.single(connection, command, header, topic)
+        except RequestError as refusal:
+            log.debug("reply not stored peer=%s reason=%s", connection.peer, refusal.remark)
+            return None
+        status = await self._puts.put(append)
+        if status not in STORED:
+            log.debug("reply not stored peer=%s status=%s", connection.peer, status.name)
+            return None
+        return SendMessageResponseHeader(self._answers.message_ids([append]), queue_id, append.queue_offset)

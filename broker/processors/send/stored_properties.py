@@ -1,0 +1,171 @@
+"""From the properties that a producer sent to those that are stored.
+
+The broker adds CLUSTER, and UNIQ_KEY where the sender made none, closes the last entry, and drops what only a broker
+may set (POP_CK). All this is done on the text: a map of properties is built for the rare message that needs one.
+Sources: docs/formats.md, "Properties", "Send".
+"""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+import msgspec
+
+from skylarkmq.broker.delivery.deferral import Wish, needs_diversion
+from skylarkmq.protocol.message import (
+    ENTRY_END,
+    NAME_END,
+    BatchRecord,
+    PropertyName,
+    decode_properties,
+    encode_properties,
+    property_value,
+    tags_code,
+)
+
+_NEEDS_A_LOOK: Final = b"DELAY|TIMER_|TRAN_MSG|CLUSTER|POP_CK|WAIT|__SHARDINGKEY"
+_SET_BY_BROKER: Final = b"REAL_|TRAN_PREP|TRANSACTION_CHECK"
+PLAIN: Final = re.compile(
+    b"(?:KEYS\x01([^\x02]++)\x02|UNIQ_KEY\x01([0-9A-Za-z]{1,64}+)\x02|WAIT\x01(true)\x02|TAGS\x01([^\x02]++)\x02"
+    b"|(?!%b|KEYS\x01|UNIQ_KEY\x01|TAGS\x01)[^\x01\x02]+\x01[^\x02]+\x02)*+" % _NEEDS_A_LOOK
+).fullmatch
+"""Properties of the usual kind, in any order; the groups are the last KEYS, UNIQ_KEY, WAIT and TAGS.
+
+A group begins only behind a name that no other branch takes: CPython 3.11 leaves a wrong span where a branch of a
+possessive repeat has begun its group and another branch matches instead (python/cpython#101955).
+"""
+
+_WISHING: Final = re.compile(
+    b"(?:KEYS\x01([^\x02]++)\x02|UNIQ_KEY\x01([0-9A-Za-z]{1,64}+)\x02|WAIT\x01true\x02|TAGS\x01([^\x02]++)\x02"
+    b"|(DELAY|TIMER_DELAY_SEC|TIMER_DELAY_MS|TIMER_DELIVER_MS)\x01([1-9][0-9]{0,14}+)\x02|(TRAN_MSG)\x01true\x02"
+    b"|(?!%b|KEYS\x01|UNIQ_KEY\x01|TAGS\x01|%b)[^\x01\x02]+\x01[^\x02]+\x02)*" % (_NEEDS_A_LOOK, _SET_BY_BROKER)
+).fullmatch
+"""The same with wishes; the other groups are the last of them: a name and its number, or the mark of a half message."""
+_WISHES: Final = (b"DELAY\x01", b"TIMER_", b"TRAN_MSG")
+
+SPACE: Final = ord(" ")  # to look for a number in bytes costs a sixth of looking for a byte
+END: Final = ord(ENTRY_END)
+END_BYTES: Final = ENTRY_END.encode()
+
+_NOT_JUST_ADDED: Final = {PropertyName.KEYS, PropertyName.TAGS, PropertyName.UNIQ_KEY}  # a message is found by them
+
+Shared: TypeAlias = tuple[tuple[bytes, bytes], ...]
+"""A batch's own properties: `(02 name 01, what is added to a message that lacks it)`; b"" if that is not all."""
+
+WishingProperties: TypeAlias = tuple[bytes, int, list[bytes], Wish]
+"""What is stored of a message that does not go straight to its topic, the tags code, what it is found by, and why."""
+
+
+class StoredProperties(msgspec.Struct, gc=False):
+    """The bytes to store, and what the send path wants to know of them."""
+
+    encoded: bytes
+    unique_key: str
+    tags: str | None
+    wait_flush: bool
+    diverted: dict[str, str] | None = None  # all of them, if the message does not go straight to its topic
+
+
+class PropertyCompletion:
+    """Completes property strings for one cluster."""
+
+    __slots__ = ("_cluster", "_cluster_entry", "_new_unique_key", "cluster_entry")
+
+    def __init__(self, cluster: str, new_unique_key: Callable[[], str]) -> None:
+        self._cluster = cluster
+        self._cluster_entry = encode_properties({PropertyName.CLUSTER: cluster})
+        self.cluster_entry = self._cluster_entry.encode("utf-8", "replace")  # what closes all properties
+        self._new_unique_key = new_unique_key
+
+    def __repr__(self) -> str:
+        return f"<PropertyCompletion {self._cluster_entry!r}>"
+
+    def wishing(self, sent: str) -> WishingProperties | None:
+        """What `complete` and the index would find in properties that are usual but for exactly one wish; None for any
+        other, and where a unique key is to be made."""
+        own = sent.encode("utf-8", "replace")
+        if own and own[-1] != END:
+            own += END_BYTES
+        found = _WISHING(own)
+        if found is None or sum(map(own.count, _WISHES)) != 1:
+            return None
+        keys, unique_key, tags, name, number, half = found.groups()
+        if unique_key is None or (name is None and half is None):
+            return None
+        wish = Wish(PropertyName.TRANSACTION_PREPARED, 1) if name is None else Wish(name.decode(), int(number))
+        return own + self.cluster_entry, tags_code_of(tags), keys_of(unique_key, keys), wish
+
+    def shared(self, batch_level: dict[str, str]) -> Shared | None:
+        """What a batch's own properties add to those of its messages; None where a closer look is due."""
+        text = encode_properties(batch_level)
+        if PLAIN(text.encode("utf-8", "replace")) is None:
+            return None
+        return tuple(
+            (
+                f"{ENTRY_END}{name}{NAME_END}".encode(),
+                b"" if name in _NOT_JUST_ADDED else encode_properties({name: value}).encode("utf-8", "replace"),
+            )
+            for name, value in batch_level.items()
+        )
+
+    def complete(self, sent: str) -> StoredProperties:
+        """What is stored for a message with these properties, if it goes straight to its topic."""
+        wait, diverted = True, None
+        if _is_unusual(sent):
+            sent, wait, diverted = _look_closer(sent)
+        if sent and sent[-1] != ENTRY_END:
+            sent += ENTRY_END
+        unique_key = property_value(sent, PropertyName.UNIQ_KEY)
+        if unique_key is None:
+            unique_key = self._new_unique_key()
+            sent = f"{sent}{PropertyName.UNIQ_KEY}{NAME_END}{unique_key}{ENTRY_END}"
+        tags = property_value(sent, PropertyName.TAGS)
+        if diverted is not None:
+            diverted |= {PropertyName.UNIQ_KEY: unique_key, PropertyName.CLUSTER: self._cluster}
+        encoded = (sent + self._cluster_entry).encode("utf-8", "replace")
+        return StoredProperties(encoded, unique_key, tags, wait, diverted)
+
+    def complete_record(self, record: BatchRecord, batch_level: dict[str, str]) -> StoredProperties:
+        """The same for one record of a batch: it keeps its own and gains the batch's where it has none."""
+        own = str(record.properties, "utf-8", "replace")
+        names = decode_properties(own)
+        added = {name: value for name, value in batch_level.items() if name not in names}
+        separator = ENTRY_END if own and own[-1] != ENTRY_END else ""
+        return self.complete(own + separator + encode_properties(added))
+
+
+def keys_of(unique_key: bytes, keys: bytes | None) -> list[bytes]:
+    """What a message is found by."""
+    if keys is None:
+        return [unique_key]
+    return [unique_key, *filter(None, keys.split(b" "))] if SPACE in keys else [unique_key, keys]
+
+
+@lru_cache
+def tags_code_of(tags: bytes | None) -> int:
+    """The same as protocol.message.tags_code, of bytes; recent ones are kept."""
+    return tags_code(None if tags is None else tags.decode())
+
+
+def _is_unusual(sent: str) -> bool:
+    """Whether a closer look is due; what stands inside another name or value only makes it find nothing."""
+    return (
+        "DELAY" in sent
+        or "TRAN_MSG" in sent
+        or "TIMER_DELIVER_MS" in sent
+        or "CLUSTER" in sent
+        or "POP_CK" in sent
+        or "WAIT\x01f" in sent
+    )
+
+
+def _look_closer(sent: str) -> tuple[str, bool, dict[str, str] | None]:
+    """Drop what only a broker sets; also whether to wait for the flush, and if it may be diverted, all of them."""
+    properties = decode_properties(sent)
+    wait = properties.get(PropertyName.WAIT, "true").lower() == "true"
+    if PropertyName.POP_CHECKPOINT in properties or PropertyName.CLUSTER in properties:
+        for name in (PropertyName.POP_CHECKPOINT, PropertyName.CLUSTER):
+            properties.pop(name, None)
+        sent = encode_properties(properties)
+    return sent, wait, properties if needs_diversion(properties) else None

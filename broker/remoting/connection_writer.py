@@ -1,0 +1,419 @@
+"""The writing half of one connection: what it gathers in a turn, and the queue of what has not left yet.
+
+What leaves how, and why nothing overtakes: the story of `transfer.py`. Here stand the steps:
+
+    write, write_regions     gather
+    flush                    all at once, if it is bytes, or a head with one region in memory; else into the queue
+    _send                    the front of the queue leaves, until the transport, the socket or a thread has to be waited
+                             for; `go_on`, `_sent` and `_read` are what is waited for
+    close, lost, let_go      the three ends: after the last byte, without a peer, without a file
+"""
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.read_control import Nobody, Reader
+from skylarkmq.broker.remoting.sendfile import (
+    SENDFILE_FROM_BYTES,
+    FileRegion,
+    FileSends,
+    duplicate_socket,
+    end_sends,
+    takes_files,
+)
+from skylarkmq.broker.remoting.write_buffers import copied, write_gathered
+from skylarkmq.protocol.unit_runs import Gathered
+
+HOT_FOR_S: Final = 1.0
+"""How long a region that waits for its peer counts as still in memory."""
+_NEVER: Final = 1 << 62
+_BYTES: Final = (bytes, memoryview, Gathered)
+
+log = logging.getLogger(__name__)
+
+
+class Shared(Protocol):
+    """What an output wants of the transfer."""
+
+    config: RemotingConfig
+    files: FileSends
+    backlog_bytes: int
+
+    def to_flush(self, output: "Output") -> None:
+        """Have it flushed at the end of the turn."""
+
+
+class Output:
+    """The writing half of one connection."""
+
+    def __init__(self, transfer: Shared, reader: Reader) -> None:
+        self._transfer = transfer
+        self._files = transfer.files
+        self._reader: Reader = reader
+        self._transport: asyncio.Transport | None = None
+        self._may_send_files = False
+        self._fd = -1  # the transport's socket, if files may be sent to it
+        self._socket: socket.socket | None = None
+        self._gathered: list[bytes | memoryview | FileRegion] = []
+        self._regions = 0  # how many of `_gathered` are regions
+        self._has_views = False  # of files, among what else was gathered
+        self._queue: deque[bytes | tuple[FileRegion, float]] = deque()  # regions with the time from which they wait
+        self._queued_bytes = 0
+        self._sent_of_first = 0  # bytes of the queue's first piece
+        self._is_full = False  # the socket, and it is watched
+        self._is_watched = False
+        self._thread: asyncio.Future[int] | asyncio.Future[bytes] | None = None  # sends or reads the first piece
+        self.gathered_bytes = 0  # written in this turn, and still here
+        self.backlog_bytes = 0  # what the peer has not taken yet
+        self.is_closing = False  # nothing is taken any more, what is there still leaves
+
+    def __repr__(self) -> str:
+        return f"<Output gathered={self.gathered_bytes} queued={self._queued_bytes} backlog={self.backlog_bytes}>"
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether pieces stand here that the transport does not know of."""
+        return bool(self._queue)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What waits for the peer in memory, not in files."""
+        written = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        return written + sum(len(piece) for piece in self._queue if isinstance(piece, bytes))
+
+    def opened(self, transport: asyncio.Transport) -> None:
+        """Write to this transport."""
+        self._transport = transport
+        self._may_send_files = takes_files(transport) and not self._transfer.config.transfer_by_copying
+        self._fd = transport.get_extra_info("socket").fileno() if self._may_send_files else -1
+        transport.set_write_buffer_limits(high=0)  # it shall tell when all is gone
+
+    # ------------------------------------------------------------------------------------------------------- gathering
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Add bytes to what leaves at the end of this turn; dropped when the peer is gone."""
+        if self._transport is None or self.is_closing:
+            return
+        if not self._gathered:
+            self._transfer.to_flush(self)
+        self._gathered.append(data)
+        self.gathered_bytes += len(data)
+
+    def write_regions(self, regions: Sequence[FileRegion], head: bytes = b"") -> None:
+        """Add `head`, and regions behind it in order. Those of memory, and short ones in memory, are gathered as
+        bytes."""
+        if self._transport is None or self.is_closing:
+            return
+        if not self._gathered:
+            self._transfer.to_flush(self)
+        gathered = self._gathered
+        gathered_bytes = self.gathered_bytes + len(head)
+        shortest_sent = SENDFILE_FROM_BYTES if self._may_send_files else _NEVER
+        for region in regions:
+            size = region.size
+            gathered_bytes += size
+            if region.fd < 0 or (size < shortest_sent and region.is_hot):
+                gathered += region.parts_behind(head)
+                self._has_views = True
+            else:
+                self._regions += 1
+                gathered += (head, region)
+            head = b""
+        if head:
+            gathered.append(head)
+        self.gathered_bytes = gathered_bytes
+
+    def flush(self) -> None:
+        """Write what this turn gathered."""
+        try:
+            self._flush()
+        except EOFError as problem:  # a file lost bytes while they were copied
+            self._forget_gathered()
+            self._cut(problem)
+
+    def _flush(self) -> None:
+        gathered = self._gathered
+        if not gathered:
+            return
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            self._forget_gathered()
+        elif self._regions or self._queue:
+            if self._queue or not self._send_at_once(transport, gathered):
+                self._enqueue(gathered)
+                self._send()
+        else:
+            size, fd = self.gathered_bytes, self._fd if self._has_views else -1
+            self._forget_gathered()
+            write_gathered(transport, fd, gathered, size)  # type: ignore[arg-type]  # no regions
+            self._files.note_copied(size)
+            self._settle(transport)
+
+    def _forget_gathered(self) -> None:
+        self._gathered = []
+        self._regions = 0
+        self._has_views = False
+        self.gathered_bytes = 0
+
+    def _send_at_once(self, transport: asyncio.Transport, gathered: list[bytes | memoryview | FileRegion]) -> bool:
+        """What most pulls get, one region in memory behind a head, leaves without queue and hold if the socket takes
+        it whole; the rest of it is queued. False: it is something else, and nothing has left."""
+        region, sock = gathered[-1], self._socket
+        if sock is None or self._regions > 1 or isinstance(region, _BYTES) or not region.is_hot:
+            return False
+        if transport.get_write_buffer_size():
+            return False
+        head = copied(gathered[:-1])  # type: ignore[arg-type]  # the last one is the only region
+        sent, problem = self._files.send_behind_head(sock, head, region)
+        if problem is not None:
+            self._cut(problem)
+        elif sent < self.gathered_bytes:
+            self.gathered_bytes -= sent
+            rest = head[sent:]
+            self._enqueue((rest, region) if rest else (region,))
+            self._sent_of_first = max(0, sent - len(head))
+            self._wait_for_socket()
+        self._forget_gathered()
+        self._settle(transport)
+        return True
+
+    # ------------------------------------------------------------------------------------------------------- the queue
+
+    def _enqueue(self, gathered: Sequence[bytes | memoryview | FileRegion]) -> None:
+        """Put pieces behind what waits: files are held, bytes become ours."""
+        run: list[bytes | memoryview] = []
+        now_s = asyncio.get_running_loop().time()
+        for piece in gathered:
+            if isinstance(piece, _BYTES):
+                run.append(piece)
+                continue
+            if run:
+                self._queue.append(copied(run))
+                run.clear()
+            piece.hold(self)
+            self._files.waiting += 1
+            self._queue.append((piece, now_s))
+        if run:
+            self._queue.append(copied(run))
+        self._queued_bytes += self.gathered_bytes
+        self._forget_gathered()
+
+    def _send(self) -> None:
+        """Let go of as much of the queue as leaves at once."""
+        transport, queue = self._transport, self._queue
+        if transport is None:
+            return
+        while queue and self._thread is None and not self._is_full:
+            piece = queue[0]
+            if isinstance(piece, bytes):
+                self._send_bytes(transport, piece)
+            elif transport.get_write_buffer_size():
+                break  # the transport tells when it is done
+            else:
+                self._send_region(transport, *piece)
+        self._settle(transport)
+
+    def _send_bytes(self, transport: asyncio.Transport, data: bytes) -> None:
+        """All of it leaves or is the transport's. Ahead of a region it shall not become a packet of its own."""
+        sock = self._socket
+        rest: bytes | memoryview = data
+        if sock is not None and len(self._queue) > 1 and not transport.get_write_buffer_size():
+            try:
+                rest = memoryview(data)[sock.send(data, socket.MSG_MORE) :]
+            except OSError:
+                pass  # the transport finds out by itself
+        if rest:
+            transport.write(rest)
+        self._files.note_copied(len(data))
+        self._taken_of_first(len(data))
+
+    def _send_region(self, transport: asyncio.Transport, region: FileRegion, since_s: float) -> None:
+        at, left = region.position + self._sent_of_first, region.size - self._sent_of_first
+        if self._may_send_files and self._socket is None:
+            self._socket = duplicate_socket(transport)
+            self._may_send_files = self._socket is not None
+        if self._socket is None:
+            self._thread = self._files.read_cold(region.fd, at, left)
+            self._thread.add_done_callback(self._read)
+        elif not region.is_hot or asyncio.get_running_loop().time() - since_s > HOT_FOR_S:
+            self._thread = self._files.send_cold(self._socket, region.fd, at, left)
+            self._thread.add_done_callback(self._sent)
+        else:
+            try:
+                sent = self._files.send_hot(self._socket, region.fd, at, left)
+                self._note_sent(sent)
+                if 0 < sent < left:
+                    self._wait_for_socket()
+            except BlockingIOError:
+                self._wait_for_socket()
+            except OSError as problem:
+                self._cut(problem)
+
+    def _note_sent(self, count: int) -> None:
+        """`count` bytes of the first region have left."""
+        if not count:
+            self._cut(EOFError("file too short"))
+            return
+        self._taken_of_first(count)
+        self._reader.progressed()
+
+    def _taken_of_first(self, count: int) -> None:
+        """`count` bytes more of the queue's first piece need no care of ours any longer."""
+        self._queued_bytes -= count
+        self._sent_of_first += count
+        piece = self._queue[0]
+        if isinstance(piece, bytes):
+            self._queue.popleft()
+            self._sent_of_first = 0
+        elif self._sent_of_first == piece[0].size:
+            self._queue.popleft()
+            self._sent_of_first = 0
+            self._release(piece[0])
+
+    # ----------------------------------------------------------------------------------------- a full socket, a thread
+
+    def _wait_for_socket(self) -> None:
+        self._is_full = True
+        if self._socket is not None and not self._is_watched:
+            self._is_watched = True
+            asyncio.get_running_loop().add_writer(self._socket.fileno(), self.go_on)
+
+    def _stop_waiting(self) -> None:
+        self._is_full = False
+        if self._socket is not None and self._is_watched:
+            self._is_watched = False
+            asyncio.get_running_loop().remove_writer(self._socket.fileno())
+
+    def go_on(self) -> None:
+        """The peer has made room, or the transport has written all it had. Who was watched is so on if need be."""
+        self._is_full = False
+        self._send()
+        if not self._is_full:
+            self._stop_waiting()
+
+    def _sent(self, future: "asyncio.Future[int]") -> None:
+        """A thread has sent something of the first region."""
+        if not self._is_wanted(future):
+            return
+        try:
+            count = future.result()
+            self._files.note_cold_sent(count)
+            self._note_sent(count)
+            if self._sent_of_first:
+                self._wait_for_socket()
+        except BlockingIOError:
+            self._wait_for_socket()
+        except OSError as problem:
+            self._cut(problem)
+        self._send()
+
+    def _read(self, future: "asyncio.Future[bytes]") -> None:
+        """A thread has read something of the first region."""
+        if not self._is_wanted(future) or self._transport is None:
+            return
+        try:
+            data = future.result()
+        except OSError as problem:
+            self._cut(problem)
+            return
+        self._files.note_cold_read(len(data))
+        if data:
+            self._transport.write(data)
+            self._files.note_copied(len(data))
+        self._note_sent(len(data))
+        self._send()
+
+    def _is_wanted(self, future: "asyncio.Future[int] | asyncio.Future[bytes]") -> bool:
+        """A thread is back: whether anybody still wants what it did. Else its file and its socket are free now."""
+        self._thread = None
+        transport = self._transport
+        if transport is not None and not transport.is_closing() and not future.cancelled():
+            return True
+        if not future.cancelled():
+            future.exception()  # looked at: it shall not be reported as forgotten
+        self._forget_queue()
+        return False
+
+    # --------------------------------------------------------------------------------------------- accounts and the end
+
+    def note_progress(self) -> None:
+        """Look how much a slow peer has taken meanwhile."""
+        if self.backlog_bytes and self._transport is not None:
+            backlog = self._transport.get_write_buffer_size() + self._queued_bytes
+            if backlog < self.backlog_bytes:
+                self._reader.progressed()
+                self._account(backlog)
+
+    def _settle(self, transport: asyncio.Transport) -> None:
+        backlog = transport.get_write_buffer_size() + self._queued_bytes
+        if backlog or self.backlog_bytes:
+            self._account(backlog)
+        if self.is_closing and not self._queue:
+            transport.close()
+        elif not self.backlog_bytes:
+            self._reader.drained()
+
+    def _account(self, backlog: int) -> None:
+        """Note how many bytes wait for this peer now."""
+        transfer, config = self._transfer, self._transfer.config
+        transfer.backlog_bytes += backlog - self.backlog_bytes
+        self.backlog_bytes = backlog
+        if backlog > config.peer_backlog_bytes or (backlog and transfer.backlog_bytes > config.total_backlog_bytes):
+            self._reader.behind()
+
+    def close(self) -> None:
+        """Take no more; what is there leaves, then the transport closes."""
+        self.flush()
+        self.is_closing = True
+        if self._transport is not None and not self._queue:
+            self._transport.close()
+
+    def lost(self) -> None:
+        """The connection is gone, and nothing leaves any more."""
+        self._transport = None
+        self._reader = Nobody()
+        self._account(0)
+        self._forget_gathered()
+        self._forget_queue()
+
+    def let_go(self) -> None:
+        """A file is taken away; the connection goes with it."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._cut(InterruptedError("the file is deleted"))
+
+    def _cut(self, problem: Exception) -> None:
+        """Give up everything that waits. The peer was promised more than it gets, so the connection ends."""
+        self._files.cut += 1
+        transport = self._transport
+        peer = transport.get_extra_info("peername") if transport is not None else None
+        log.info("transfer cut peer=%s unsent_bytes=%d reason=%s", peer, self._queued_bytes, problem)
+        self._forget_queue()
+        if transport is not None:
+            transport.abort()
+
+    def _forget_queue(self) -> None:
+        """Release every file and the socket, but for what a thread is using: that goes when it is back."""
+        self._stop_waiting()
+        kept = [self._queue.popleft()] if self._thread is not None and self._queue else []
+        for piece in self._queue:
+            if not isinstance(piece, bytes):
+                self._release(piece[0])
+        self._queue.clear()  # whoever is walking it shall see that
+        self._queue.extend(kept)
+        self._queued_bytes = 0
+        if not kept:
+            self._sent_of_first = 0
+        if self._socket is not None and kept:
+            end_sends(self._socket)
+        elif self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _release(self, region: FileRegion) -> None:
+        region.release(self)
+        self._files.waiting -= 1

@@ -1,0 +1,91 @@
+"""Steps of a start that both daemons take, and that say in an operator's words why they cannot be taken."""
+
+import asyncio
+import errno
+import gc
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Final, Protocol
+
+from skylarkmq.broker.errors import StartError, StartStopped
+from skylarkmq.broker.host.huge_pages import HugePages, huge_page_bytes
+from skylarkmq.broker.host.idle_states import AwakeCpus, open_request
+from skylarkmq.broker.ops.health import HealthServer
+from skylarkmq.broker.remoting.busy_polling import Reads
+from skylarkmq.broker.store.errors import LoadStopped, StoreError
+
+COLLECTOR_THRESHOLDS: Final = (5_000, 20, 20)
+"""docs/decisions/0008-garbage-collector.md"""
+
+
+class Loads(Protocol):
+    """What may take minutes to load."""
+
+    def load(self, should_stop: Callable[[], bool]) -> object:
+        """LoadStopped soon after `should_stop` has returned True; any other StoreError is told to the operator."""
+
+    def close(self) -> None:
+        """Give up what was loaded."""
+
+
+async def start_health(health: HealthServer, running: AsyncExitStack) -> None:
+    """Serve the health pages until `running` ends."""
+    await health.start()
+    running.push_async_callback(health.stop)
+
+
+async def load_beside(part: Loads, stop: asyncio.Event) -> None:
+    """Load a part in a thread, so that health pages and signals are served meanwhile. StartError, StartStopped.
+
+    This is the one thread that computes: nothing else is served yet that it could hold up.
+    """
+    is_called_off = threading.Event()
+    loading = asyncio.get_running_loop().run_in_executor(
+        None, part.load, lambda: stop.is_set() or is_called_off.is_set()
+    )
+    try:
+        await asyncio.shield(loading)
+    except LoadStopped:
+        raise StartStopped from None
+    except StoreError as error:
+        raise StartError(str(error)) from None
+    except asyncio.CancelledError:
+        is_called_off.set()
+        await asyncio.wait([loading])
+        if loading.exception() is None:
+            part.close()
+        raise
+
+
+async def listen(start: Callable[[str, int], Awaitable[int]], host: str, port: int, key: str) -> None:
+    """Have a part listen; StartError names the address and the key when it cannot."""
+    try:
+        await start(host, port)
+    except OSError as error:
+        reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror or error}"
+        raise StartError(f"port {port} on {host} {reason} ({key})") from None
+
+
+def hold_off_collector(running: AsyncExitStack) -> None:
+    """Spare the garbage collector what stands after the start, and the loop most of its passes, until the stop."""
+    running.callback(gc.set_threshold, *gc.get_threshold())
+    running.callback(gc.unfreeze)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+
+
+def use_huge_pages(running: AsyncExitStack) -> None:
+    """Have what is kept in memory gathered in huge pages, where there are any, until the stop."""
+    if size := huge_page_bytes():
+        huge_pages = HugePages(size)
+        huge_pages.start()
+        running.callback(huge_pages.stop)
+
+
+def keep_cpus_awake(reads: Reads, running: AsyncExitStack) -> AwakeCpus:
+    """Have idle processors stay awake while bytes come, where that can be had, until the stop."""
+    awake_cpus = AwakeCpus(open_request(), reads)
+    running.callback(awake_cpus.close)
+    return awake_cpus

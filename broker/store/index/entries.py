@@ -1,0 +1,176 @@
+"""Keys on their way into an index file: of each the hash, the physical offset and the store time of its message.
+
+What a turn dispatches is only noted down, message by message; hashes are computed when somebody takes entries, as
+many at once as there are, since NumPy pays off on many. What a message is found by its maker may have said
+(`keys`); else its properties are searched.
+
+Source: docs/formats.md, "IndexFile".
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import numpy as np
+
+from skylarkmq.broker.store.index.hashing import Numbers, hash_keys, int64_array
+from skylarkmq.broker.store.log.append_columns import AppendColumns, as_columns
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.disk import index_keys
+from skylarkmq.protocol.message import java_hash
+
+_TRANSACTION: Final = int(SysFlag.TRANSACTION_MASK)
+_ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
+_KNOWN_PREFIXES: Final = 16_384
+
+
+class Indexed(Protocol):
+    """What the index wants to know of a message: appends and records are such."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def properties(self) -> bytes: ...
+    @property
+    def sys_flag(self) -> int: ...
+    @property
+    def physical_offset(self) -> int: ...
+    @property
+    def store_timestamp(self) -> int: ...
+    @property
+    def keys(self) -> list[bytes] | None: ...
+
+
+class Entries(NamedTuple):
+    """Three arrays of one length: hashes of `topic#key`, physical offsets, store times in ms."""
+
+    hashes: Numbers
+    offsets: Numbers
+    timestamps: Numbers
+
+    def part(self, begin: int, end: int | None = None) -> "Entries":
+        """Those from `begin` on."""
+        return Entries(self.hashes[begin:end], self.offsets[begin:end], self.timestamps[begin:end])
+
+
+_NONE: Final = np.zeros(0, np.int64)
+NO_ENTRIES: Final = Entries(_NONE, _NONE, _NONE)
+
+
+class PlainIndexEntries:
+    """Entries in the order of the log; `len` says how many wait."""
+
+    def __init__(self) -> None:
+        self._ready = NO_ENTRIES
+        self.clear()
+
+    def add(self, messages: Sequence[Indexed], passed: int = 0) -> None:
+        """Note the keys of messages, but for the first `passed` keys of the first of them."""
+        keys, counts, prefixes = self._keys, self._counts, self._prefixes
+        offsets, timestamps = self._offsets, self._timestamps
+        topic, prefix = "", 0
+        for message in messages:
+            found = message.keys
+            if found is None:
+                if (columns := as_columns(message)) is not None:
+                    self._add_columns(columns)
+                    continue
+                found = index_keys(message.properties)
+            if passed:
+                found, passed = found[passed:], 0
+            if message.sys_flag & _TRANSACTION == _ROLLBACK:
+                found = []
+            if message.topic is not topic:
+                topic = message.topic
+                prefix = prefix_hash(topic)
+            keys += found
+            counts.append(len(found))
+            prefixes.append(prefix)
+            offsets.append(message.physical_offset)
+            timestamps.append(message.store_timestamp)
+
+    def _add_columns(self, columns: AppendColumns) -> None:
+        count = len(columns)
+        self._keys += columns.message_keys
+        self._counts += [columns.keys_each] * count
+        self._prefixes += map(prefix_hash, columns.topics)
+        self._offsets += columns.physical_offsets
+        self._timestamps += [columns.store_timestamp] * count
+
+    def __len__(self) -> int:
+        return len(self._ready.hashes) + len(self._keys)
+
+    def first(self, count: int) -> Entries:
+        """The oldest entries, up to `count`; they stay until they are dropped."""
+        if self._keys:
+            self._hash()
+        return self._ready.part(0, count)
+
+    def drop(self, count: int) -> None:
+        """The oldest `count` of what `first` gave are in a file."""
+        self._ready = self._ready.part(count) if count < len(self._ready.hashes) else NO_ENTRIES
+
+    def clear(self) -> None:
+        """Nothing waits any more."""
+        self._ready = NO_ENTRIES
+        self._keys: list[bytes] = []
+        self._counts: list[int] = []  # of each message: how many of the keys are its
+        self._prefixes: list[int] = []
+        self._offsets: list[int] = []
+        self._timestamps: list[int] = []
+
+    def _hash(self) -> None:
+        """What was noted becomes entries."""
+        before, keys = self._ready, self._keys
+        counts = int64_array(self._counts)
+        offsets = np.repeat(int64_array(self._offsets), counts)
+        timestamps = np.repeat(int64_array(self._timestamps), counts)
+        found = Entries(hash_keys(keys, np.repeat(int64_array(self._prefixes), counts)), offsets, timestamps)
+        self.clear()
+        self._ready = found if not len(before.hashes) else _joined(before, found)
+
+    def __repr__(self) -> str:
+        return f"<IndexEntries {len(self)}>"
+
+
+def _joined(first: Entries, second: Entries) -> Entries:
+    return Entries(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
+
+
+class CompiledIndexEntries:
+    """The same by the compiled leaf, which hashes at once."""
+
+    def __init__(self) -> None:
+        self._rows: Any = _leaf.IndexEntries(index_keys)
+        self.add: Callable[..., None] = self._rows.add
+        self.drop: Callable[[int], None] = self._rows.drop
+        self.clear: Callable[[], None] = self._rows.clear
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def first(self, count: int) -> Entries:
+        """The oldest entries, up to `count`; they stay until they are dropped."""
+        return Entries(*(np.frombuffer(column, np.int64) for column in self._rows.columns(count)))
+
+    def __repr__(self) -> str:
+        return f"<IndexEntries {len(self)}>"
+
+
+class _Prefixes(dict[str, int]):
+    def __missing__(self, topic: str) -> int:
+        if len(self) >= _KNOWN_PREFIXES:
+            self.clear()
+        prefix = self[topic] = java_hash(f"{topic}#") & 0xFFFF_FFFF
+        return prefix
+
+
+prefix_hash: Final = _Prefixes().__getitem__
+"""Java's hash of `topic#`, unsigned: what the hash of a key goes on from."""
+
+
+_leaf = compiled.load("index")
+if TYPE_CHECKING or _leaf is None:
+    IndexEntries = PlainIndexEntries
+else:
+    IndexEntries = CompiledIndexEntries

@@ -1,0 +1,388 @@
+"""The log: every message of every queue, one record after the other, in the order of arrival.
+
+A turn's appends gather in one batch (broker.store.log.record_batch): `put` and `put_run` decide offsets and make the
+records; `commit` writes all of them with one pwrite. Nothing is acknowledged, dispatched or readable before that write
+succeeded. If it fails or falls short, the batch is taken back whole: what reached the file is cleared, queue offsets
+return, every append is told.
+
+A record never spans segments. One of L bytes fits into R remaining only if L + 8 <= R; else a blank of 8 bytes
+closes the segment and the record opens the next one. A batch of `put_all` is contiguous: it rolls as a whole.
+
+Store timestamps are taken once per batch and never decrease.
+
+Source: docs/formats.md, "CommitLog record", "End-of-file blank", "Append path".
+"""
+
+import errno
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.log.append import Append, PutStatus
+from skylarkmq.broker.store.log.append_columns import AppendColumns, as_columns, messages_in
+from skylarkmq.broker.store.log.mapped_file import MappedFile
+from skylarkmq.broker.store.log.mapped_file_queue import MappedFileQueue
+from skylarkmq.broker.store.log.record_batch import PlainRecordBatch, RecordBatch
+from skylarkmq.broker.store.log.record_rules import fits_fields, may_be_put
+from skylarkmq.broker.store.log.zero_fill import ZerosAhead
+from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.queue.table import QueueTable
+from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
+from skylarkmq.protocol.record import BLANK, BLANK_SIZE, MAGIC_BLANK, MAX_PROPERTIES_BYTES
+
+log = logging.getLogger(__name__)
+
+_RECORD_OVERHEAD: Final = 64 << 10  # what a record may be longer than the longest body
+_PROBE_BYTES: Final = 4_096
+_RETRY_MS: Final = 1_000
+_FULL_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+
+
+class CommitLogStatistics(msgspec.Struct, frozen=True):
+    """Offsets in bytes; totals since the start of the process."""
+
+    min_offset: int
+    max_offset: int
+    messages: int
+    written_bytes: int
+    failed_batches: int
+    damaged_segments: int
+
+
+class CommitLog:
+    """Owns the tail. `end` is where the next record goes, `written` what a reader may look at: between two commits they
+    differ by the open batch."""
+
+    def __init__(
+        self, config: StoreConfig, files: MappedFileQueue, queues: QueueTable, now_ms: Callable[[], int]
+    ) -> None:
+        self._config = config
+        self._queues = queues.by_key
+        self._queues_of = queues.by_topic
+        self._make_queue = queues.make
+        self._now_ms = now_ms
+        self._size = config.mapped_file_size_commit_log
+        self._zeros = ZerosAhead(config)
+        self.files = files
+        self.flags = RunningFlags(self._on_flags)
+        self._refusal = self.flags.refusal
+        self._records = self._new_records()
+        self.put: Callable[[Append], None] = self._records.put
+        """Add one message to the batch, or refuse it at once: then its status says why and nothing has changed."""
+        self.written = 0
+        self.last_store_timestamp = 0
+        self.last_record = 0  # where the last record begins
+        self._segment: MappedFile | None = None
+        self._segment_end = 0
+        self._ahead_at = 0  # once `written` is there the next segment is asked for
+        self._filled: list[tuple[MappedFile, int, bytes]] = []  # segments that the open batch has closed
+        self._messages = 0
+        self._written_bytes = 0
+        self._failed_batches = 0
+        self._next_retry_ms = 0
+
+    def _new_records(self) -> PlainRecordBatch:
+        return RecordBatch(self._queues, self._config.store_host, self._put_unusual)
+
+    def configure(self, config: StoreConfig) -> None:
+        """Go by these settings from the next message on."""
+        self._config = config
+        self._on_flags()
+
+    def _on_flags(self) -> None:
+        self._refusal = self.flags.refusal
+        limits = MAX_PROPERTIES_BYTES, self._config.max_message_size, self._size - BLANK_SIZE
+        self._records.unchecked_size = min(limits) if self._refusal is None else -1
+
+    @property
+    def end(self) -> int:
+        """Where the next record goes."""
+        return self._records.at
+
+    @property
+    def batch(self) -> list[Append]:
+        """The appends of the open batch."""
+        return self._records.appends
+
+    # the open batch
+
+    def _put_unusual(self, append: Append) -> None:
+        """What `put` does not see to itself."""
+        queue = self._queues.get((append.topic, append.queue_id)) or self._new_queue(append)
+        if queue is None:
+            return
+        size = self._records.record_size(append, len(queue.topic_field))
+        refusal = self._refuse(append, size) or self._make_room(size)
+        if refusal is None:
+            self._records.put(append, True)
+        else:
+            append.status = refusal
+
+    def put_run(self, appends: Sequence[Append]) -> None:
+        """Add messages to the batch, or refuse them, each for itself."""
+        if not self.batch and self._refusal is None:
+            self._open_batch()  # so that not even the first of a turn is unusual
+        try:
+            self._records.put_run(appends)
+        finally:
+            if not self.batch:
+                self._records.restart()  # all were refused: the next batch has a time of its own
+
+    def put_columns(self, columns: AppendColumns) -> bool:
+        """Add messages that are columns: all of them; or none, if one is unusual, and is to be put by itself."""
+        if self._refusal is not None or not columns.find_queues(self._queues_of):
+            return False
+        if not self.batch:
+            self._open_batch()
+        try:
+            return self._records.put_columns(columns)
+        finally:
+            if not self.batch:
+                self._records.restart()
+
+    def put_all(self, appends: Sequence[Append]) -> None:
+        """Add a batch that stays in one piece: all of it, or none."""
+        if self._has_room(appends, self._records.total_size(appends)):
+            self._records.put_run(appends, True)
+
+    def put_alike(self, appends: Sequence[Append]) -> None:
+        """The same of messages that differ in body, properties and flag only."""
+        if self._has_room(appends, self._records.total_size_alike(appends)):
+            self._records.put_alike(appends)
+
+    def _has_room(self, appends: Sequence[Append], size: int) -> bool:
+        """Have room for a batch of that size, or have it refused. 0: something else has to be asked about a message."""
+        refusal = self._make_room(size) if 0 < size <= self._size - BLANK_SIZE else self._refuse_any(appends)
+        if refusal is not None:
+            for append in appends:
+                append.status = refusal
+        return refusal is None
+
+    def _refuse_any(self, appends: Sequence[Append]) -> PutStatus | None:
+        """Why a batch cannot be put; if it can, there is room for it."""
+        total = 0
+        record_size, unchecked_size = self._records.record_size, self._records.unchecked_size
+        for append in appends:
+            queue = self._queues.get((append.topic, append.queue_id)) or self._new_queue(append)
+            if queue is None:
+                return append.status
+            size = record_size(append, len(queue.topic_field))
+            is_plain = size <= unchecked_size and fits_fields(append)
+            if not is_plain and (refusal := self._refuse(append, size)) is not None:
+                return refusal
+            total += size
+        return PutStatus.MESSAGE_ILLEGAL if total + BLANK_SIZE > self._size else self._make_room(total)
+
+    def _make_room(self, size: int) -> PutStatus | None:
+        """Have the batch open, and that many bytes left in the segment; else why not."""
+        if not self.batch:
+            self._open_batch()
+        if self.end + size + BLANK_SIZE > self._segment_end and not self._roll():
+            return PutStatus.CREATE_MAPPED_FILE_FAILED
+        return None
+
+    def _refuse(self, append: Append, size: int) -> PutStatus | None:
+        """The checks that a short message to an open store cannot fail. docs/formats.md, "Checks before the log"."""
+        config = self._config
+        if self._refusal is not None:
+            return self._refusal
+        if len(append.properties) > MAX_PROPERTIES_BYTES:
+            return PutStatus.PROPERTIES_SIZE_EXCEEDED
+        if not fits_fields(append):
+            return PutStatus.MESSAGE_ILLEGAL
+        if len(append.body) > config.max_message_size or size > config.max_message_size + _RECORD_OVERHEAD:
+            return PutStatus.MESSAGE_ILLEGAL
+        return PutStatus.MESSAGE_ILLEGAL if size + BLANK_SIZE > self._size else None
+
+    def _new_queue(self, append: Append) -> ConsumeQueue | None:
+        """The queue of a first message; None when the append was refused: no record may carry its topic and
+        queue id, or every message is refused."""
+        if self._refusal is not None:
+            append.status = self._refusal
+            return None
+        if not may_be_put(append.topic, append.queue_id):
+            append.status = PutStatus.MESSAGE_ILLEGAL
+            return None
+        return self._make_queue(append.topic, append.queue_id)
+
+    def _open_batch(self) -> None:
+        self.last_store_timestamp = max(self.last_store_timestamp, self._now_ms())
+        self._records.open(self.end, self._segment_end, self.last_store_timestamp)
+
+    def _roll(self) -> bool:
+        """Turn to the next segment, closing this one with a blank. False: there is no next segment."""
+        if RunningFlag.NO_SEGMENT in self.flags:
+            return False  # until `retry` has seen one
+        start = self._next_start()
+        try:
+            segment = self.files.segment_at(start)
+        except OSError as problem:
+            log.error("no segment to append to offset=%d error=%s", start, problem)
+            self.flags.set(RunningFlag.NO_SEGMENT, problem)
+            return False
+        if self._segment is not None:
+            blank = BLANK.pack(self._segment_end - self.end, MAGIC_BLANK)
+            with self._records.data() as data:
+                self._filled.append((self._segment, self._batch_start(), bytes(data) + blank))
+            self._records.restart()
+        self._records.open(start, segment.end, self.last_store_timestamp)
+        self._turn_to(segment)
+        return True
+
+    def _turn_to(self, segment: MappedFile) -> None:
+        self._segment = segment
+        self._segment_end = segment.end
+        self._ahead_at = segment.start + segment.size // 8
+        self._zeros.turn_to(segment, self.end)
+
+    def _batch_start(self) -> int:
+        return self._filled[-1][0].end if self._filled else self.written
+
+    # commit
+
+    def commit(self) -> list[Append]:
+        """Write the batch. Returns its appends: PENDING those that are written, refused ones with their status."""
+        batch = self._records.appends
+        if not batch and not self._filled:
+            return batch
+        end = self._records.at
+        try:
+            for segment, at, data in self._filled:
+                segment.write(data, at - segment.start)
+            if (last := self._segment) is not None and batch:
+                padding = self._zeros.padding(last, end)
+                with self._records.data(padding) as records:
+                    last.write(records, self._batch_start() - last.start)
+                self._zeros.follow(last, end + padding)
+        except OSError as problem:
+            self._take_back(problem)
+            return batch
+        self._written_bytes += end - self.written
+        self._messages += messages_in(batch)
+        self.written = end
+        if batch:
+            self.last_record = batch[-1].physical_offset
+        self._close_batch()
+        if self.written >= self._ahead_at:
+            self._ahead_at = self._segment_end
+            self.files.prepare(self._segment_end)
+        return batch
+
+    def _close_batch(self) -> None:
+        self._records.close()
+        self._filled = []
+
+    def _take_back(self, problem: OSError) -> None:
+        """As if the batch had never been: bytes cleared, offsets returned, statuses decided."""
+        full = problem.errno in _FULL_DISK
+        log.error("append failed offset=%d messages=%d error=%s", self.written, messages_in(self.batch), problem)
+        status = PutStatus.SERVICE_NOT_AVAILABLE if full else PutStatus.UNKNOWN_ERROR
+        if full:
+            self.flags.set(RunningFlag.LOG_ERROR, problem)
+        self._failed_batches += 1
+        for append in reversed(self.batch):
+            append.status = status
+            if append.queue is not None:
+                append.queue.next_offset -= 1
+                append.queue = None
+            elif (columns := as_columns(append)) is not None:
+                columns.take_back()
+        begin, end = self.written, self.end
+        self._close_batch()
+        self._records.at = begin
+        self.attach()
+        try:
+            self._clear(begin, end)
+        except OSError as second:
+            # What is left there could come back as messages that were refused: only a recovery may decide.
+            log.critical("taken back batch not cleared, store is read-only offset=%d error=%s", begin, second)
+            self.flags.set(RunningFlag.SYNC_FAILED, second)
+
+    def _clear(self, begin: int, end: int) -> None:
+        for segment in self.files.segments:
+            if segment.start < end and segment.end > begin:
+                segment.zero(max(begin - segment.start, 0), min(end - segment.start, segment.size))
+
+    def step(self, now_ms: int) -> None:
+        """What is due by now: zeros while nobody appends, another try of what has failed."""
+        if self._segment is not None and not self.batch:
+            self._zeros.step(self._segment, self.end, now_ms)
+        self._retry(now_ms)
+
+    def close(self) -> None:
+        """Write nothing more, and give up all segments."""
+        self._zeros.close()
+        self.files.close()
+
+    def _retry(self, now_ms: int) -> None:
+        """Once a second, see whether what failed works again: a write where the next record goes, the next segment."""
+        if not self.flags.reasons() or now_ms < self._next_retry_ms:
+            return
+        self._next_retry_ms = now_ms + _RETRY_MS
+        if RunningFlag.LOG_ERROR in self.flags:
+            try:
+                self._write_nothing()
+            except OSError as problem:
+                log.debug("log still not writable error=%s", problem)
+            else:
+                self.flags.clear(RunningFlag.LOG_ERROR)
+        if RunningFlag.NO_SEGMENT in self.flags and self.files.is_made(self._next_start()):
+            self.flags.clear(RunningFlag.NO_SEGMENT)
+
+    def _write_nothing(self) -> None:
+        """Zeros behind the end, where there are zeros: a full or read-only disk refuses them like a record."""
+        if self._segment is not None:
+            at = self.end - self._segment.start
+            self._segment.write(bytes(min(_PROBE_BYTES, self._segment.size - at)), at)
+
+    def _next_start(self) -> int:
+        return self._segment_end if self._segment is not None else self.end - self.end % self._size
+
+    # positions
+
+    def attach(self) -> None:
+        """Take `end` as the place of the next append; it lies in a segment that exists, or in one to be made."""
+        segment = self.files.find(self.end)
+        self._segment = None
+        self._segment_end = self.end
+        if segment is not None:
+            self._turn_to(segment)
+
+    def prepare(self) -> None:
+        """Have the segment of the next append made, if there is none: the first one of a fresh store."""
+        self.files.prepare(self.end - self.end % self._size)
+
+    def set_end(self, end: int, last_record: int, store_timestamp: int) -> None:
+        """After recovery: the log ends at `end`."""
+        self.written = self._records.at = end
+        self.last_record = last_record
+        self.last_store_timestamp = max(self.last_store_timestamp, store_timestamp)
+        self.attach()
+
+    # reading
+
+    def bytes_at(self, offset: int, size: int) -> memoryview | None:
+        """A view of [offset, offset + size) if that lies in one segment and is written."""
+        segment = self.files.find(offset)
+        if segment is None or size <= 0 or offset + size > min(segment.end, self.written):
+            return None
+        begin = offset - segment.start
+        segment.check(begin, begin + size)
+        return segment.view[begin : begin + size]
+
+    def next_segment_start(self, offset: int) -> int:
+        """Where the segment behind that of byte `offset` begins."""
+        return offset - offset % self._size + self._size
+
+    def statistics(self) -> CommitLogStatistics:
+        """Counts since the start."""
+        return CommitLogStatistics(
+            *(self.files.min_offset, self.written, self._messages, self._written_bytes, self._failed_batches),
+            damaged_segments=self.files.damaged,
+        )
+
+    def __repr__(self) -> str:
+        return f"<CommitLog [{self.files.min_offset}, {self.written})>"

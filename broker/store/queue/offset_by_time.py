@@ -1,0 +1,87 @@
+"""Which queue offset belongs to a point in time.
+
+Store timestamps never decrease along a queue, so this is a binary search over its units, reading one timestamp from
+the log for each, over the ends of segments. LOWER: the first message at or after the time (one past the last if all
+are older). UPPER: the last message at or before it (the first if all are newer). A run of equal times is entered from
+its left end or its right end. Units whose record the log no longer has are older than everything that it has; a hole
+in the queue has the time of the first message behind it.
+
+Source: docs/formats.md, "Offset by time".
+"""
+
+from enum import Enum
+from functools import partial
+
+from skylarkmq.broker.store.log.commit_log import CommitLog
+from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.read.cold_reads import ColdReads
+from skylarkmq.broker.store.read.log_reads import LogReads
+from skylarkmq.protocol.disk import FILLER_RECORD_SIZE
+from skylarkmq.protocol.record_fields import store_timestamp_at
+from skylarkmq.protocol.unit_search import first_of_somebody
+
+_UP_TO_TIMESTAMP = 76  # bytes of a record, with the longest born host
+_LONG_AGO = -1
+
+
+class Boundary(Enum):
+    """Which end of a run of equal times is meant, and which side of a gap."""
+
+    LOWER = "lower"
+    UPPER = "upper"
+
+
+class OffsetByTime:
+    """Searches in queues of one log. ColdRead when what a search needs is not in memory."""
+
+    def __init__(self, commit_log: CommitLog, places: LogReads, reads: ColdReads) -> None:
+        self._log = commit_log
+        self._places = places
+        self._reads = reads
+
+    def store_time_at(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """The store timestamp (ms) of the message at a queue offset; None when its record is not there."""
+        unit = queue.unit_nowait(offset, self._reads) if queue.min_offset <= offset < queue.end else None
+        if unit is None:
+            return None
+        record = self._places.bytes_at(unit[0], min(unit[1], _UP_TO_TIMESTAMP))
+        return store_timestamp_at(record, 0) if record is not None and len(record) == _UP_TO_TIMESTAMP else None
+
+    def find(self, queue: ConsumeQueue, timestamp: int, boundary: Boundary) -> int:
+        """A queue offset in [min, max]; the queue's min when a record that the search needs is not there."""
+        is_lower = boundary is Boundary.LOWER
+        low, high = queue.min_offset, queue.end
+        read = partial(queue.read_nowait, reads=self._reads)
+        while low < high:
+            middle = (low + high) // 2
+            at = first_of_somebody(read, middle, high)
+            if at == high:
+                high = middle
+                continue
+            time = self._time_to_compare(queue, at)
+            if time is None:
+                return queue.min_offset
+            if time < timestamp or (time == timestamp and not is_lower):
+                low = at + 1
+            else:
+                high = middle
+        if is_lower:
+            return first_of_somebody(read, low, queue.end)
+        return self._last_before(queue, low)
+
+    def _last_before(self, queue: ConsumeQueue, offset: int) -> int:
+        """The last offset below `offset` that is not in a hole; the queue's min if there is none."""
+        while (offset := offset - 1) > queue.min_offset:
+            unit = queue.unit_nowait(offset, self._reads)
+            if unit is None or unit[1] != FILLER_RECORD_SIZE:
+                return offset
+        return queue.min_offset
+
+    def _time_to_compare(self, queue: ConsumeQueue, offset: int) -> int | None:
+        unit = queue.unit_nowait(offset, self._reads)
+        if unit is not None and unit[0] < self._log.files.min_offset:
+            return _LONG_AGO
+        return self.store_time_at(queue, offset)
+
+    def __repr__(self) -> str:
+        return f"<OffsetByTime {self._log!r}>"

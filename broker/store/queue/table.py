@@ -1,0 +1,179 @@
+"""All consume queues by (topic, queue id).
+
+A queue object is a few hundred bytes and owns no descriptor; it is made at the first message, or at load from the
+directories consumequeue/<topic>/<queue id>. Directories of light queues (%LMQ%) belong to someone else: they are
+served as they are, if they can be, and never truncated, tidied up or removed. A topic of batchconsumequeue/ has
+another kind of queue: a recovery gives it none of ours, with which RocketMQ would refuse the store.
+
+A directory whose name no topic or queue may have is not ours: it is passed over with one warning, and nothing in it is
+ever read, written or deleted (broker.store.queue.paths).
+
+Source: docs/formats.md, "Store directory".
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from sys import intern
+
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.log.mapped_file_queue import gaps
+from skylarkmq.broker.store.log.record_rules import may_have_queue
+from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.queue.files import QueueFiles
+from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX, parse_queue_id
+from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
+from skylarkmq.broker.store.topic_traffic import TopicTraffic, note_units
+from skylarkmq.protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY, parse_offset_file_name
+from skylarkmq.protocol.message import MAX_STORED_TOPIC_LENGTH, is_storable_topic
+
+log = logging.getLogger(__name__)
+
+
+class QueueTable:
+    """`by_key` and `by_topic` are read on the hot path; only this class adds to them or takes from them."""
+
+    def __init__(self, root: Path, files: QueueFiles, disk: Disk) -> None:
+        self._root = str(root / CONSUME_QUEUE_DIRECTORY)
+        self._batch_root = str(root / BATCH_CONSUME_QUEUE_DIRECTORY)
+        self._files = files
+        self._disk = disk
+        self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+        self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        self.batch_topics: frozenset[str] = frozenset()
+        self.traffic: dict[str, TopicTraffic] = {}
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if it ever had a message."""
+        return self.by_key.get((topic, queue_id))
+
+    def make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made now if there is none. Its files come with its first unit. ValueError if there cannot be one:
+        no path is built from such a topic or queue id."""
+        queue = self.by_key.get((topic, queue_id))
+        if queue is None and not may_have_queue(topic, queue_id):
+            raise ValueError(f"no queue can be named {topic[:MAX_STORED_TOPIC_LENGTH]!r}/{queue_id}")
+        return queue or self._make(topic, queue_id)
+
+    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = self.by_key.get((topic, queue_id))
+        if queue is None:
+            topic = intern(topic)  # one object for all queues: what is the same need not be compared
+            queue = ConsumeQueue(topic, queue_id, f"{self._root}/{topic}/{queue_id}", self._files)
+            self.by_key[topic, queue_id] = self.by_topic.setdefault(topic, {})[queue_id] = queue
+            queue.traffic = self._traffic_of(topic).sizes
+        return queue
+
+    def _traffic_of(self, topic: str) -> TopicTraffic:
+        traffic = self.traffic.get(topic)
+        if traffic is None:
+            traffic = self.traffic[topic] = TopicTraffic()
+        return traffic
+
+    def noted(self, topic: str) -> TopicTraffic:
+        """What came into a topic that has queues, with the sizes of all that came."""
+        for queue in self.by_topic[topic].values():
+            note_units(queue)
+        return self.traffic[topic]
+
+    def begin_traffic(self) -> None:
+        """Count what comes from now on: what a recovery dispatched came before the start."""
+        self.traffic.clear()
+        for queue in self.by_key.values():
+            queue.traffic = self._traffic_of(queue.topic).sizes
+
+    def load(self, deleted: DeletedTopics | None = None, check_stop: Callable[[], None] = lambda: None) -> int:
+        """Open every queue directory. StoreError as in ConsumeQueue.load; `check_stop` raises what ends this early.
+
+        Returns how many queues were removed first, because a cut had brought them back behind their topic's deletion.
+        """
+        removed = 0
+        self.batch_topics = frozenset(_directories(self._batch_root))
+        foreign: list[str] = []
+        for topic in _directories(self._root):
+            is_light = topic.startswith(LIGHT_QUEUE_PREFIX)
+            if not is_light and not is_storable_topic(topic):
+                foreign.append(topic)
+                continue
+            for name in _directories(f"{self._root}/{topic}"):
+                check_stop()
+                directory, queue_id = f"{self._root}/{topic}/{name}", parse_queue_id(name)
+                if queue_id is None:
+                    foreign.append(f"{topic}/{name}")
+                elif is_light and not self._is_whole(directory):
+                    log.info("light queue passed over, it cannot be read as it is topic=%s queue_id=%s", topic, name)
+                else:
+                    removed += self._load_queue(topic, queue_id, directory, deleted)
+        if foreign:
+            log.warning("directories that are no queues passed over count=%d first=%r", len(foreign), foreign[0])
+        if removed:
+            log.warning("queues of deleted topics removed queues=%d", removed)
+        return removed
+
+    def _load_queue(self, topic: str, queue_id: int, directory: str, deleted: DeletedTopics | None) -> bool:
+        """Open a queue, or remove it; whether it was removed. StoreError, also if a symbolic link leads elsewhere."""
+        try:
+            self._files.paths.check_directory(directory)
+        except PermissionError as problem:
+            raise StoreError(str(problem)) from problem
+        if deleted is not None and deleted.is_stale(topic, directory):
+            self._files.remove_all(directory)
+            return True
+        self._make(topic, queue_id).load(self._disk)
+        return False
+
+    def _is_whole(self, directory: str) -> bool:
+        """Whether a queue can be read without anything being tidied up first."""
+        size = self._files.file_size
+        names = os.listdir(directory)
+        starts = sorted(start for start in map(parse_offset_file_name, names) if start is not None)
+        is_full = all(os.path.getsize(f"{directory}/{name}") == size for name in names)
+        return len(starts) == len(names) and is_full and not any(gaps(starts, size))
+
+    def sync(self) -> None:
+        """What was written to queues is on disk afterwards. OSError."""
+        for item in self._files.take_dirty(0):
+            item.sync()
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether a topic has queues that may be removed."""
+        return not topic.startswith(LIGHT_QUEUE_PREFIX) and topic in self.by_topic
+
+    def queues_needed(self) -> dict[str, int]:
+        """Return, by topic, how many queues its messages need: one more than the highest id of a queue with any."""
+        needed: dict[str, int] = {}
+        for queue in self.truncatable():
+            if queue.end > queue.min_offset:
+                needed[queue.topic] = max(needed.get(queue.topic, 0), queue.queue_id + 1)
+        return needed
+
+    def truncatable(self) -> Iterable[ConsumeQueue]:
+        """Every queue whose units follow the log as we read it."""
+        return (queue for queue in self.by_key.values() if not queue.topic.startswith(LIGHT_QUEUE_PREFIX))
+
+    def remove_topic(self, topic: str) -> int:
+        """Remove the topic's queues, from the table and from disk. Returns how many there were."""
+        queues = self.by_topic.pop(topic, {})
+        for queue_id in queues:
+            self.by_key.pop((topic, queue_id)).remove()
+        self.traffic.pop(topic, None)
+        directory = f"{self._root}/{topic}"
+        if queues and os.path.isdir(directory):
+            for name in _directories(directory):  # of queues that a cut has left without files
+                if parse_queue_id(name) is not None:
+                    self._files.remove_all(f"{directory}/{name}")
+            self._files.remove_directory(directory)
+        return len(queues)
+
+    def __repr__(self) -> str:
+        return f"<QueueTable queues={len(self.by_key)}>"
+
+
+def _directories(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,375 @@
+"""Reading a queue: which records a pull gets, and where the next one should begin.
+
+`get` walks the units from an offset. A unit is tested by its tags code without touching the log, or by the properties
+of its record (`PropertyTests`); the record behind a chosen one becomes part of a region: adjacent records merge, so
+that a run of one queue leaves as one piece of the file. Units and records from before the start are checked before
+they go out (`RecordChecks`); what is not in memory is not waited for (`ColdReads`): a get changes nothing, and is
+simply run again.
+
+Limits, per unit, judged by where its record lies: within 40 % of RAM behind the log's end it counts as memory (32
+messages, 256 KiB), else as disk (8 messages, 64 KiB). The first message always fits. At most 800 units are
+inspected, or as many as the larger of these counts if an operator has raised it: asking for more messages than a get
+may return does not make it longer. A get goes on to the next queue segment only while it has found nothing, and only
+with travelCqFileNumWhenGetMessage above 1: one get never brings messages of two queue segments.
+
+Source: docs/formats.md, "getMessage".
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from enum import IntEnum, auto
+from struct import Struct
+from time import monotonic
+
+import msgspec
+
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.log.commit_log import CommitLog
+from skylarkmq.broker.store.log.mapped_file import MappedFile
+from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.read.cold_reads import ColdReads
+from skylarkmq.broker.store.read.log_reads import LONG_RUN_BYTES, Chosen, Copy, LogReads, Piece, Region
+from skylarkmq.broker.store.read.property_filters import AT_ONCE, Matches, PropertyTests, Wanted, as_matches
+from skylarkmq.broker.store.read.record_checks import ChosenUnit, RecordChecks
+from skylarkmq.broker.store.read.residency import BELIEVED_FOR_S
+from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
+from skylarkmq.protocol.unit_runs import MOST_UNITS, Records, Stretch
+
+MAX_PULL_BYTES = 128 << 20
+_STRETCH_BYTES = 8 << 20  # that somebody has to ask about whether they are in memory
+_OFFSET = Struct(">q").unpack_from
+_FALLBACK_RAM_BYTES = 24 << 30
+
+
+class GetStatus(IntEnum):
+    """How a get ended; docs/formats.md says what a client makes of each."""
+
+    FOUND = auto()
+    NO_MATCHED_MESSAGE = auto()
+    MESSAGE_WAS_REMOVING = auto()
+    OFFSET_FOUND_NULL = auto()
+    OFFSET_OVERFLOW_BADLY = auto()
+    OFFSET_OVERFLOW_ONE = auto()
+    OFFSET_TOO_SMALL = auto()
+    NO_MATCHED_LOGIC_QUEUE = auto()
+    NO_MESSAGE_IN_QUEUE = auto()
+    OFFSET_RESET = auto()  # no get ends so: a pull does, of a group that was moved elsewhere
+
+
+_FOUND = GetStatus.FOUND
+
+
+class GetResult(msgspec.Struct):
+    """`regions` in queue order; offsets in units. `fall_behind_bytes`: what of the log lies behind the last unit looked
+    at, -1 if none was; `behind_memory`: that is more than counts as memory."""
+
+    status: GetStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    regions: Sequence[Piece] = ()
+    message_count: int = 0
+    total_bytes: int = 0
+    fall_behind_bytes: int = -1
+    behind_memory: bool = False
+
+
+class Ahead(msgspec.Struct, frozen=True):
+    """Units of a queue whose records may go out as they are until `until_s` of time.monotonic: what is believed of
+    memory may not be so for longer. At most `most` at once, and `most_bytes`."""
+
+    queue: ConsumeQueue
+    units: "Stretch[MappedFile]"
+    most: int
+    most_bytes: int
+    until_s: float
+
+
+def piece_of(records: Records, stretch: "Stretch[MappedFile]") -> Piece:
+    """Records of a stretch as their sender likes them best: what stands in one piece can leave without being copied."""
+    if not records.is_run:
+        return records
+    file = stretch.segment
+    return Region(file, records.begin - file.start, records.size)
+
+
+def memory_window_bytes(ratio_percent: int) -> int:
+    """How far behind the log's end a record still counts as being in memory."""
+    try:
+        ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        ram = _FALLBACK_RAM_BYTES
+    return ram * ratio_percent // 100
+
+
+class Reader:
+    """Gets from queues of one log."""
+
+    def __init__(
+        self, config: StoreConfig, commit_log: CommitLog, places: LogReads, checks: RecordChecks, reads: ColdReads
+    ) -> None:
+        self._log = commit_log
+        self._files = commit_log.files
+        self._places = places
+        self._checks = checks
+        self._reads = reads
+        self.configure(config)
+
+    def configure(self, config: StoreConfig) -> None:
+        """Go by these settings from the next get on."""
+        self._memory_bytes = memory_window_bytes(config.access_message_in_memory_max_ratio)
+        self._inspected_bytes = config.max_filter_message_size
+        self._most_segments = config.travel_cq_file_num_when_get_message
+        self._limits = (
+            (config.max_transfer_count_on_message_in_memory, config.max_transfer_bytes_on_message_in_memory),
+            (config.max_transfer_count_on_message_in_disk, config.max_transfer_bytes_on_message_in_disk),
+        )
+        self._most = max(count for count, _ in self._limits)
+
+    def get(
+        self, queue: ConsumeQueue | None, offset: int, max_count: int, matches: Wanted | None, max_total_bytes: int
+    ) -> GetResult:
+        """Up to `max_count` messages from queue offset `offset`, those whose tags code or properties `matches` accepts.
+
+        ColdRead when what it needs is not in memory.
+        """
+        if queue is None:  # RocketMQ makes a queue when it is first asked for, so it is there and empty
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        low, high = queue.min_offset, queue.end
+        if low <= offset < high:
+            if matches is None and not self._files.gaps:
+                found = self._all(queue, offset, max_count, max_total_bytes)
+                if found is not None:
+                    return found
+            return self._scan(queue, offset, max_count, matches, max_total_bytes)
+        if high == 0:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+        if offset < low:
+            return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
+        if offset == high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+
+    def _all(self, queue: ConsumeQueue, offset: int, max_count: int, max_total_bytes: int) -> GetResult | None:
+        """What most gets come to: the next units, all of them, without a look at each. None if there is anything to
+        choose, to check, to mend or to copy: then it is `_scan`'s."""
+        most, most_bytes = self._limits[0]
+        count = min(max_count, most, MOST_UNITS, queue.end - offset)
+        stretch = self._stretch(queue, offset, count)
+        records = None if stretch is None else stretch.take(offset, count, min(most_bytes, max_total_bytes))
+        if stretch is None or records is None:
+            return None
+        next_offset, behind = offset + records.count, self._log.written - records.last
+        pieces = (piece_of(records, stretch),)
+        return GetResult(
+            _FOUND, next_offset, queue.min_offset, queue.end, pieces, records.count, records.size, behind, False
+        )
+
+    def ahead(self, queue: ConsumeQueue, offset: int, count: int) -> Ahead | None:
+        """Up to `count` units from `offset` on, to be taken from one by one; None if there are none of that kind.
+
+        ColdRead when what it needs is not in memory.
+        """
+        if not queue.min_offset <= offset < queue.end:
+            return None
+        stretch = self._stretch(queue, offset, count)
+        if stretch is None:
+            return None
+        most, most_bytes = self._limits[0]
+        return Ahead(queue, stretch, min(most, MOST_UNITS), most_bytes, monotonic() + BELIEVED_FOR_S)
+
+    def _stretch(self, queue: ConsumeQueue, offset: int, count: int) -> "Stretch[MappedFile] | None":
+        """Up to `count` of the units from `offset` on, whose records are sound and in memory, and no long ones."""
+        if self._files.gaps:
+            return None
+        if offset < queue.sound_from and not self._checks.knows_units(queue, offset, min(offset + count, queue.end)):
+            return None
+        units = queue.read_nowait(offset, count, self._reads)
+        if not units:
+            return None
+        (begin,) = _OFFSET(units)
+        file, written = self._files.find(begin), self._log.written
+        if file is None or begin < written - self._memory_bytes:
+            return None
+        start, is_hot = file.start, begin >= self._places.hot_from
+        most_span = file.size if is_hot else _STRETCH_BYTES
+        stretch = Stretch(offset, units, file, min(file.end, written), most_span, LONG_RUN_BYTES)
+        if not stretch.count or not (is_hot or self._places.is_at_hand(file, begin - start, stretch.end - start)):
+            return None
+        file.check(begin - start, stretch.end - start)
+        return stretch
+
+    def _scan(
+        self, queue: ConsumeQueue, offset: int, max_count: int, matches: Wanted | None, max_total_bytes: int
+    ) -> GetResult:
+        scan = _Scan(offset, self._log.files.min_offset, offset >= queue.sound_from)
+        if matches is not None and not callable(matches):
+            scan.tests = PropertyTests(self._places, matches)
+            matches = None
+        max_count = min(max_count, self._most)
+        limits = [(min(count, max_count), min(size, max_total_bytes, MAX_PULL_BYTES)) for count, size in self._limits]
+        units_left = max(self._inspected_bytes, max_count * UNIT_SIZE) // UNIT_SIZE
+        segments_left = self._most_segments
+        while segments_left > 0 and units_left > 0 and scan.next_offset < queue.end and not scan.records:
+            segments_left -= 1
+            section = scan.next_offset
+            self._scan_segment(queue, scan, limits, matches, max_count, units_left)
+            if scan.status is GetStatus.OFFSET_FOUND_NULL:
+                break
+            units_left -= scan.next_offset - section
+        records = scan.records
+        regions: Sequence[Piece] = scan.copies
+        if records and not scan.copies:
+            regions = self._places.pieces(records)
+        behind = self._log.written - scan.newest
+        return GetResult(
+            GetStatus.FOUND if records else scan.status,
+            scan.next_offset,
+            queue.min_offset,
+            queue.end,
+            regions,
+            len(records),
+            scan.total_bytes,
+            behind,
+            behind > self._memory_bytes,
+        )
+
+    def _scan_segment(
+        self,
+        queue: ConsumeQueue,
+        scan: "_Scan",
+        limits: list[tuple[int, int]],
+        matches: Matches | None,
+        max_count: int,
+        units_left: int,
+    ) -> None:
+        """Look at up to `units_left` units, those of one segment."""
+        wanted = max(max_count, 1)
+        most_units = units_left if scan.tests is None else AT_ONCE
+        chunk_units = max(1, min(max_count, units_left, most_units))
+        section_end = min(queue.next_segment_offset(scan.next_offset), queue.end)
+        while units_left > 0 and scan.next_offset < section_end and not scan.is_full and len(scan.records) < wanted:
+            first = scan.next_offset
+            units = queue.read_nowait(first, chunk_units, self._reads)
+            if not units:  # nothing where units should be
+                if not scan.records:
+                    scan.next_offset = queue.next_segment_offset(first)
+                    scan.status = GetStatus.OFFSET_FOUND_NULL
+                return
+            known, newest = len(scan.records), scan.newest
+            if scan.tests is not None:
+                units, matches = scan.tested(units, scan.tests)
+            self._inspect(queue, units, scan, limits, matches)
+            if self._log.files.gaps:
+                self._drop_missing(scan, known)
+            if not scan.is_sound and len(scan.records) > known:
+                chosen = list(_with_offsets(scan.records[known:], first, units))
+                is_checked = self._checks.knows(queue, chosen)
+                if known and is_checked is bool(scan.copies):  # either all of a get is copied or nothing: enough
+                    scan.keep(known, ())
+                    scan.next_offset, scan.newest, scan.is_full = first, newest, True
+                    return
+                if not is_checked:
+                    self._sift(queue, scan, known, chosen)
+            units_left -= chunk_units
+            chunk_units = min(units_left, most_units)
+
+    def _drop_missing(self, scan: "_Scan", known: int) -> None:
+        """Take back what was chosen since there were `known` records and lies in a gap of the log."""
+        is_missing = self._log.files.is_missing
+        there = [record for record in scan.records[known:] if not is_missing(record[0])]
+        if len(there) < len(scan.records) - known:
+            scan.keep(known, there)
+            scan.status = GetStatus.MESSAGE_WAS_REMOVING
+            scan.is_full = False
+
+    def _sift(self, queue: ConsumeQueue, scan: "_Scan", known: int, chosen: list[ChosenUnit]) -> None:
+        """Take back what was chosen since there were `known` records and is not what its unit says."""
+        good = self._checks.sift(queue, chosen)
+        scan.copies += [copy for _, copy in good]
+        if len(good) < len(chosen):
+            scan.keep(known, [(physical_offset, size) for (physical_offset, size, _), _ in good])
+            scan.status = GetStatus.MESSAGE_WAS_REMOVING
+            scan.is_full = False
+
+    def _inspect(
+        self,
+        queue: ConsumeQueue,
+        units: bytes | bytearray,
+        scan: "_Scan",
+        limits: list[tuple[int, int]],
+        matches: Matches | None,
+    ) -> None:
+        """Choose among `units` until the limits are reached; the loop that every message read goes through."""
+        written = self._log.written
+        memory_from = written - self._memory_bytes
+        in_memory, on_disk = limits
+        records = scan.records
+        total = scan.total_bytes
+        inspected = 0
+        for physical_offset, size, tags_code in UNIT.iter_unpack(units):
+            if records:
+                most, most_bytes = in_memory if physical_offset >= memory_from else on_disk
+                if len(records) >= most or total + size > most_bytes:
+                    scan.is_full = True
+                    break
+            scan.newest = physical_offset
+            if matches is not None and not matches(tags_code):
+                if physical_offset >= scan.skip_below:
+                    scan.status = GetStatus.NO_MATCHED_MESSAGE
+            elif scan.readable_from <= physical_offset <= written - size:
+                records.append((physical_offset, size))
+                total += size
+            else:
+                self._note_gone(queue, scan, scan.next_offset + inspected, physical_offset, size)
+            inspected += 1
+        scan.next_offset += inspected
+        scan.total_bytes = total
+
+    def _note_gone(self, queue: ConsumeQueue, scan: "_Scan", offset: int, physical_offset: int, size: int) -> None:
+        """A unit without its record. If the log has begun behind it, so it has behind the rest of that segment."""
+        if physical_offset < scan.skip_below:
+            return
+        scan.status = GetStatus.MESSAGE_WAS_REMOVING
+        if size == FILLER_RECORD_SIZE:
+            return
+        if physical_offset < scan.readable_from:
+            scan.skip_below = self._log.next_segment_start(physical_offset)
+            scan.readable_from = max(scan.readable_from, scan.skip_below)
+        else:
+            fault = f"its queue unit says {size} bytes, beyond the log's end"
+            self._checks.note_damaged(queue, physical_offset, offset, fault)
+
+
+def _with_offsets(chosen: Sequence[Chosen], first: int, units: bytes | bytearray) -> Iterator[ChosenUnit]:
+    """Chosen records with their queue offsets: they follow each other as their units do, which begin at `first`."""
+    offsets = enumerate(UNIT.iter_unpack(units), first)
+    for record in chosen:
+        yield *record, next(offset for offset, unit in offsets if unit[:2] == record)
+
+
+class _Scan(msgspec.Struct, gc=False):
+    """How far a get has come. Records below byte `readable_from` are gone, those below `skip_below` passed over."""
+
+    next_offset: int
+    readable_from: int
+    is_sound: bool  # units and records need no checks
+    status: GetStatus = GetStatus.NO_MATCHED_MESSAGE  # as long as there is no record
+    records: list[Chosen] = []
+    copies: list[Copy] = []  # their bytes, if they were checked
+    total_bytes: int = 0
+    newest: int = 0
+    is_full: bool = False
+    skip_below: int = 0
+    tests: PropertyTests | None = None
+
+    def tested(self, units: bytes | bytearray, tests: PropertyTests) -> tuple[bytes | bytearray, Matches]:
+        """As many of these units as may be tested by their records' properties, and what came of that."""
+        verdicts = tests.verdicts(units)
+        self.is_full = not verdicts
+        return units[: len(verdicts) * UNIT_SIZE], as_matches(verdicts)
+
+    def keep(self, known: int, chosen: Sequence[Chosen]) -> None:
+        """Of what was chosen since there were `known` records, only these count."""
+        self.records[known:] = chosen
+        self.total_bytes = sum(size for _, size in self.records)

@@ -1,0 +1,184 @@
+"""Records from before the start are checked before they go out.
+
+A disk may give back other bytes than it was given. What was appended since the start, or scanned by the recovery, is
+known to be good; an older unit, and the record behind it, is not: a flipped bit in a unit would hand out the middle of
+some record as a message. So such a record must
+
+    stand where its unit says, with the size that its unit says, and be a record        parse
+    carry its own physical offset, and the topic, queue id and queue offset asked for   the header has no checksum
+    have the body that its CRC was made of                                              once; then its range is verified
+
+A unit that was found to be right is not looked at again.
+
+One that does not is damaged: it is not delivered, the log says so once, and the messages around it go out as ever.
+
+RocketMQ can leave queues whose units stand some places further on than their records say ("Dispatch"): a record with
+another queue offset is good if its neighbour in the queue is off by as much.
+
+Source: docs/formats.md, "Checking one record".
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from skylarkmq.broker.store.log.commit_log import CommitLog
+from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
+from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX
+from skylarkmq.broker.store.read.cold_reads import ColdReads
+from skylarkmq.broker.store.read.log_reads import Copy, LogReads
+from skylarkmq.broker.store.read.verified_ranges import VerifiedRanges, VerifiedStatistics
+from skylarkmq.protocol.record import SMALLEST_RECORD, Damaged, Record, parse
+from skylarkmq.protocol.record_checksum import is_broken
+from skylarkmq.protocol.record_fields import queue_offset_at
+
+log = logging.getLogger(__name__)
+
+_REMEMBERED: Final = 10_000  # damaged records that are not logged again
+_MOST_QUEUES: Final = 10_000  # whose checked units are remembered
+
+
+ChosenUnit = tuple[int, int, int]
+"""A unit that a get wants the record of: physical offset, size, queue offset."""
+
+
+class RecordChecksStatistics(msgspec.Struct, frozen=True):
+    """Totals since the start: records looked at, and those that were not delivered because they are damaged."""
+
+    checked: int
+    damaged: int
+    verified: VerifiedStatistics
+
+
+class RecordChecks:
+    """Checks what gets choose among old units."""
+
+    def __init__(self, commit_log: CommitLog, places: LogReads, reads: ColdReads, verified: VerifiedRanges) -> None:
+        self._log = commit_log
+        self._places = places
+        self._reads = reads
+        self._verified = verified
+        self._units: dict[ConsumeQueue, VerifiedRanges] = {}  # offsets of checked units
+        self._known: dict[int, None] = {}
+        self._checked = 0
+        self._damaged = 0
+
+    def knows(self, queue: ConsumeQueue, records: Sequence[ChosenUnit]) -> bool:
+        """Whether all of these units and their records were checked before."""
+        units = self._units.get(queue)
+        if units is None:
+            return False
+        first, last = records[0][2], records[-1][2]
+        if last - first == len(records) - 1:
+            return units.covers(first, last + 1)
+        return all(units.covers(offset, offset + 1) for _, _, offset in records)
+
+    def knows_units(self, queue: ConsumeQueue, begin: int, end: int) -> bool:
+        """Whether the units [begin, end) of a queue, and their records, were checked before."""
+        units = self._units.get(queue)
+        return units is not None and units.covers(begin, end)
+
+    def _remember(self, queue: ConsumeQueue, records: Sequence[ChosenUnit]) -> None:
+        """These units, in order, are right."""
+        units = self._units.get(queue)
+        if units is None:
+            if len(self._units) >= _MOST_QUEUES:
+                self._units.clear()
+            units = self._units[queue] = VerifiedRanges(tail=queue.sound_from)
+        begin = end = records[0][2]
+        for _, _, offset in records:
+            if offset != end:
+                units.add(begin, end)
+                begin = offset
+            end = offset + 1
+        units.add(begin, end)
+
+    def sift(self, queue: ConsumeQueue, records: Sequence[ChosenUnit]) -> list[tuple[ChosenUnit, Copy]]:
+        """Those of a queue's records that are what their units say, with their bytes. After ColdRead: call again."""
+        believable = [record for record in records if self._is_believable(queue, record)]
+        good: list[tuple[ChosenUnit, Copy]] = []
+        for record, view in self._views(believable):
+            physical_offset, size, queue_offset = record
+            self._checked += 1
+            end = physical_offset + size
+            found = parse(view, 0, check_body=not self._verified.covers(physical_offset, end))
+            fault = self._fault(queue, record, found) if isinstance(found, Record) else _reason(found)
+            if fault is None:
+                self._verified.add(physical_offset, end)
+                good.append((record, Copy(view)))
+            else:
+                self.note_damaged(queue, physical_offset, queue_offset, fault)
+        if good:
+            self._remember(queue, [record for record, _ in good])
+        return good
+
+    def _is_believable(self, queue: ConsumeQueue, record: ChosenUnit) -> bool:
+        """Whether there can be such a record at all: only then are its bytes asked for."""
+        physical_offset, size, queue_offset = record
+        if self._places.may_hold_record(physical_offset, size):
+            return True
+        if self._log.files.find(physical_offset) is not None:  # else it is missing, with its whole segment
+            self.note_damaged(queue, physical_offset, queue_offset, f"its queue unit says {size} bytes")
+        return False
+
+    def _views(self, records: Sequence[ChosenUnit]) -> Iterator[tuple[ChosenUnit, memoryview]]:
+        """Every record with its bytes."""
+        regions = self._places.regions([(physical_offset, size) for physical_offset, size, _ in records])
+        copies = iter(self._places.copies(regions))
+        rest = memoryview(b"")
+        for record in records:
+            rest = rest or next(copies).view
+            size = record[1]
+            yield record, rest[:size]
+            rest = rest[size:]
+
+    def _fault(self, queue: ConsumeQueue, record: ChosenUnit, found: Record) -> str | None:
+        physical_offset, size, queue_offset = record
+        if found.size != size:
+            return f"it has {found.size} bytes, its queue unit says {size}"
+        if found.physical_offset != physical_offset:
+            return f"it carries the offset {found.physical_offset}"
+        if is_broken(found):
+            return "record checksum"
+        if queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # its units stand for records of other topics
+            return None
+        if (found.topic, found.queue_id) != (queue.topic, queue.queue_id):
+            return f"it belongs to {found.topic!r} queue {found.queue_id}"
+        shift = found.queue_offset - queue_offset
+        neighbours = queue_offset - 1, queue_offset + 1
+        if shift and not any(self._is_shifted(queue, neighbour, shift) for neighbour in neighbours):
+            return f"it carries the queue offset {found.queue_offset}"
+        return None
+
+    def _is_shifted(self, queue: ConsumeQueue, queue_offset: int, shift: int) -> bool:
+        unit = queue.unit_nowait(queue_offset, self._reads) if queue.min_offset <= queue_offset < queue.end else None
+        head = self._places.bytes_at(unit[0], SMALLEST_RECORD) if unit is not None else None
+        return head is not None and queue_offset_at(head, 0) - queue_offset == shift
+
+    def note_damaged(self, queue: ConsumeQueue, physical_offset: int, queue_offset: int, fault: str) -> None:
+        """Log a damaged record, once."""
+        if physical_offset in self._known:
+            return
+        self._damaged += 1
+        if len(self._known) < _REMEMBERED:
+            self._known[physical_offset] = None
+        segment = self._log.files.find(physical_offset)
+        log.error(
+            "damaged record is not delivered file=%s at=%d topic=%s queue_id=%d queue_offset=%d reason=%s",
+            segment.path if segment is not None else None,
+            physical_offset - segment.start if segment is not None else physical_offset,
+            *(queue.topic, queue.queue_id, queue_offset, fault),
+        )
+
+    def statistics(self) -> RecordChecksStatistics:
+        """The figures now."""
+        return RecordChecksStatistics(self._checked, self._damaged, self._verified.statistics())
+
+    def __repr__(self) -> str:
+        return f"<RecordChecks checked={self._checked} damaged={self._damaged}>"
+
+
+def _reason(found: object) -> str:
+    return found.reason if isinstance(found, Damaged) else "no record stands there"

@@ -1,0 +1,115 @@
+"""Topics that were deleted while the log still has their records: `config/deletedTopics.json`, {topic: end of the log
+at its deletion}.
+
+The log keeps the records of a deleted topic until they expire, and a recovery reads them again. Those below the topic's
+entry are not dispatched, so its queues stay away, and a topic made again begins at queue offset 0. The entry is on disk
+before the first queue file goes; a deletion may take more syncs than the loop can wait for, so they are awaited.
+
+A cut may undo the unlinking of single queue files: `is_stale` tells them by their first unit, which points below the
+entry. It may also take back the log's end, which new records reach again: entries are lowered to it (`limit`).
+
+Source: docs/formats.md, "Deleted topics", "State files".
+"""
+
+import asyncio
+import logging
+import os
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.io_thread import Helper
+from skylarkmq.broker.store.state_file import StateFile
+from skylarkmq.protocol.disk import (
+    CONFIG_DIRECTORY,
+    FILLER_RECORD_SIZE,
+    UNIT,
+    UNIT_SIZE,
+    parse_offset_file_name,
+)
+
+log = logging.getLogger(__name__)
+
+DELETED_TOPICS_FILE: Final = "deletedTopics.json"
+_DECODER: Final = msgspec.json.Decoder(dict[str, int])
+
+
+class DeletedTopics:
+    """`ends`: topic -> byte of the log below which its records belong to nobody."""
+
+    def __init__(self, root: Path, disk: Disk, helper: Helper) -> None:
+        self._file = StateFile(root / CONFIG_DIRECTORY / DELETED_TOPICS_FILE, validate=_DECODER.decode, disk=disk)
+        self._helper = helper
+        self._log_start = -1
+        self.ends: dict[str, int] = {}
+
+    def load(self) -> None:
+        """Read the file. StoreError when it and its backup are damaged."""
+        data = self._file.load()
+        self.ends = {} if data is None else _DECODER.decode(data)
+
+    def covers(self, topic: str, physical_offset: int) -> bool:
+        """Whether the record that begins there went with its topic."""
+        return physical_offset < self.ends.get(topic, 0)
+
+    def is_stale(self, topic: str, directory: str) -> bool:
+        """Whether a queue's directory has a file from before its topic's deletion."""
+        end = self.ends.get(topic)
+        if end is None:
+            return False
+        names = (name for name in os.listdir(directory) if parse_offset_file_name(name) is not None)
+        return any(_begins_below(f"{directory}/{name}", end) for name in names)
+
+    def limit(self, log_end: int) -> None:
+        """After a recovery: the log ends here, and what comes behind is new. Waits for the disk; OSError."""
+        if any(end > log_end for end in self.ends.values()):
+            self.ends = {topic: min(end, log_end) for topic, end in self.ends.items()}
+            self._file.save(self._encode())
+
+    async def add(self, topic: str, log_end: int) -> None:
+        """Enter a topic, unless it is there with that end; on disk when this returns. OSError: it is not."""
+        before = self.ends.get(topic, 0)
+        if before == log_end:
+            return
+        self.ends[topic] = log_end
+        try:
+            await asyncio.wrap_future(self._helper.submit(partial(self._file.save, self._encode())))
+        except OSError:
+            self.ends[topic] = before  # or a later save would delete a topic that is still served
+            raise
+
+    def follow(self, log_start: int, _now_ms: int) -> None:
+        """Entries that the log's start has passed go; on disk with the next change, for they harm nobody."""
+        if log_start == self._log_start:
+            return
+        self._log_start = log_start
+        passed = [topic for topic, end in self.ends.items() if end <= log_start]
+        for topic in passed:
+            del self.ends[topic]
+        if passed:
+            log.info("deleted topics forgotten topics=%d log_start=%d", len(passed), log_start)
+            self._helper.submit(partial(self._save_quietly, self._encode()))
+
+    def _save_quietly(self, data: bytes) -> None:
+        try:
+            self._file.save(data)
+        except OSError as problem:
+            log.warning("deleted topics not saved, they are forgotten later file=%r error=%s", self._file, problem)
+
+    def _encode(self) -> bytes:
+        return msgspec.json.encode(self.ends, order="sorted")
+
+    def __repr__(self) -> str:
+        return f"<DeletedTopics {len(self.ends)}>"
+
+
+def _begins_below(path: str, log_offset: int) -> bool:
+    with open(path, "rb") as file:
+        data = file.read(UNIT_SIZE)
+    if len(data) < UNIT_SIZE:
+        return False
+    begin, size, _ = UNIT.unpack(data)
+    return bool(0 < size < FILLER_RECORD_SIZE and begin < log_offset)

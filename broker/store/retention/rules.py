@@ -1,0 +1,90 @@
+"""What may be deleted, and when: the rules, without a disk or a clock.
+
+`look` is asked every `cleanResourceInterval` and answers what this round may take; `is_due` says of one segment whether
+its time has come. Who acts on it is `broker/store/retention/cleaner.py`.
+
+Source: docs/formats.md, "Retention".
+"""
+
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY, CONSUME_QUEUE_DIRECTORY, INDEX_DIRECTORY
+
+HOUR_MS: Final = 3_600_000
+
+
+class DiskUsage(msgspec.Struct, frozen=True):
+    """How full the file systems of log, queues and index are: percent of what can be used, rounded up."""
+
+    log: int
+    queues: int
+    index: int
+
+    @property
+    def fullest(self) -> int:
+        """The one that decides."""
+        return max(self.log, self.queues, self.index)
+
+
+class Round(msgspec.Struct, frozen=True):
+    """What one look allows. `segments` of the log at most, and only due ones unless `is_forced`."""
+
+    segments: int
+    is_forced: bool
+    is_disk_full: bool
+    reason: str
+
+
+def measure(root: Path, disk: Disk) -> DiskUsage:
+    """The file systems of a store; a directory that does not exist yet will be made on the root's. OSError."""
+    fallback = disk.used_percent(str(root))
+    log, queues, index = (
+        disk.used_percent(str(root / name)) if (root / name).is_dir() else fallback
+        for name in (COMMIT_LOG_DIRECTORY, CONSUME_QUEUE_DIRECTORY, INDEX_DIRECTORY)
+    )
+    return DiskUsage(log, queues, index)
+
+
+def local_hour(now_ms: int) -> int:
+    """The hour on this machine's clock."""
+    return time.localtime(now_ms / 1000).tm_hour
+
+
+class RetentionRules:
+    """The rules with their limits."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self._reserved_ms = config.file_reserved_time * HOUR_MS
+        self._hours = frozenset(config.delete_when)
+        self._most_used = config.disk_max_used_space_ratio
+        self._forced_at = config.disk_space_clean_forcibly_ratio
+        self.warning_at = config.disk_space_warning_level_ratio
+        self._may_force = config.clean_file_forcibly_enable
+        self._most_segments = config.delete_file_batch_max
+
+    def look(self, hour: int, usage: DiskUsage, *, is_hurried: bool = False) -> Round:
+        """What goes in this round. `hour`: 0 to 23, local; `is_hurried`: it does not matter."""
+        used = usage.fullest
+        is_crowded = used > min(self._forced_at, self.warning_at)
+        reason = "time" if hour in self._hours else "request" if is_hurried else ""
+        if used > self._most_used or is_crowded:
+            reason = "space"
+        return Round(
+            segments=self._most_segments if reason else 0,
+            is_forced=is_crowded and self._may_force,
+            is_disk_full=used > self.warning_at,
+            reason=reason,
+        )
+
+    def is_due(self, modified_ms: int, now_ms: int) -> bool:
+        """Whether a segment that was last modified then has been kept as long as it must."""
+        return modified_ms + self._reserved_ms <= now_ms
+
+    def __repr__(self) -> str:
+        return f"<RetentionRules reserved_ms={self._reserved_ms} hours={sorted(self._hours)}>"

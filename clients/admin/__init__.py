@@ -1,0 +1,1 @@
+"""Administration: topics, groups, offsets and messages, over the requests that `mqadmin` uses."""

@@ -1,0 +1,198 @@
+"""Where topics live: what the name servers say, kept and refreshed.
+
+Name servers do not talk to each other; every broker registers with each. So any one will do: requests go to the one
+that answered last, and to the next after a failure of transport.
+
+A route is asked for when its topic is first used, whenever its user has reason to doubt it, and every
+`route_refresh_s`. A refresh that fails leaves the known route as it is. Producers of a topic that does not exist yet
+get the route of the template topic with its name put in and its queues limited to what the producer wants; the broker
+creates the topic at the first message. A route that makes no sense is rejected (clients/connection/topic_route.py).
+Source: docs/formats.md, "Routes".
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from skylarkmq.clients.connection.connection_pool import Connections
+from skylarkmq.clients.connection.fork_safety import register
+from skylarkmq.clients.connection.topic_route import MASTER, MAX_ROUTE_QUEUES, TopicRoute, is_address
+from skylarkmq.clients.errors import (
+    BrokerError,
+    ClientError,
+    ConnectFailed,
+    ConnectionLost,
+    NoRoute,
+    RequestTimeout,
+    reading_answer,
+)
+from skylarkmq.protocol.bodies.route import TopicRouteData
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.fields import Header
+from skylarkmq.protocol.headers.topic import TopicHeader
+
+TRANSPORT_ERRORS: Final = (ConnectFailed, ConnectionLost, RequestTimeout)
+
+log = logging.getLogger(__name__)
+
+
+class NameServers:
+    """One conversation with whichever name server answers; `addresses` is `host:port;host:port`."""
+
+    def __init__(self, addresses: str, connections: Connections, timeout_s: float) -> None:
+        self.addresses: Sequence[str] = [part for address in addresses.split(";") if (part := address.strip())]
+        if not self.addresses or not all(map(is_address, self.addresses)):
+            raise ValueError(f"namesrv must be host:port or host:port;host:port, not {addresses!r}")
+        self._connections = connections
+        self._timeout_s = timeout_s
+        self._current = 0
+
+    def __repr__(self) -> str:
+        return f"<NameServers {self.addresses[self._current]} of {len(self.addresses)}>"
+
+    async def ask(self, code: int, header: Header | None = None, topic: str | None = None) -> bytes:
+        """The body of a successful answer. BrokerError for a refusal, the last transport error if nobody answers."""
+        failure: ClientError | None = None
+        for _ in self.addresses:
+            address = self.addresses[self._current]
+            try:
+                connection = await self._connections.get(address)
+                answer = await connection.invoke(RemotingCommand.request(code, header), self._timeout_s)
+            except TRANSPORT_ERRORS as error:
+                failure = error
+                self._current = (self._current + 1) % len(self.addresses)
+                continue
+            if answer.code != ResponseCode.SUCCESS:
+                raise BrokerError.of(code, answer.code, answer.remark, f"name server {address}", topic)
+            return bytes(answer.body)
+        assert failure is not None
+        raise failure
+
+    async def tell_each(self, code: int, header: Header) -> None:
+        """Tell all of them; what one fails with is raised when all have been asked."""
+        failures: list[ClientError] = []
+        for address in self.addresses:
+            try:
+                connection = await self._connections.get(address)
+                answer = await connection.invoke(RemotingCommand.request(code, header), self._timeout_s)
+                if answer.code != ResponseCode.SUCCESS:
+                    failures.append(BrokerError.of(code, answer.code, answer.remark, f"name server {address}"))
+            except TRANSPORT_ERRORS as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+
+class Routes:
+    """The routes of all topics in use; a route of more than `max_queues` queues is an error."""
+
+    def __init__(self, name_servers: NameServers, max_queues: int = MAX_ROUTE_QUEUES) -> None:
+        self.name_servers = name_servers
+        self._max_queues = max_queues
+        self._routes: dict[str, TopicRoute] = {}
+        self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
+        register(self.forked)
+
+    def __repr__(self) -> str:
+        return f"<Routes {len(self._routes)} topics>"
+
+    def known(self, topic: str) -> TopicRoute | None:
+        """The route as far as it is known now."""
+        return self._routes.get(topic)
+
+    def broker_addresses(self, *, masters_only: bool) -> set[str]:
+        """The address of every broker in any known route."""
+        return {
+            address
+            for route in self._routes.values()
+            for addresses in route.brokers.values()
+            for broker_id, address in addresses.items()
+            if broker_id == MASTER or not masters_only
+        }
+
+    async def find(self, topic: str) -> TopicRoute:
+        """The known route, or what a name server says. NoRoute, or what the name servers fail with."""
+        return self._routes.get(topic) or await self.reload(topic)
+
+    async def find_or_template(self, topic: str, template: str, max_queues: int) -> TopicRoute:
+        """As `find`; for a topic that does not exist, the route by which a first message creates it."""
+        try:
+            return await self.find(topic)
+        except NoRoute:
+            try:
+                data = await self._ask(template)
+            except NoRoute:
+                raise self._no_route(topic) from None
+            route = self._routes[topic] = TopicRoute.of(topic, data, max_queues, self._max_queues)
+            log.info(
+                "topic is unknown, its brokers will create it topic=%s queues=%d", topic, len(route.publish_queues)
+            )
+            return route
+
+    async def reload(self, topic: str) -> TopicRoute:
+        """Ask for a route anew; all who ask for the same topic meanwhile share the answer."""
+        fetching = self._fetching.get(topic)
+        if fetching is None:
+            fetching = asyncio.create_task(self._fetch(topic), name=f"route/{topic}")
+            self._fetching[topic] = fetching
+            fetching.add_done_callback(lambda task: self._fetched(topic, task))
+        return await asyncio.shield(fetching)
+
+    async def refresh(self) -> None:
+        """Ask for every known topic anew."""
+        for topic in list(self._routes):
+            try:
+                await self.reload(topic)
+            except NoRoute:
+                log.debug("topic has no route at the moment, keeping the old one topic=%s", topic)
+            except TRANSPORT_ERRORS as error:  # the next topics would wait for the same name servers
+                log.warning("routes not refreshed, keeping the old ones error=%s", error)
+                return
+            except ClientError as error:
+                log.warning("route not refreshed, keeping the old one topic=%s error=%s", topic, error)
+
+    def forked(self) -> None:
+        """Forget the parent's routes and requests, in the child of a fork."""
+        self._routes.clear()
+        self._fetching.clear()
+
+    async def close(self) -> None:
+        """Give up what is being asked."""
+        tasks = list(self._fetching.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _fetch(self, topic: str) -> TopicRoute:
+        route = TopicRoute.of(topic, await self._ask(topic), None, self._max_queues)
+        if route != self._routes.get(topic):
+            log.info("route topic=%s brokers=%s queues=%d", topic, sorted(route.brokers), len(route.publish_queues))
+            self._routes[topic] = route
+        return route
+
+    def _fetched(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
+        del self._fetching[topic]
+        if not task.cancelled():
+            task.exception()  # told to those who wait
+
+    async def _ask(self, topic: str) -> TopicRouteData:
+        header = TopicHeader(topic=topic, accept_standard_json_only="true")
+        try:
+            body = await self.name_servers.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, topic)
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                raise self._no_route(topic) from error
+            raise
+        with reading_answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, "a name server", topic):
+            return TopicRouteData.decode(body)
+
+    def _no_route(self, topic: str) -> NoRoute:
+        known = ", ".join(self.name_servers.addresses)
+        return NoRoute(
+            f"no name server ({known}) knows topic {topic}. Create it, or allow autoCreateTopicEnable on a broker; "
+            "if it exists, check that its broker is registered there.",
+            code=ResponseCode.TOPIC_NOT_EXIST,
+            topic=topic,
+        )

@@ -1,0 +1,184 @@
+"""What a consumer asks brokers about queues, as typed calls.
+
+A queue's master answers, or another member of its broker where there is none. Errors are those of `Client.ask`, with
+NoRoute for a topic or broker that no route leads to. Source: docs/formats.md, "Pull", "Queues", "Groups".
+"""
+
+from typing import Final
+
+from skylarkmq.clients.connection.client import Client
+from skylarkmq.clients.consuming.pull_requests import PullRequests
+from skylarkmq.clients.errors import BrokerError, NoRoute, invalid_answer, reading_answer
+from skylarkmq.clients.settings import ConsumerSettings
+from skylarkmq.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, SubscriptionData
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.consumer import (
+    ConsumerGroupHeader,
+    QueryConsumerOffsetHeader,
+    UpdateConsumerOffsetHeader,
+)
+from skylarkmq.protocol.headers.fields import Header
+from skylarkmq.protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
+from skylarkmq.protocol.headers.queue import OffsetResponseHeader, QueueHeader, SearchOffsetHeader
+from skylarkmq.protocol.message import MessageExt
+from skylarkmq.protocol.record import decode
+
+MASTER: Final = 0
+MAX_MEMBERS: Final = 10_000
+"""Of a consumer group. Rules of allocation take time and memory in proportion."""
+LEAST_OFFSET: Final = -1
+"""Brokers of RocketMQ answer -1 for a queue that has no such offset."""
+_ELSEWHERE: Final = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+
+
+class QueueCalls:
+    """The calls of one consumer group."""
+
+    def __init__(self, client: Client, group: str) -> None:
+        self._client = client
+        self._group = group
+
+    def __repr__(self) -> str:
+        return f"<QueueCalls {self._group}>"
+
+    def pulls_of(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        settings: ConsumerSettings,
+        *,
+        with_subscription: bool,
+    ) -> PullRequests:
+        """The pulls by which the group reads a queue."""
+        return PullRequests(self._group, queue, subscription, settings, with_subscription=with_subscription)
+
+    async def pull(
+        self, pulls: PullRequests, offset: int, commit_offset: int | None, broker_id: int = MASTER
+    ) -> RemotingCommand:
+        """The answer to a pull, whatever its code; it may take as long as the broker was allowed to hold it.
+
+        Offsets are committed on masters only. `commit_offset` None: nothing is.
+        """
+        queue = pulls.queue
+        routes, brokers = self._client.routes, self._client.brokers
+        route = routes.known(queue.topic) or await routes.find(queue.topic)
+        address = route.address(queue.broker_name, broker_id)
+        connection = brokers.current(address) or await brokers.get(address)
+        commits = commit_offset if broker_id == MASTER else None
+        dialect = connection.dialect
+        return await connection.exchange(
+            RequestCode.PULL_MESSAGE, lambda opaque: pulls.frame(offset, commits, opaque, dialect), pulls.timeout_s
+        )
+
+    async def committed_offset(self, queue: MessageQueue) -> int | None:
+        """The group's offset, None if the broker knows none: it answers "not found", or -1."""
+        header = QueryConsumerOffsetHeader(
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
+        )
+        try:
+            offset = await self._offset(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
+        except BrokerError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return offset if offset >= 0 else None
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Make `offset` the group's."""
+        header = UpdateConsumerOffsetHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+            bname=queue.broker_name,
+        )
+        await self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The first offset that the queue still has."""
+        header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
+        return await self._offset(queue, RequestCode.GET_MIN_OFFSET, header)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message will get."""
+        header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
+        return await self._offset(queue, RequestCode.GET_MAX_OFFSET, header)
+
+    async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset stored at or after a time."""
+        header = SearchOffsetHeader(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, bname=queue.broker_name
+        )
+        return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+
+    async def read(self, queue: MessageQueue, offset: int, count: int) -> tuple[list[MessageExt], int | None]:
+        """Up to `count` messages from `offset` on, and where to go on; None: there is nothing more."""
+        header = PullMessageHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count,
+            sys_flag=PullSysFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription="*",
+            bname=queue.broker_name,
+        )
+        route = await self._client.routes.find(queue.topic)
+        connection = await self._client.brokers.get(route.address(queue.broker_name))
+        request = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
+        answer = await connection.invoke(request, self._client.settings.request_timeout_s)
+        with reading_answer(request.code, f"broker {queue.broker_name}", queue.topic):
+            if answer.code == ResponseCode.SUCCESS:
+                messages = decode(answer.body)
+                following = answer.header(PullMessageResponseHeader).next_begin_offset
+                return messages, following if following > offset else None
+            if answer.code in _ELSEWHERE:
+                following = answer.header(PullMessageResponseHeader).next_begin_offset
+                return [], following if following > offset else None
+        raise BrokerError.of(request.code, answer.code, answer.remark, queue.broker_name, queue.topic)
+
+    async def members(self, topic: str) -> list[str]:
+        """Return the client ids of the group, at most MAX_MEMBERS, as a broker of `topic` lists them."""
+        route = await self._client.routes.find(topic)
+        if not route.brokers:
+            raise NoRoute(f"the route of topic {topic} names no broker. Check its registration.", topic=topic)
+        address = route.address(min(route.brokers))
+        header = ConsumerGroupHeader(consumer_group=self._group)
+        code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+        answer = await self._client.ask(address, code, header, topic=topic)
+        with reading_answer(code, address, topic):
+            members = ConsumerIdList.decode(answer.body).consumer_id_list
+        if len(members) > MAX_MEMBERS:
+            raise invalid_answer(code, address, f"{len(members)} members of a group, the limit is {MAX_MEMBERS}", topic)
+        return members
+
+    async def check(self, subscription: SubscriptionData) -> None:
+        """Ask every broker of the topic whether it would understand an expression. BrokerError if one would not."""
+        topic = subscription.topic
+        route = await self._client.routes.find(topic)
+        body = CheckClientRequestBody(self._client.client_id, self._group, subscription_data=subscription).encode()
+        for broker_name in route.brokers:
+            address = route.address(broker_name)
+            await self._client.ask(address, RequestCode.CHECK_CLIENT_CONFIG, body=body, topic=topic)
+
+    async def _offset(self, queue: MessageQueue, code: int, header: Header) -> int:
+        answer = await self._ask(queue, code, header)
+        broker = f"broker {queue.broker_name}"
+        with reading_answer(code, broker, queue.topic):
+            offset = answer.header(OffsetResponseHeader).offset
+        if offset < LEAST_OFFSET:
+            raise invalid_answer(code, broker, f"the offset {offset} of queue {queue.queue_id}", queue.topic)
+        return offset
+
+    async def _ask(self, queue: MessageQueue, code: int, header: Header) -> RemotingCommand:
+        route = await self._client.routes.find(queue.topic)
+        return await self._client.ask(route.address(queue.broker_name), code, header, topic=queue.topic)

@@ -1,0 +1,172 @@
+"""Locks of queues: in an orderly group a member reads only the queues that their broker has locked for it.
+
+    acquire (41) before a queue is read; renew (41) every `lock_renewal_s`; release (42) when its last message is done
+
+A broker forgets a lock that is not renewed for 60 s, and then another member may have the queue. So a lock counts here
+for half as long (`lock_life_s`) since it was asked for and granted; behind that no message is begun, and no offset
+committed, until it is renewed. Neither is it when the connection by which it was granted has ended: a broker that was
+started again knows no locks, and may have given the queue to whoever came back first. A lock that a broker refuses to
+renew is lost at once. So is one that had ceased to count and is granted again, if another member had the queue in
+between and went further: this one would take the group's offset back. Source: docs/formats.md, "Queue locks".
+"""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Final, NamedTuple
+
+from skylarkmq.clients.connection.client import Client
+from skylarkmq.clients.connection.connection import Connection
+from skylarkmq.clients.errors import ClientError, reading_answer
+from skylarkmq.protocol.bodies.locks import LockedQueues, LockRequest
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+
+LOCK_LIFE_S: Final = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class Lock(NamedTuple):
+    """When it was last asked for, and the connection by which it was granted."""
+
+    asked_s: float
+    connection: Connection
+
+
+class QueueLocks:
+    """The locks of one member; they count for `life_s`. `overtaken` tells in which of some queues the group is further
+    than this member (ClientError: not known yet). `clock` counts seconds."""
+
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        overtaken: Callable[[Collection[MessageQueue]], Awaitable[set[MessageQueue]]],
+        clock: Callable[[], float] = time.monotonic,
+        life_s: float = LOCK_LIFE_S,
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._overtaken = overtaken
+        self._clock = clock
+        self._life_s = life_s
+        self._locks: dict[MessageQueue, Lock] = {}
+        self._unanswered: set[MessageQueue] = set()  # asked for, and perhaps locked
+        self.on_stale: Callable[[], None] = lambda: None
+        """Called when somebody waits for a lock to be renewed."""
+
+    def __repr__(self) -> str:
+        return f"<QueueLocks {self._group} {len(self._locks)} held>"
+
+    @property
+    def held(self) -> list[MessageQueue]:
+        """What brokers have locked for this member, as far as they said."""
+        return sorted(self._locks)
+
+    def holds(self, queue: MessageQueue) -> bool:
+        """Whether a message of this queue may be begun, and its offset committed."""
+        lock = self._locks.get(queue)
+        return lock is not None and not lock.connection.closed and self._clock() - lock.asked_s < self._life_s
+
+    def granted_ms(self, queue: MessageQueue) -> int:
+        """When the lock of a queue was last granted, Unix time; 0: it is not held."""
+        lock = self._locks.get(queue)
+        return 0 if lock is None else int((time.time() - (self._clock() - lock.asked_s)) * 1000)
+
+    async def acquire(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """Those of the queues that are locked for this member now, sorted."""
+        granted = await self._each_broker(queues, self._lock)
+        return sorted(queue for queues in granted for queue in queues)
+
+    async def renew(self) -> list[MessageQueue]:
+        """Renew what is held; returns what was lost, to be released and begun anew. A broker that does not answer takes
+        nothing, yet."""
+        lost = await self._each_broker(self._locks, self._renew)
+        return sorted(queue for queues in lost for queue in queues)
+
+    async def release(self, queues: Iterable[MessageQueue]) -> None:
+        """Give locks back; a broker that cannot be told forgets them after a while."""
+        mine = [queue for queue in queues if self._locks.pop(queue, None) is not None]
+        await self._each_broker(mine, self._unlock)
+
+    async def release_all(self) -> None:
+        """Give everything back, also what a broker may have locked without an answer that was heard."""
+        queues = self._unanswered.union(self._locks)
+        self._locks.clear()
+        self._unanswered.clear()
+        await self._each_broker(sorted(queues), self._unlock)
+
+    async def _each_broker(
+        self, queues: Iterable[MessageQueue], call: Callable[[str, list[MessageQueue]], Awaitable[list[MessageQueue]]]
+    ) -> list[list[MessageQueue]]:
+        by_broker: defaultdict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            by_broker[queue.broker_name].append(queue)
+        return await asyncio.gather(*(call(name, of_broker) for name, of_broker in by_broker.items()))
+
+    async def _lock(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
+        """Returns those that were granted."""
+        locked, lock = await self._ask_to_lock(broker_name, queues, lambda _: True)
+        granted = [queue for queue in queues if queue in locked]
+        if lock is not None:
+            self._locks |= dict.fromkeys(granted, lock)
+        return granted
+
+    async def _renew(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
+        """Returns those that were lost. One that is released meanwhile must neither be locked again nor be kept: nobody
+        here would ever give it back. One that was overtaken stays locked until it is released."""
+        locked, lock = await self._ask_to_lock(broker_name, queues, self._locks.__contains__)
+        if lock is None:
+            return []
+        lapsed = {queue for queue in locked.intersection(self._locks) if not self.holds(queue)}
+        counted, overtaken = locked - lapsed, set[MessageQueue]()
+        try:
+            overtaken = await self._overtaken(lapsed)
+            counted |= lapsed - overtaken
+        except ClientError as error:
+            log.warning("offsets not known, asking again broker=%s queues=%d error=%s", broker_name, len(lapsed), error)
+        held = [queue for queue in queues if queue in self._locks]
+        self._locks |= {queue: lock for queue in held if queue in counted}
+        refused = [queue for queue in held if queue not in locked]
+        for queue in refused:
+            del self._locks[queue]
+        return [*refused, *overtaken]
+
+    async def _ask_to_lock(
+        self, broker_name: str, queues: list[MessageQueue], is_wanted: Callable[[MessageQueue], bool]
+    ) -> tuple[set[MessageQueue], Lock | None]:
+        """What the broker has locked of the queues that are wanted when it is asked; None: it did not answer."""
+        try:
+            connection = await self._client.brokers.get(await self._address(queues))
+            now_s = self._clock()
+            if not (wanted := [queue for queue in queues if is_wanted(queue)]):
+                return set(), None
+            self._unanswered.update(wanted)
+            answer = await self._ask(RequestCode.LOCK_BATCH_MQ, wanted)
+            self._unanswered.difference_update(wanted)
+            with reading_answer(RequestCode.LOCK_BATCH_MQ, f"broker {broker_name}"):
+                locked = LockedQueues.decode(answer.body).lock_ok_mq_set
+        except ClientError as error:
+            log.warning("queues not locked, trying again broker=%s queues=%d error=%s", broker_name, len(queues), error)
+            return set(), None
+        return set(wanted).intersection(locked), Lock(now_s, connection)
+
+    async def _unlock(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
+        try:
+            await self._ask(RequestCode.UNLOCK_BATCH_MQ, queues)
+        except ClientError as error:
+            log.info("queues not unlocked, their locks run out broker=%s error=%s", broker_name, error)
+        return []
+
+    async def _ask(self, code: int, queues: list[MessageQueue]) -> RemotingCommand:
+        request = LockRequest(self._client.client_id, self._group, queues)
+        address = await self._address(queues)
+        return await self._client.ask(address, code, body=request.encode(), topic=queues[0].topic)
+
+    async def _address(self, queues: list[MessageQueue]) -> str:
+        route = await self._client.routes.find(queues[0].topic)
+        return route.address(queues[0].broker_name)

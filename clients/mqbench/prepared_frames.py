@@ -1,0 +1,137 @@
+"""Sends that were encoded before the run, in one block of memory; a round over them patches three numbers.
+
+    block      frame 0 | frame 1 | ... | frame n-1 | again from the start
+    frame      what a Java client sends: JSON header, UNIQ_KEY, one key, WAIT, TAGS, body
+    patched    born time            13 digits, the time at which the frame leaves
+               opaque               10 digits: the upper ones count the rounds, the lower ones are the frame's number
+               UNIQ_KEY             8 of its 32 digits count the rounds; the others name block, frame and message
+
+All patched fields have a fixed width and are the same for all frames that leave together (clients.mqbench.in_flight).
+A test holds each frame to the same request encoded anew. Source: docs/formats.md, "Send".
+"""
+
+import os
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from skylarkmq.clients.mqbench.histogram import Ints
+from skylarkmq.clients.mqbench.in_flight import Field
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.send import SendMessageV2Header
+from skylarkmq.protocol.message import BatchRecord, encode_batch
+from skylarkmq.protocol.serialize import encode_command
+
+GROUP: Final = "mqbench"
+TAG: Final = "TagA"
+FIRST_OPAQUE: Final = 1_000_000_000  # ten digits, and within 31 bits up to twice that
+OPAQUE_DIGITS: Final = 10
+FIRST_BORN_MS: Final = 10**12
+BORN_DIGITS: Final = 13
+ROUND_DIGITS: Final = 8
+UNIQ_BEFORE_ROUND: Final = 16
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A queue to send to."""
+
+    topic: str
+    queue_id: int
+    broker_name: str
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One frame's numbers: which frame of which block, in which round, born when."""
+
+    block: int
+    number: int
+    round: int
+    born_ms: int
+
+
+class Block:
+    """Frames for one connection, `targets` in turn, `batch` messages each. `number` tells blocks apart (16 bits)."""
+
+    def __init__(self, number: int, targets: list[Target], frames: int, size: int, batch: int = 1) -> None:
+        self.frames = frames
+        self.batch = batch
+        self.opaque_step = 10 ** len(str(frames - 1))
+        opaque_digits = OPAQUE_DIGITS - len(str(frames - 1))
+        body = os.urandom(size)
+        texts = [
+            encode(targets[n % len(targets)], Message(number, n, 0, FIRST_BORN_MS), self.opaque_step, body, batch)
+            for n in range(frames)
+        ]
+        self.ends: Ints = np.concatenate(([0], np.cumsum([len(text) for text in texts])))
+        self._bytes = bytearray(b"".join(texts))
+        self.view = memoryview(self._bytes)
+        starts: Ints = self.ends[:-1]
+        places = [self._fields(text) for text in texts]
+        born, opaques, rounds = (np.array(column, np.int64) for column in zip(*places, strict=True))
+        self._born = Field(self._bytes, starts + born, BORN_DIGITS)
+        self._opaque = Field(self._bytes, starts + opaques, opaque_digits)
+        self._rounds = Field(self._bytes, (starts[:, None] + rounds).ravel(), ROUND_DIGITS)
+        self._most_rounds = FIRST_OPAQUE // self.opaque_step
+
+    def __repr__(self) -> str:
+        return f"<Block {self.frames} frames, {len(self._bytes)} bytes>"
+
+    def patch(self, first: int, end: int, round_: int, born_ms: int) -> int:
+        """Make frames `first` to `end` those of a round, born at a time; returns the opaque of frame 0 of the round."""
+        round_ %= self._most_rounds
+        opaque: int = FIRST_OPAQUE + round_ * self.opaque_step
+        self._born.fill(first, end, b"%013d" % born_ms)
+        self._opaque.fill(first, end, b"%d" % (opaque // self.opaque_step))
+        self._rounds.fill(first * self.batch, end * self.batch, b"%08X" % round_)
+        return opaque
+
+    def bytes_of(self, first: int, end: int) -> memoryview:
+        """The bytes of frames `first` to `end`."""
+        return self.view[self.ends[first] : self.ends[end]]
+
+    def _fields(self, text: bytes) -> tuple[int, int, list[int]]:
+        """Where in a frame born time, opaque, and the rounds in its unique ids stand."""
+        header_end = 8 + int.from_bytes(text[5:8], "big")
+        uniques = []
+        at = 0
+        for _ in range(self.batch):
+            at = text.index(b"UNIQ_KEY", at) + len("UNIQ_KEY")
+            at += 1 if self.batch > 1 else len(r"\u0001")
+            uniques.append(at + UNIQ_BEFORE_ROUND)
+        return text.index(b'"g":"') + 5, text.rindex(b'"opaque":', 0, header_end) + 9, uniques
+
+
+def encode(target: Target, message: Message, opaque_step: int, body: bytes, batch: int = 1) -> bytes:
+    """One frame, as the protocol's own encoder makes it."""
+    first = message.number * batch
+    texts = [properties(message, first + number) for number in range(batch)]
+    header = SendMessageV2Header(
+        producer_group=GROUP,
+        topic=target.topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=target.queue_id,
+        sys_flag=0,
+        born_timestamp=message.born_ms,
+        flag=0,
+        properties="WAIT\x01true" if batch > 1 else texts[0],
+        reconsume_times=0,
+        unit_mode="false",
+        batch="true" if batch > 1 else "false",
+        bname=target.broker_name,
+    )
+    if batch > 1:
+        body = encode_batch(BatchRecord(0, body, text.encode()) for text in texts)
+    code = RequestCode.SEND_BATCH_MESSAGE if batch > 1 else RequestCode.SEND_MESSAGE_V2
+    command = RemotingCommand.request(code, header, body)
+    command.opaque = FIRST_OPAQUE + message.round * opaque_step + message.number
+    command.language = "JAVA"
+    return encode_command(command)
+
+
+def properties(message: Message, member: int) -> str:
+    """The property string of the member-th message of a block."""
+    unique = f"7F000001{os.getpid() & 0xFFFF:04X}{message.block & 0xFFFF:04X}{message.round:08X}{member:08X}"
+    return f"KEYS\x01k{member}\x02UNIQ_KEY\x01{unique}\x02WAIT\x01true\x02TAGS\x01{TAG}"

@@ -1,0 +1,1 @@
+"""CommitLog records to Arrow record batches, for both sources: one module for each kind of column."""

@@ -1,0 +1,1 @@
+"""The command `mqspark-pipeline`: topics to Parquet. `command` is its entry, `job` the Spark queries."""

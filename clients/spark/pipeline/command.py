@@ -1,0 +1,297 @@
+"""The command `mqspark-pipeline`, and `python -m skylarkmq.clients.spark.pipeline.command`: topics to Parquet.
+
+    arguments -> Job -> is the cluster there, are the topics -> Spark session -> queries -> progress until they end
+
+The session is the one that `spark-submit` prepared, or a local one. Progress goes to stderr, a line for each batch.
+SIGTERM and SIGINT end the queries in order; whatever ends it, the same command goes on where it was.
+
+Exit codes: 0 done, or stopped by a signal; 1 a query failed; 2 not started: a wrong argument, no cluster, no topic.
+"""
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.clients.blocking import run
+from skylarkmq.clients.connection.client import Client
+from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.pipeline.job import Job, settings, start
+from skylarkmq.clients.spark.pipeline.progress import line
+from skylarkmq.clients.spark.pipeline.rows import Decoding
+from skylarkmq.clients.spark.registration import register
+from skylarkmq.clients.spark.sink.sink_options import topic_name
+from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions
+
+FAILED: Final = 1
+NOT_STARTED: Final = 2
+POLL_S: Final = 1.0
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set for programs that spark-submit runs
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_THEIR_ERROR: Final = re.compile(
+    r"^(?:skylarkmq\.[\w.]+|\w+(?:Error|Exception)|: [\w.$]+): (.+)$",  # ours, Python's, Java's as py4j tells it
+    re.MULTILINE,
+)
+
+HELP: Final = """
+Write messages of topics to Parquet files, in directories by topic and hour (UTC), each message once.
+
+Run it again, and it goes on where it was. With a schema, bodies are decoded into the column `value`, and what does not
+parse goes to the dead-letter topic with the reason.
+
+Examples:\n
+  mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --available-now\n
+  mqspark-pipeline -n "ns1:9876;ns2:9876" -t Orders,Payments -o s3a://lake/messages --interval "5 minutes"\n
+  mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --json-schema "id BIGINT" --dead-letter-topic Orders-dead\n
+  mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --avro-schema order.avsc --drop-bad-rows\n
+  spark-submit --master yarn deploy/spark/pipeline.py -n 127.0.0.1:9876 --pattern "Orders.*" -o hdfs:///lake\n
+"""
+
+pipeline = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+class NotStarted(Exception):
+    """What is in the way of a start; the text says what to do."""
+
+
+NameServer = Annotated[str, typer.Option("-n", "--name-server", metavar="ADDR;ADDR", help="Name servers, host:port.")]
+Topics = Annotated[str | None, typer.Option("-t", "--topics", help="Topics, with commas between them.")]
+Pattern = Annotated[str | None, typer.Option("--pattern", help="Regular expression over topic names, instead.")]
+Output = Annotated[
+    str, typer.Option("-o", "--output", help="Directory of the Parquet files; any URI that Spark knows.")
+]
+Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Where it stands; default: OUTPUT.checkpoint.")]
+AvailableNow = Annotated[bool, typer.Option("--available-now", help="Write what there is, and end.")]
+Interval = Annotated[str, typer.Option("--interval", help="Else: a batch every so often.")]
+JsonSchema = Annotated[
+    str | None, typer.Option("--json-schema", help="Bodies are JSON objects: their fields as Spark DDL, or @FILE.")
+]
+AvroSchema = Annotated[str | None, typer.Option("--avro-schema", metavar="FILE", help="Bodies are Avro data.")]
+KeepBody = Annotated[bool, typer.Option("--keep-body", help="With a schema: keep the body beside the value.")]
+DeadLetterTopic = Annotated[str | None, typer.Option("--dead-letter-topic", help="Where bad messages go.")]
+DropBadRows = Annotated[bool, typer.Option("--drop-bad-rows", help="Bad messages go nowhere.")]
+StartingOffsets = Annotated[
+    str, typer.Option("--starting-offsets", help="At the first run: earliest, latest, or JSON.")
+]
+MaxRows = Annotated[int, typer.Option("--max-rows", min=1, help="Messages per batch, at most.")]
+FileBytes = Annotated[str, typer.Option("--file-bytes", help="Size at which files are split; k, m, g.")]
+FileRows = Annotated[int, typer.Option("--file-rows", min=1, help="Rows at which files are split.")]
+Group = Annotated[str | None, typer.Option("--group", help="Consumer group that shows the progress to operators.")]
+Given = Annotated[list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Any option of the source.")]
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark.")]
+Master = Annotated[str | None, typer.Option("--master", help="Spark's master; default: spark-submit's, or local[*].")]
+
+
+@pipeline.command(help=HELP)
+def _pipeline(
+    name_server: NameServer,
+    output: Output,
+    topics: Topics = None,
+    pattern: Pattern = None,
+    checkpoint: Checkpoint = None,
+    available_now: AvailableNow = False,
+    interval: Interval = "1 minute",
+    json_schema: JsonSchema = None,
+    avro_schema: AvroSchema = None,
+    keep_body: KeepBody = False,
+    dead_letter_topic: DeadLetterTopic = None,
+    drop_bad_rows: DropBadRows = False,
+    starting_offsets: StartingOffsets = "earliest",
+    max_rows: MaxRows = 1_000_000,
+    file_bytes: FileBytes = "256m",
+    file_rows: FileRows = 5_000_000,
+    group: Group = None,
+    given: Given = None,
+    conf: Conf = None,
+    master: Master = None,
+) -> None:
+    try:
+        decoding = decoding_of(json_schema, avro_schema)
+        source = {"nameServer": name_server, "startingOffsets": starting_offsets, "maxOffsetsPerTrigger": str(max_rows)}
+        named = {"subscribe": topics, "subscribePattern": pattern, "groupId": group}
+        source |= {name: value for name, value in named.items() if value is not None} | pairs(given or [])
+        job = Job(
+            source=source,
+            output=output,
+            checkpoint=checkpoint or f"{output.rstrip('/')}.checkpoint",
+            decoding=decoding,
+            keep_body=keep_body,
+            dead_letter_topic=None if drop_bad_rows else dead_letters_to(dead_letter_topic, decoding),
+            interval=None if available_now else interval,
+            file_bytes=size(file_bytes),
+            file_rows=file_rows,
+        )
+        check_cluster(parse(SOURCE_OPTIONS, source))
+        spark = session(job, pairs(conf or []), master)
+        queries = started(spark, job)
+    except (NotStarted, OptionError) as error:
+        typer.echo(f"mqspark-pipeline: {error}", err=True)
+        raise typer.Exit(NOT_STARTED) from None
+    raise typer.Exit(watch(queries))
+
+
+# What is to be done.
+
+
+def decoding_of(json_schema: str | None, avro_schema: str | None) -> Decoding:
+    """From the two options, of which one may be given. NotStarted."""
+    if json_schema and avro_schema:
+        raise NotStarted("--json-schema and --avro-schema are both given: bodies are one or the other")
+    if json_schema and json_schema.startswith("@"):
+        json_schema = read(json_schema[1:])
+    return Decoding(json=json_schema, avro=read(avro_schema) if avro_schema else None)
+
+
+def dead_letters_to(topic: str | None, decoding: Decoding) -> str | None:
+    """The topic, if there can be dead letters. NotStarted."""
+    if not decoding.is_on:
+        if topic is not None:
+            raise NotStarted("--dead-letter-topic is for bodies that do not parse: give --json-schema or --avro-schema")
+        return None
+    if topic is None:
+        raise NotStarted("where do bodies go that do not parse? Give --dead-letter-topic TOPIC, or --drop-bad-rows")
+    try:
+        return topic_name(topic)
+    except ValueError as error:
+        raise NotStarted(f"--dead-letter-topic must be {error}") from None
+
+
+def read(path: str) -> str:
+    """A file's text. NotStarted."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotStarted(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def size(text: str) -> int:
+    """`256m` in bytes. NotStarted."""
+    found = re.fullmatch(r"(\d+)([kmg]?)b?", text.strip().lower())
+    if found is None or not int(found[1]):
+        raise NotStarted(f"--file-bytes must be a size such as 256m, not {text!r}")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def pairs(given: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE, each. NotStarted."""
+    wrong = [text for text in given if "=" not in text]
+    if wrong:
+        raise NotStarted(f"{wrong[0]!r} must be KEY=VALUE")
+    return {name: value for name, _, value in (text.partition("=") for text in given)}
+
+
+def check_cluster(options: SourceOptions) -> None:
+    """NotStarted unless a name server answers and knows the topics."""
+
+    async def topics() -> list[str]:
+        async with Client(options.name_server, options.client_settings()) as client, Admin(client=client) as admin:
+            return await admin.topics()
+
+    try:
+        known = run(topics())
+    except (ClientError, OSError, ValueError) as error:
+        raise NotStarted(
+            f"no name server answers at {options.name_server}: {error} Check --name-server, and that one runs."
+        ) from error
+    missing = [topic for topic in options.subscribe or () if topic not in known]
+    if missing:
+        near = get_close_matches(missing[0], known, 1)
+        hint = f"did you mean {near[0]}?" if near else "create it, or send to it once."
+        raise NotStarted(f"there is no topic {missing[0]}: {hint}")
+
+
+# The queries.
+
+
+def session(job: Job, conf: dict[str, str], master: str | None) -> SparkSession:
+    """The session of `spark-submit`, or a local one."""
+    builder = SparkSession.builder.appName(f"mqspark-pipeline {job.output}")
+    if master is not None or SUBMITTED not in os.environ:
+        builder = builder.master(master or "local[*]")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for name, value in (settings(job) | conf).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def started(spark: SparkSession, job: Job) -> list[StreamingQuery]:
+    """The queries. NotStarted for whatever Spark or Avro refuses."""
+    try:
+        return start(spark, job)
+    except ImportError as error:
+        raise NotStarted(f"{error}: Avro needs pip install 'skylarkmq[avro]'") from error
+    except Exception as error:
+        raise NotStarted(told(str(error))) from error
+
+
+def watch(
+    queries: Sequence[StreamingQuery], tell: Callable[[str], Any] = lambda text: typer.echo(text, err=True)
+) -> int:
+    """Tell the progress until all have ended or one has failed; the exit code."""
+    stopping: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: stopping.append(number))
+    seen: dict[str, int] = {}
+    while any(query.isActive for query in queries):
+        failed = [query for query in queries if not ended_well(query)]
+        if stopping or failed:
+            stop(queries)
+        tell_progress(queries, seen, tell)
+    tell_progress(queries, seen, tell)
+    for query in queries:
+        if (error := query.exception()) is not None:
+            tell(f"mqspark-pipeline: {query.name} failed: {told(str(error))}")
+            return FAILED
+    return 0
+
+
+def ended_well(query: StreamingQuery) -> bool:
+    """Whether nothing is wrong with it after another moment."""
+    try:
+        query.awaitTermination(POLL_S)  # type: ignore[arg-type]
+    except PySparkException:
+        return False  # `exception` has it
+    return True
+
+
+def stop(queries: Sequence[StreamingQuery]) -> None:
+    """End them behind the batch that runs."""
+    for query in queries:
+        query.stop()
+
+
+def tell_progress(queries: Sequence[StreamingQuery], seen: dict[str, int], tell: Callable[[str], Any]) -> None:
+    """A line for each batch that has not been told."""
+    for query in queries:
+        for progress in query.recentProgress:
+            if progress["batchId"] > seen.get(str(query.name), -1):
+                seen[str(query.name)] = progress["batchId"]
+                tell(line(progress))
+
+
+def told(error: str) -> str:
+    """The one line of a long error that says what happened: the last of a Python error in it, if there is one."""
+    found = _THEIR_ERROR.findall(error)
+    return found[-1] if found else next(iter(error.strip().splitlines()), "")
+
+
+def main() -> None:
+    """The command."""
+    pipeline()
+
+
+if __name__ == "__main__":
+    main()

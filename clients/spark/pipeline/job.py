@@ -1,0 +1,84 @@
+"""The pipeline's queries: topics to Parquet, and what does not parse to a topic for dead letters.
+
+    parquet         <output>/topic=Orders/hour=2024-05-01-13/*.parquet
+    dead-letters    the dead-letter topic, by the sink, with marks and the ledger
+
+Each has its own checkpoint below the job's and goes its own way: a message is in one of the two, once in Parquet (by
+the log that Spark's file sink keeps beside the files) and at least once among the dead letters. Files are as large as a
+batch allows: rows of a topic and an hour are brought together, and split at `file_bytes` (as shuffled; compressed they
+are smaller) and `file_rows`.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS
+from skylarkmq.clients.spark.pipeline.rows import Decoding, dead_letters, good
+
+FORMAT: Final = "rocketmq"
+PARQUET: Final = "parquet"
+DEAD_LETTERS: Final = "dead-letters"
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done. `source` are options of the source; `interval` None: what there is now, and end."""
+
+    source: Mapping[str, str]
+    output: str
+    checkpoint: str
+    decoding: Decoding = Decoding()
+    keep_body: bool = False
+    dead_letter_topic: str | None = None
+    interval: str | None = None
+    file_bytes: int = 256 * 1024 * 1024
+    file_rows: int = 5_000_000
+
+
+def settings(job: Job) -> dict[str, str]:
+    """What the session has to be set to."""
+    return {
+        "spark.sql.session.timeZone": "UTC",  # hours are
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.adaptive.streaming.stateless.enabled": "true",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(job.file_bytes),
+    }
+
+
+def start(spark: SparkSession, job: Job) -> list[StreamingQuery]:
+    """Start the queries."""
+    for name, value in settings(job).items():
+        spark.conf.set(name, value)
+    queries = [_parquet(spark, job)]
+    if job.decoding.is_on and job.dead_letter_topic is not None:
+        queries.append(_dead_letters(spark, job, job.dead_letter_topic))
+    return queries
+
+
+def _parquet(spark: SparkSession, job: Job) -> StreamingQuery:
+    rows = good(_messages(spark, job.source), job.decoding, keep_body=job.keep_body)
+    writer = rows.writeStream.format("parquet").partitionBy("topic", "hour").option("path", job.output)
+    return _started(writer.option("maxRecordsPerFile", str(job.file_rows)), job, PARQUET)
+
+
+def _dead_letters(spark: SparkSession, job: Job, topic: str) -> StreamingQuery:
+    options = {name: value for name, value in job.source.items() if name.lower() != "groupid"}  # the other one's
+    rows = dead_letters(_messages(spark, options | {"includeProperties": "true"}), job.decoding)
+    of_cluster = {name.lower() for row in CLUSTER_ROWS for name in row.names}
+    cluster = {name: value for name, value in job.source.items() if name.lower() in of_cluster}
+    writer = rows.writeStream.format(FORMAT).options(**cluster, topic=topic, skipCommittedBatches="true")
+    return _started(writer, job, DEAD_LETTERS)
+
+
+def _messages(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    return spark.readStream.format(FORMAT).options(**options).load()
+
+
+def _started(writer: DataStreamWriter, job: Job, name: str) -> StreamingQuery:
+    writer = writer.queryName(name).outputMode("append").option("checkpointLocation", f"{job.checkpoint}/{name}")
+    trigger = writer.trigger(availableNow=True) if job.interval is None else writer.trigger(processingTime=job.interval)
+    return trigger.start()

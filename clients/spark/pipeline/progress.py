@@ -1,0 +1,43 @@
+"""What a running pipeline tells: a line for each batch, from the progress that Spark reports.
+
+    parquet batch=12 rows=50000 rows_per_s=81000 seconds=0.6 lag Orders=1200 Payments=0
+
+The lag of a topic is how many offsets it has beyond the batch, as of when the batch was planned.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from skylarkmq.clients.spark.source.offsets import Offset
+
+
+def line(progress: Mapping[str, Any]) -> str:
+    """The line of a batch; `progress` is `StreamingQueryProgress` as JSON."""
+    seconds = progress.get("durationMs", {}).get("triggerExecution", 0) / 1000
+    parts = [
+        str(progress.get("name")),
+        f"batch={progress.get('batchId')}",
+        f"rows={progress.get('numInputRows', 0)}",
+        f"rows_per_s={progress.get('processedRowsPerSecond', 0):.0f}",
+        f"seconds={seconds:.1f}",
+    ]
+    lags = lag(progress)
+    return " ".join([*parts, *(["lag"] if lags else []), *(f"{topic}={count}" for topic, count in lags.items())])
+
+
+def lag(progress: Mapping[str, Any]) -> dict[str, int]:
+    """Offsets beyond the batch, by topic."""
+    lags: Counter[str] = Counter()
+    for source in progress.get("sources", ()):
+        end, latest = _ends(source.get("endOffset")), _ends(source.get("latestOffset"))
+        for queue, offset in latest.items():
+            lags[queue.topic] += max(offset - end.get(queue, 0), 0)
+    return dict(sorted(lags.items()))
+
+
+def _ends(offset: Any) -> Mapping[Any, int]:
+    if isinstance(offset, str):
+        offset = json.loads(offset)
+    return Offset.of(offset).ends if isinstance(offset, dict) else {}

@@ -1,0 +1,288 @@
+"""Writing a DataFrame to topics: `df.write` and `df.writeStream` with `format("rocketmq")`.
+
+    driver     batch_writer / stream_writer     options and columns are checked before anything runs
+    executor   write, one call for a partition  the ledger is asked, rows are sent, all are acknowledged: TaskReport
+    driver     commit                           the ledger is told; what was sent is logged
+               abort                            what was sent stays sent; the log says how much
+
+Delivery is at least once. A task that fails is run again, two attempts of one may run at a time, and a driver that died
+between the commit of a batch and its own note of it runs that batch again: in all cases rows come twice with the same
+mark (clients/spark/sink/sink_rows.py). With `skipCommittedBatches` the last kind does not come: a batch that the
+ledger has is read and not sent. What remains is a driver that dies after the sends and before the ledger.
+
+A worker process keeps its connections from one task to the next.
+"""
+
+import logging
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeVar
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from skylarkmq.clients.blocking import run
+from skylarkmq.clients.connection.client import Client
+from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.producing.producer import Producer, now_ms
+from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.request_retry import repeated
+from skylarkmq.clients.spark.sink.ledger import Ledger
+from skylarkmq.clients.spark.sink.sink_options import OPTIONS, SinkOptions
+from skylarkmq.clients.spark.sink.sink_requests import Limits, RowRequests, SendFailed
+from skylarkmq.clients.spark.sink.sink_rows import Encoder, RowError, check_columns
+
+BATCH_ID: Final = "streaming.sql.batchId"
+QUERY_ID: Final = "sql.streaming.queryId"
+ONLY_BATCH: Final = 0
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class WriteFailed(Exception):
+    """Why a write did not take place; the text says what to do."""
+
+
+class Task(NamedTuple):
+    """One attempt to write one partition of one batch."""
+
+    query: str
+    batch: int
+    partition: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class TaskReport(WriterCommitMessage):
+    """What became of a partition. `unreplicated`: rows that a slave may be missing."""
+
+    query: str
+    batch: int
+    partition: int
+    attempt: int
+    rows: int = 0
+    bytes: int = 0
+    requests: int = 0
+    retries: int = 0
+    unreplicated: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "BatchWriter":
+    """The writer of `df.write`. OptionError, ColumnError, or WriteFailed if the topic was to be overwritten."""
+    parsed = _checked(options, schema, overwrite)
+    if parsed.skip_committed and parsed.write_id is None:
+        raise OptionError("rocketmq: skipCommittedBatches needs a writeId that is the same when the write is run again")
+    return BatchWriter(parsed)
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "StreamWriter":
+    """The writer of one batch of `df.writeStream`. Errors as of `batch_writer`."""
+    return StreamWriter(_checked(options, schema, overwrite))
+
+
+def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
+    parsed = parse(OPTIONS, options)
+    if overwrite:
+        raise WriteFailed("a topic cannot be overwritten: use mode('append'), or outputMode('append') on a stream")
+    check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, parsed.topic)
+    return parsed
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One write, in one batch."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._query = options.write_id or f"batch-{uuid.uuid4()}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """Send a partition, on an executor."""
+        context = _context()
+        task = Task(self._query, ONLY_BATCH, context.partitionId(), context.attemptNumber())
+        return write_partition(self._options, task, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All partitions are sent."""
+        commit(self._options, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Some are not, and will not be."""
+        abort(messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """One batch of a streaming query; `batchId` is Spark's name for the argument."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """Send a partition, on an executor."""
+        context = _context()
+        query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+        if query is None or batch is None:
+            raise WriteFailed(f"Spark does not tell the batch ({QUERY_ID}, {BATCH_ID}): PySpark 4.2 and newer do")
+        task = Task(query, int(batch), context.partitionId(), context.attemptNumber())
+        return write_partition(self._options, task, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """All partitions are sent."""
+        commit(self._options, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Some are not; Spark may run the batch again."""
+        abort(messages)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise WriteFailed("a partition is written by a Spark task, and this is none")
+    return context
+
+
+# --- on an executor -------------------------------------------------------------------------------
+
+
+def write_partition(options: SinkOptions, task: Task, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+    """Send the rows of a partition; returns when all are acknowledged. WriteFailed."""
+    _log_to_stderr()
+    started = time.monotonic()
+    filled = _filled(batches)
+    first = next(filled, None)
+    try:
+        if first is None:
+            counts: dict[str, Any] = {}
+        elif options.skip_committed and last_batch(options, task.query) >= task.batch:
+            counts = {"skipped": first.num_rows + sum(batch.num_rows for batch in filled)}
+        else:
+            counts = _sent(options, task, first, filled)
+    except (SendFailed, RowError, ClientError) as error:
+        raise WriteFailed(f"partition {task.partition} of batch {task.batch}: {error}") from error
+    report = replace(TaskReport(*task), **counts, seconds=round(time.monotonic() - started, 3))
+    log.info("partition written %s", _pairs(asdict(report)))
+    return report
+
+
+def _filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (batch for batch in batches if batch.num_rows)
+
+
+def _sent(options: SinkOptions, task: Task, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> dict[str, Any]:
+    mark = f"{task.query}:{task.batch}:{task.partition}" if options.mark_rows else None
+    encoder = Encoder(options.topic, mark)
+    limits = Limits(options.batch_rows, options.batch_bytes, options.max_in_flight, options.retry_timeout_ms / 1000)
+    requests = RowRequests(_link(options).producer, limits)
+    batch: pa.RecordBatch | None = first
+    try:
+        while batch is not None:
+            run(requests.add(list(encoder.rows(batch, now_ms()))))
+            batch = next(others, None)
+        run(requests.finish())
+    finally:
+        run(requests.abandon())
+    statistics = requests.statistics()
+    return {name: getattr(statistics, name) for name in statistics.__struct_fields__}
+
+
+class Link(NamedTuple):
+    """The connections of a process to one cluster."""
+
+    producer: Producer
+    ledger: Ledger
+
+
+@cache
+def _link(options: SinkOptions) -> Link:
+    """For the life of the process: an executor's worker is ended without notice, and brokers notice that."""
+
+    async def start() -> Link:
+        client = Client(options.name_server, options.client_settings())
+        producer = Producer(options.producer_group, client=client, settings=options.producer_settings())
+        ledger = Ledger(client, options.ledger_topic, options.ledger_group)
+        await client.start()
+        await producer.start()
+        await ledger.start()
+        return Link(producer, ledger)
+
+    return run(start())
+
+
+def last_batch(options: SinkOptions, query: str) -> int:
+    """The last batch that the ledger has of a query, -1 without one. WriteFailed."""
+    ledger = _link(options).ledger
+    return _of_the_ledger(options, "read", lambda: ledger.last_batch(query))
+
+
+def _of_the_ledger(options: SinkOptions, done: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    try:
+        return run(repeated(attempt, f"ledger {options.ledger_topic}", options.retry_timeout_ms / 1000))
+    except ClientError as error:
+        raise WriteFailed(
+            f"the ledger (topic {options.ledger_topic}) could not be {done}: {error} Without skipCommittedBatches "
+            "there is none, and a batch that is run again is sent again."
+        ) from error
+
+
+# --- on the driver --------------------------------------------------------------------------------
+
+
+def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Tell the ledger, and the log. WriteFailed if the ledger could not be told."""
+    _log_to_stderr()
+    reports = _reports(messages)
+    if not reports:
+        return
+    query, batch = reports[0].query, reports[0].batch
+    if options.skip_committed:
+        ledger = _link(options).ledger
+        _of_the_ledger(options, "written", lambda: _committed(ledger, query, batch))
+    log.info("batch written query=%s batch=%d %s", query, batch, _pairs(_total(reports)))
+
+
+async def _committed(ledger: Ledger, query: str, batch: int) -> None:
+    if await ledger.last_batch(query) < batch:
+        await ledger.commit(query, batch)
+
+
+def abort(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Tell the log."""
+    _log_to_stderr()
+    log.warning("batch aborted, what was sent stays sent %s", _pairs(_total(_reports(messages))))
+
+
+def _reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport]:
+    return [message for message in messages if isinstance(message, TaskReport)]
+
+
+def _total(reports: Sequence[TaskReport]) -> dict[str, float]:
+    names = ("rows", "bytes", "requests", "retries", "unreplicated", "skipped")
+    sums: dict[str, float] = {name: sum(getattr(report, name) for report in reports) for name in names}
+    return {"partitions": len(reports), **sums, "seconds": max((report.seconds for report in reports), default=0.0)}
+
+
+def _pairs(values: Mapping[str, object]) -> str:
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _log_to_stderr() -> None:
+    """In a worker nobody has configured logging; what it writes to stderr is in the executor's log."""
+    package = logging.getLogger("skylarkmq.clients")
+    if not package.hasHandlers():
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        package.addHandler(handler)
+        package.setLevel(logging.INFO)

@@ -1,0 +1,182 @@
+"""The options of `format("rocketmq")` when it reads.
+
+Where to begin can be said in three ways, and the first that is given counts: a time for everything
+(`startingTimestamp`), times by topic or queue (`startingOffsetsByTimestamp`), offsets (`startingOffsets`); the end of a
+batch query likewise.
+"""
+
+import re
+from typing import Final
+
+from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, ClusterOptions
+from skylarkmq.clients.spark.options import Option, Scope, Table, count, duration_ms, flag, one_of, positive, text
+from skylarkmq.clients.spark.source.offsets import Positions, Times, parse_ends, parse_queues, parse_starts, parse_times
+from skylarkmq.protocol.bodies.heartbeat import SQL92, TAG, SubscriptionData
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.filters.tag import EVERYTHING, subscribe
+
+STREAM, BATCH = Scope.STREAM, Scope.BATCH
+
+
+def topics(value: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    names = tuple(sorted({name.strip() for name in value.split(",") if name.strip()}))
+    if not names:
+        raise ValueError("topics with commas between them")
+    return names
+
+
+def pattern(value: str) -> str:
+    """A regular expression."""
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"a regular expression ({error})") from None
+    return value
+
+
+def starts(value: str) -> str | Positions:
+    """earliest, latest, or offsets by queue."""
+    word = value.strip().lower()
+    try:
+        return word if word in ("earliest", "latest") else parse_starts(value)
+    except ValueError as error:
+        raise ValueError(f"earliest, latest, or {error} with -2 for earliest and -1 for latest") from None
+
+
+def ends(value: str) -> str | Positions:
+    """latest, or offsets by queue."""
+    word = value.strip().lower()
+    try:
+        return word if word == "latest" else parse_ends(value)
+    except ValueError as error:
+        raise ValueError(f"latest, or {error} with -1 for latest") from None
+
+
+class SourceOptions(ClusterOptions, frozen=True, kw_only=True):
+    """What a reader was told. Times are milliseconds."""
+
+    subscribe: tuple[str, ...] | None = None
+    subscribe_pattern: str | None = None
+    assign: tuple[MessageQueue, ...] | None = None
+    starting_offsets: str | Positions | None = None
+    starting_timestamp: int | None = None
+    starting_times: Times | None = None
+    when_no_later_message: str = "error"
+    ending_offsets: str | Positions = "latest"
+    ending_timestamp: int | None = None
+    ending_times: Times | None = None
+    max_per_trigger: int | None = None
+    min_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 900_000
+    min_partitions: int | None = None
+    max_partitions: int | None = None
+    max_per_partition: int | None = None
+    fail_on_data_loss: bool = True
+    include_properties: bool = False
+    expression: str = EVERYTHING
+    expression_type: str = TAG
+    group: str | None = None
+    group_prefix: str = "spark-rocketmq-source"
+    pull_batch: int = 32
+    pull_timeout_ms: int = 3_000
+    lookup_retries: int = 3
+    lookup_interval_ms: int = 10
+    broker_timeout_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = [self.subscribe is not None, self.subscribe_pattern is not None, self.assign is not None]
+        if sum(given) != 1:
+            raise ValueError("give one of subscribe, subscribePattern and assign")
+        most, least = self.max_per_trigger, self.min_per_trigger
+        if most is not None and least is not None and least > most:
+            raise ValueError(f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})")
+        fewest, many = self.min_partitions, self.max_partitions
+        if fewest is not None and many is not None and fewest > many:
+            raise ValueError(f"minPartitions ({fewest}) is more than maxPartitions ({many})")
+        if self.expression_type == SQL92 and self.expression == EVERYTHING:
+            raise ValueError("expressionType SQL92 needs a subExpression")
+
+    @property
+    def pull_group(self) -> str:
+        """In whose name is pulled."""
+        return self.group or self.group_prefix
+
+    @property
+    def takes_everything(self) -> bool:
+        """Whether no message is filtered out."""
+        return self.expression_type == TAG and self.expression == EVERYTHING
+
+    @property
+    def is_by_tags(self) -> bool:
+        """Whether messages are chosen by their tags."""
+        return self.expression_type == TAG and self.expression != EVERYTHING
+
+    def subscription(self, topic: str) -> SubscriptionData:
+        """What pulls of a topic ask for."""
+        if self.expression_type == TAG:
+            return subscribe(topic, self.expression, 0)
+        return SubscriptionData(topic=topic, sub_string=self.expression, expression_type=self.expression_type)
+
+
+_START: Final = "`earliest`, `latest`, or JSON by queue, with -2 for earliest and -1 for latest; for a new query only"
+_TIMES: Final = 'JSON by topic `{"topic": ms}` or by queue `{"topic": {"broker": {"0": ms}}}`'
+
+SOURCE_OPTIONS: Final = Table(
+    "rocketmq source",
+    SourceOptions,
+    (
+        *CLUSTER_ROWS,
+        Option("subscribe", "subscribe", "topics, with commas between them", topics, aliases=("topic",)),
+        Option("subscribePattern", "subscribe_pattern", "regular expression over whole topic names", pattern),
+        Option("assign", "assign", 'single queues: `{"topic": {"broker": [0, 1]}}`', parse_queues),
+        Option("startingOffsets", "starting_offsets", _START, starts, shown="latest in streams, earliest in batches"),
+        Option("startingTimestamp", "starting_timestamp", "ms; begin at the first message stored then or later", count),
+        Option("startingOffsetsByTimestamp", "starting_times", f"{_TIMES}; else as startingOffsets", parse_times),
+        Option(
+            "startingOffsetsByTimestampStrategy",
+            "when_no_later_message",
+            "when no message is that young: `error`, or `latest`",
+            one_of("error", "latest"),
+            "error",
+        ),
+        Option("endingOffsets", "ending_offsets", "`latest`, or JSON by queue", ends, "latest", scope=BATCH),
+        Option(
+            "endingTimestamp", "ending_timestamp", "ms; end before the first message stored then or later", count,
+            scope=BATCH,
+        ),
+        Option(
+            "endingOffsetsByTimestamp", "ending_times", f"{_TIMES}; else as endingOffsets", parse_times,
+            scope=BATCH,
+        ),
+        Option(
+            "maxOffsetsPerTrigger", "max_per_trigger", "offsets per batch, shared by backlog", positive, scope=STREAM
+        ),
+        Option("minOffsetsPerTrigger", "min_per_trigger", "wait until so many have come ...", positive, scope=STREAM),
+        Option(
+            "maxTriggerDelay", "max_trigger_delay_ms", "... or so much time has passed", duration_ms, "15m",
+            scope=STREAM,
+        ),
+        Option("minPartitions", "min_partitions", "split queues until there are about so many tasks", positive),
+        Option("maxPartitions", "max_partitions", "tasks read several queues rather than be more than this", positive),
+        Option("maxRecordsPerPartition", "max_per_partition", "split what is longer", positive),
+        Option("failOnDataLoss", "fail_on_data_loss", "fail if messages to be read are gone, else warn", flag, "true"),
+        Option("includeProperties", "include_properties", "add the column `properties`", flag, "false"),
+        Option("subExpression", "expression", "tags `a || b`, or an SQL92 expression", text, EVERYTHING),
+        Option("expressionType", "expression_type", "`TAG` or `SQL92`", one_of(TAG, SQL92), TAG),
+        Option("groupId", "group", "consumer group to pull as, and to commit progress to", text),
+        Option(
+            "groupIdPrefix", "group_prefix", "group to pull as without groupId; nothing is committed to it", text,
+            "spark-rocketmq-source",
+        ),
+        Option("pullBatchSize", "pull_batch", "messages per pull; brokers have a limit, mostly 32", positive, "32"),
+        Option("pullTimeoutMs", "pull_timeout_ms", "how long an answer may take", duration_ms, "3000"),
+        Option("fetchOffset.numRetries", "lookup_retries", "of routes and offsets that a broker refuses", count, "3"),
+        Option("fetchOffset.retryIntervalMs", "lookup_interval_ms", "between those", duration_ms, "10"),
+        Option(
+            "brokerTimeoutMs", "broker_timeout_ms", "how long to wait for a broker that is away before a task fails",
+            duration_ms, "60000",
+        ),
+    ),
+)  # fmt: skip

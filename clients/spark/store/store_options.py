@@ -1,0 +1,107 @@
+"""The options of `format("rocketmq-store")`."""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from skylarkmq.clients.spark.options import Option, Table, count, flag, one_of, positive, text
+from skylarkmq.clients.spark.source.source_options import topics
+from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY, IndexLayout
+
+SEGMENT: Final = "segment"
+QUEUE: Final = "queue"
+
+
+def directory(value: str) -> str:
+    """A path of the file system, also as `file:` URL."""
+    path = text(value)
+    if path.startswith("file:"):
+        return "/" + path.removeprefix("file:").lstrip("/")
+    if "://" in path:
+        raise ValueError("a directory that every executor has mounted")
+    return path
+
+
+def directories(value: str) -> tuple[str, ...]:
+    """Several of them."""
+    return tuple(directory(path) for path in value.split(",") if path.strip())
+
+
+class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reader of a store directory was told. Times are milliseconds."""
+
+    path: str
+    commit_log_paths: tuple[str, ...] | None = None
+    topics: tuple[str, ...] | None = None
+    key: str | None = None
+    starting_timestamp: int | None = None
+    ending_timestamp: int | None = None
+    partition_by: str = SEGMENT
+    max_partition_bytes: int = 128 << 20
+    broker_name: str | None = None
+    include_properties: bool = False
+    check_crc: bool = False
+    fail_on_data_loss: bool = True
+    force_gap: bool = False
+    use_index: bool = True
+    index_slots: int = 5_000_000
+    index_items: int = 20_000_000
+    push_filters: bool = False
+
+    @property
+    def index_layout(self) -> IndexLayout:
+        """The sizes of the store's index files."""
+        return IndexLayout(self.index_slots, self.index_items)
+
+    @property
+    def log_directories(self) -> tuple[Path, ...]:
+        """Where the segments of the log lie."""
+        return tuple(map(Path, self.commit_log_paths or (f"{self.path}/{COMMIT_LOG_DIRECTORY}",)))
+
+
+STORE_OPTIONS: Final = Table(
+    "rocketmq-store",
+    StoreOptions,
+    (
+        Option("path", "path", "the store: what the broker calls storePathRootDir; the argument of `load`", directory),
+        Option(
+            "storePathCommitLog", "commit_log_paths",
+            "where the broker has its log, if that is elsewhere; all of its directories, with commas between them",
+            directories, shown="`path`/commitlog",
+        ),
+        Option(
+            "subscribe", "topics", "topics, with commas between them; system topics only if they are named", topics,
+            aliases=("topic",), shown="all but system topics",
+        ),
+        Option("key", "key", "messages with this key, or this UNIQ_KEY, found through the index", text),
+        Option("startingTimestamp", "starting_timestamp", "ms; messages stored then or later", count),
+        Option("endingTimestamp", "ending_timestamp", "ms; messages stored before", count),
+        Option(
+            "partitionBy", "partition_by", "`segment`: tasks read pieces of the log; `queue`: a queue each, in order",
+            one_of(SEGMENT, QUEUE), SEGMENT,
+        ),
+        Option(
+            "maxPartitionBytes", "max_partition_bytes", "bytes of the log for a task; segments are cut so",
+            positive, str(128 << 20),
+        ),
+        Option("brokerName", "broker_name", "what stands in the column `brokerName`", text, shown="null"),
+        Option("includeProperties", "include_properties", "add the column `properties`", flag, "false"),
+        Option("checkCrc", "check_crc", "compare the checksums of all bodies", flag, "false"),
+        Option(
+            "failOnDataLoss", "fail_on_data_loss", "fail at what is damaged, else warn and go on behind it", flag,
+            "true",
+        ),
+        Option("forceGap", "force_gap", "read a log that lacks segments in the middle", flag, "false"),
+        Option("useIndex", "use_index", "false: look for keys in the whole log", flag, "true"),
+        Option("maxHashSlotNum", "index_slots", "of the index files, as the broker has it", positive, "5000000"),
+        Option("maxIndexNum", "index_items", "the same", positive, "20000000"),
+        Option(
+            "pushFilters", "push_filters",
+            "let filters on topic, storeTimestamp and key do what the options do; "
+            "needs `spark.sql.python.filterPushdown.enabled=true`",
+            flag, "false",
+        ),
+    ),
+    passed_over=(),
+)  # fmt: skip

@@ -1,1 +1,0 @@
-"""A store directory read from outside: its log, its queues, its index, and what of them a consumer might pull."""

@@ -1,0 +1,60 @@
+"""Properties files: that what people wrote stays as they wrote it, and that what is written is read as it was meant."""
+
+import pytest
+
+from skylarkmq.broker.config.java_properties import entry, parse_properties, rewritten
+
+TEXT = """\
+# Who it is.
+brokerName=broker-a
+
+  maxMessageSize : 10 \\
+                   00
+! the second one counts
+brokerName = broker-b
+fileReservedTime 48
+"""
+
+
+def pairs(text: str) -> dict[str, str]:
+    return {key: value for _, key, value in parse_properties(text, "t")}
+
+
+def test_only_the_lines_of_changed_keys_change() -> None:
+    """Comments, blank lines and order stay; a key of two places changes where it counts, a long line becomes one."""
+    changed = rewritten(TEXT, {"brokerName": "c", "maxMessageSize": "5", "fileReservedTime": "1", "traceOn": "false"})
+    assert changed.splitlines() == [
+        "# Who it is.",
+        "brokerName=broker-a",
+        "",
+        "maxMessageSize=5",
+        "! the second one counts",
+        "brokerName=c",
+        "fileReservedTime=1",
+        "traceOn=false",
+    ]
+
+
+def test_nothing_changes_without_changes() -> None:
+    """Not a byte, whatever the lines end in."""
+    for text in ("", TEXT, "a=1\r\nb=2\r\n"):
+        assert rewritten(text, {}) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", "k=v\n"), ("a=1", "a=1\nk=v\n"), ("a=1\r\n", "a=1\r\nk=v\r\n"), ("a=1\\", "a=1\\\nk=v\n")],
+)
+def test_a_new_key_goes_to_the_end(text: str, expected: str) -> None:
+    """On a line of its own, which ends as the others do."""
+    assert rewritten(text, {"k": "v"}) == expected
+
+
+@pytest.mark.parametrize(
+    "value", ["", "plain", " led by a space", "a\nb=c\r\t\f", "C:\\data\\x", "#no comment", "größe=1"]
+)
+def test_what_is_written_is_read_as_it_was_meant(value: str) -> None:
+    """Nobody gets a second key in by a line end, or loses a backslash."""
+    for key in ("key", "a key", "k=e:y", "#k", "k\\"):
+        assert pairs(entry(key, value)) == {key: value}
+        assert pairs(rewritten(TEXT, {key: value}))[key] == value

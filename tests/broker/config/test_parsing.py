@@ -1,0 +1,241 @@
+"""Settings: Java's properties format, the strength of the sources, and what becomes of each class of key."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given as generated
+from hypothesis import strategies as st
+
+from skylarkmq.broker.config.java_properties import parse_properties
+from skylarkmq.broker.config.keys import BROKER_KEYS
+from skylarkmq.broker.config.parsing import (
+    FLAG,
+    Catalogue,
+    Given,
+    Kind,
+    Only,
+    Setting,
+    choice,
+    from_environment,
+    from_file,
+    from_flags,
+    optional,
+    pattern,
+    settle,
+    several,
+    shown,
+    whole,
+)
+from skylarkmq.broker.errors import StartError
+
+PORT = whole(1, 65535)
+CATALOGUE = Catalogue(
+    settings=(
+        Setting("listenPort", "listen", "port", PORT),
+        Setting("brokerIP1", "listen", "host", optional(pattern("a host", r"\S+"))),
+        Setting("namesrvAddr", "broker", "namesrv", several(pattern("HOST:PORT", r"\S+:\d+"), ";")),
+        Setting("com.rocketmq.remoting.frameMaxLength", "remoting", "frame", PORT),
+    ),
+    only={"aclEnable": Only("false", "there is no access control")},
+    inactive=frozenset({"haListenPort"}),
+)
+
+
+def properties(text: str) -> dict[str, str]:
+    return {key: value for _, key, value in parse_properties(text, "x.conf")}
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("a=b", "a", "b"),
+        ("  a  =  b", "a", "b"),
+        ("a:b", "a", "b"),
+        ("a b c", "a", "b c"),
+        ("a = = b", "a", "= b"),
+        ("a", "a", ""),
+        ("a=", "a", ""),
+        ("=b", "", "b"),
+        ("a=b=c", "a", "b=c"),
+        ("a\\=b=c", "a=b", "c"),
+        ("a\\ b=c", "a b", "c"),
+        ("a=one\\\n   two", "a", "onetwo"),
+        ("a=one\\\\\nb=2", "a", "one\\"),
+        ("a=one\\\r\n\ttwo\\\nthree", "a", "onetwothree"),
+        ("a=\\\n", "a", ""),
+        ("a=x\\", "a", "x"),
+        ("a=\\t\\n\\q\\\\", "a", "\t\nq\\"),
+        ("a=\\u00e9", "a", "é"),
+        ("a=\\uD83D\\uDE00", "a", "\N{GRINNING FACE}"),
+        ("a=b # not a comment", "a", "b # not a comment"),
+        ("# a comment \\\na=b", "a", "b"),
+        ("! a comment\n\n \t\na=b", "a", "b"),
+    ],
+)
+def test_a_properties_file_reads_as_java_reads_it(text: str, key: str, value: str) -> None:
+    """Separators, continuations, comments and escapes are those of java.util.Properties."""
+    assert properties(text)[key] == value
+
+
+def test_lines_are_numbered_by_where_they_start() -> None:
+    """A continued line carries the number of its first part, and the next line its own."""
+    assert [(line, key) for line, key, _ in parse_properties("# c\na=1\\\n2\n\nb=3", "x")] == [(2, "a"), (5, "b")]
+
+
+@pytest.mark.parametrize("text", ["a=\\u12", "a=\\uXYZW", "a=\\uD83D"])
+def test_a_malformed_escape_names_file_and_line(text: str) -> None:
+    """An escape that Java would refuse stops the start."""
+    with pytest.raises(StartError, match=r"x\.conf:2: malformed \\u escape"):
+        properties("b=1\n" + text)
+
+
+@generated(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.text(st.characters(exclude_categories=["Cs"]))
+    )
+)
+def test_what_java_would_store_is_read_back(table: dict[str, str]) -> None:
+    """Keys and values escaped the way Java's `store` does come back unchanged."""
+
+    def escaped(text: str) -> str:
+        units = text.encode("utf-16-be")
+        return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+    text = "\n".join(f"{escaped(key)}={escaped(value)}" for key, value in table.items())
+    assert properties(text) == table
+
+
+def test_a_stronger_source_wins_key_by_key() -> None:
+    """Flags win over the environment, the environment over the file, the file over the default."""
+    settled = settle(
+        [
+            *from_file("listenPort=1\nbrokerIP1=10.0.0.1\n", "b.conf"),
+            *from_environment({"SKYLARK_LISTEN_PORT": "2", "PATH": "/bin"}, CATALOGUE),
+            *from_flags(["listenPort=3"]),
+        ],
+        CATALOGUE,
+    )
+    assert settled.of("listen") == {"port": 3, "host": "10.0.0.1"}
+    assert settled.origins == {"listenPort": "--set", "brokerIP1": "b.conf:2"}
+
+
+def test_an_empty_optional_value_takes_back_a_weaker_one() -> None:
+    """`--set brokerIP1=` returns to the default, whatever the file says."""
+    settled = settle([*from_file("brokerIP1=10.0.0.1", "b.conf"), *from_flags(["brokerIP1="])], CATALOGUE)
+    assert settled.of("listen") == {}
+    assert settled.origins == {}
+
+
+@pytest.mark.parametrize("variable", ["SKYLARK_LISTEN_PORT", "SKYLARK_LISTENPORT", "SKYLARK_listenPort"])
+def test_a_variable_is_found_in_any_spelling_of_its_key(variable: str) -> None:
+    """Case and underscores do not matter in the environment."""
+    assert list(from_environment({variable: " 7 "}, CATALOGUE)) == [Given("listenPort", "7", f"environment {variable}")]
+
+
+def test_the_switch_of_the_compiled_leaves_is_no_key() -> None:
+    """A variable that is read elsewhere is not warned about."""
+    assert list(from_environment({"SKYLARK_COMPILED": "0"}, BROKER_KEYS)) == []
+
+
+def test_dots_of_a_key_are_underscores_in_the_environment() -> None:
+    """Keys that a shell could not spell are reachable too."""
+    variable = "SKYLARK_COM_ROCKETMQ_REMOTING_FRAME_MAX_LENGTH"
+    assert next(from_environment({variable: "1"}, CATALOGUE)).key == "com.rocketmq.remoting.frameMaxLength"
+
+
+def test_namesrv_addr_is_the_weaker_of_two_variables() -> None:
+    """RocketMQ's own NAMESRV_ADDR counts, and SKYLARK_NAMESRV_ADDR wins over it."""
+    given = list(from_environment({"NAMESRV_ADDR": "a:1", "SKYLARK_NAMESRV_ADDR": "b:2;c:3"}, CATALOGUE))
+    assert settle(given[:1], CATALOGUE).of("broker") == {"namesrv": ("a:1",)}
+    assert settle(given, CATALOGUE).of("broker") == {"namesrv": ("b:2", "c:3")}
+
+
+def test_a_bad_value_names_place_key_and_expectation() -> None:
+    """A known key with a bad value stops the start in one line that says everything."""
+    with pytest.raises(StartError) as caught:
+        settle(from_file("\nlistenPort=abc\n", "b.conf"), CATALOGUE)
+    assert str(caught.value) == "b.conf:2: listenPort=abc: expected a whole number from 1 to 65535"
+
+
+def test_a_bad_value_counts_even_where_a_stronger_source_overrides_it() -> None:
+    """A mistake in the file does not hide behind a flag."""
+    with pytest.raises(StartError, match=r"^b\.conf:1: listenPort=abc"):
+        settle([*from_file("listenPort=abc", "b.conf"), *from_flags(["listenPort=3"])], CATALOGUE)
+
+
+@pytest.mark.parametrize("pair", ["listenPort", "=3", " =3"])
+def test_a_flag_that_is_no_pair_is_refused(pair: str) -> None:
+    """--set wants KEY=VALUE."""
+    with pytest.raises(StartError, match="expected KEY=VALUE"):
+        list(from_flags([pair]))
+
+
+def test_an_unknown_key_is_warned_about_with_the_nearest_name() -> None:
+    """A typing error shows in the log with what was probably meant; a strange key without."""
+    settled = settle(from_file("listenprot=1\nhaListenPrt=1\nzzz=1", "b.conf"), CATALOGUE)
+    assert settled.warnings == [
+        "b.conf:1: unknown key listenprot, did you mean listenPort?",
+        "b.conf:2: unknown key haListenPrt, did you mean haListenPort?",
+        "b.conf:3: unknown key zzz",
+    ]
+
+
+def test_a_key_that_is_not_acted_on_is_noted() -> None:
+    """RocketMQ's other keys do not stop the start, and are listed."""
+    settled = settle(from_file("haListenPort=x", "b.conf"), CATALOGUE)
+    assert settled.notes == ["b.conf:1: haListenPort is a key of RocketMQ that this version does not act on"]
+    assert settled.warnings == []
+
+
+def test_a_key_that_promises_too_much_stops_the_start() -> None:
+    """What would be unsafe to ignore is refused unless it asks for what we do anyway."""
+    assert settle(from_file("aclEnable=FALSE", "b.conf"), CATALOGUE).warnings == []
+    with pytest.raises(StartError, match=r"^b\.conf:1: aclEnable=true: expected false, there is no access control$"):
+        settle(from_file("aclEnable=true", "b.conf"), CATALOGUE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (FLAG, "TRUE", True),
+        (FLAG, "false", False),
+        (whole(-5, 5), "-5", -5),
+        (whole(0, 9), "+9", 9),
+        (choice("A_B", "C"), "a_b", "A_B"),
+        (optional(PORT), "", None),
+        (several(PORT, ";"), "1; 2;", (1, 2)),
+        (several(PORT, ";"), "", ()),
+    ],
+)
+def test_a_value_of_its_kind_is_taken(kind: Kind, text: str, value: Any) -> None:
+    """Each kind reads its texts."""
+    assert kind.parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (FLAG, "1"),
+        (FLAG, "yes"),
+        (FLAG, ""),
+        (PORT, "0"),
+        (PORT, "65536"),
+        (PORT, "1_0"),
+        (PORT, "٣"),
+        (PORT, ""),
+        (PORT, "1.0"),
+        (choice("A"), "B"),
+        (several(PORT, ";"), "1;x"),
+        (pattern("x", r"\S+"), "a b"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused(kind: Kind, text: str) -> None:
+    """Nothing is guessed: what is not clearly of the kind is an error."""
+    with pytest.raises(ValueError):  # noqa: PT011 - the text of the error is not used
+        kind.parse(text)
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, ""), (True, "true"), (7, "7"), (120.0, "120"), (("a", "b"), "a;b")])
+def test_a_value_is_shown_as_it_would_be_written(value: Any, text: str) -> None:
+    """What -p prints could stand in the file."""
+    assert shown(value) == text

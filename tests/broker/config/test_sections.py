@@ -1,0 +1,264 @@
+"""The configuration of the daemons: defaults, addresses, and that the tables of keys and the structs agree."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
+from skylarkmq.broker.config.parsing import Catalogue, bare, from_file
+from skylarkmq.broker.config.sections import (
+    BrokerConfig,
+    DaemonConfig,
+    FastFailureConfig,
+    ListenConfig,
+    Loaded,
+    Machine,
+    NamesrvDaemonConfig,
+    OpsConfig,
+    PoolsConfig,
+    WaitsConfig,
+    load_broker,
+    load_namesrv,
+)
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.metadata.limits import LimitsConfig
+from skylarkmq.broker.namesrv.config import NamesrvConfig
+from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
+from skylarkmq.broker.store.config import FlushDiskType, StoreConfig
+from skylarkmq.protocol.message_id import decode_host
+
+MACHINE = Machine("box", "192.168.1.5", Path("/home/mq"), {"broker.example": "198.51.100.7"}.__getitem__)
+
+SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "broker": BrokerConfig,
+    "listen": ListenConfig,
+    "remoting": RemotingConfig,
+    "tls": TlsConfig,
+    "outbound_tls": OutboundTlsConfig,
+    "pools": PoolsConfig,
+    "waits": WaitsConfig,
+    "fast_failure": FastFailureConfig,
+    "store": StoreConfig,
+    "ops": OpsConfig,
+    "limits": LimitsConfig,
+    "namesrv": NamesrvConfig,
+}
+# Fields that follow from others and have no key of their own.
+DERIVED = {("listen", "advertised_ip"), ("listen", "why"), ("store", "store_host"), ("namesrv", "bind_address")}
+DERIVED |= {("namesrv", "config_black_list")}  # inside a broker that of the broker holds
+# Keys that are checked and set no field.
+CHECKED = {("store", "commit_log_path")}
+
+
+def broker(text: str = "") -> Loaded[DaemonConfig]:
+    return load_broker(from_file(text, "b.conf"), MACHINE)
+
+
+def namesrv(text: str = "") -> Loaded[NamesrvDaemonConfig]:
+    return load_namesrv(from_file(text, "n.conf"), MACHINE)
+
+
+def effective(loaded: Loaded[Any]) -> dict[str, tuple[str, str]]:
+    return {row.key: (row.value, row.origin) for row in loaded.effective}
+
+
+def test_every_field_has_a_key_and_every_key_a_field() -> None:
+    """A field that no key sets, or a key that sets no field, is a mistake in a table."""
+    fields = {(name, field) for name, struct in SECTIONS.items() for field in struct.__struct_fields__}
+    keys = [(setting.section, setting.field) for setting in BROKER_KEYS.settings]
+    assert len(keys) == len(set(keys))
+    assert set(keys) - CHECKED == fields - DERIVED
+
+
+@pytest.mark.parametrize("catalogue", [BROKER_KEYS, NAMESRV_KEYS])
+def test_a_key_is_of_one_class_and_told_apart_in_the_environment(catalogue: Catalogue) -> None:
+    """Settings, only-values and inactive keys do not overlap, even without case, dots and underscores."""
+    keys = [setting.key for setting in catalogue.settings] + [*catalogue.only, *catalogue.inactive]
+    assert len(keys) == len(set(map(bare, keys)))
+
+
+def test_without_anything_a_broker_runs_with_its_own_name_server_on_the_loopback() -> None:
+    """The first contact needs no file: broker and name server on 127.0.0.1, store in ./store."""
+    config, _, warnings, notes, *_ = broker()
+    assert (config.listen.bind_host, config.listen.port, config.listen.advertised_host) == (
+        "127.0.0.1",
+        10911,
+        "127.0.0.1",
+    )
+    assert config.namesrv is not None
+    assert (config.namesrv.bind_address, config.namesrv.listen_port) == ("127.0.0.1", 9876)
+    assert config.namesrv.kv_config_path == Path("store/config/kvConfig.json")
+    assert config.store.store_path_root_dir == Path("store")
+    assert (config.broker.broker_name, config.broker.broker_cluster_name) == ("box", "DefaultCluster")
+    assert (config.ops.host, config.ops.port) == ("127.0.0.1", 5557)
+    assert warnings == notes == []
+
+
+@pytest.mark.parametrize(
+    ("text", "bind", "advertised", "ip", "why"),
+    [
+        ("", "127.0.0.1", "127.0.0.1", "127.0.0.1", "neither bindAddress nor brokerIP1 is set"),
+        ("brokerIP1=203.0.113.9", "0.0.0.0", "203.0.113.9", "203.0.113.9", "brokerIP1 is set"),
+        ("bindAddress=10.1.1.1", "10.1.1.1", "10.1.1.1", "10.1.1.1", "bindAddress is set"),
+        ("bindAddress=0.0.0.0", "0.0.0.0", "192.168.1.5", "192.168.1.5", "bindAddress is set"),
+        ("bindAddress=::", "::", "192.168.1.5", "192.168.1.5", "bindAddress is set"),
+        ("bindAddress=10.1.1.1\nbrokerIP1=::1", "10.1.1.1", "::1", "::1", "bindAddress and brokerIP1 are set"),
+        ("brokerIP1=broker.example", "0.0.0.0", "broker.example", "198.51.100.7", "brokerIP1 is set"),
+        ("bindAddress=\nbrokerIP1=", "127.0.0.1", "127.0.0.1", "127.0.0.1", "neither bindAddress nor brokerIP1 is set"),
+    ],
+)
+def test_addresses_follow_their_rule(text: str, bind: str, advertised: str, ip: str, why: str) -> None:
+    """bindAddress, else all addresses if brokerIP1 is set, else the loopback; and what is advertised goes with it."""
+    config = broker(text + "\nlistenPort=11000").config
+    assert config.listen == ListenConfig(
+        bind_host=bind, advertised_host=advertised, advertised_ip=ip, port=11000, why=why
+    )
+    assert decode_host(config.store.store_host) == (ip, 11000)
+    assert config.ops.host == bind
+
+
+def test_with_name_servers_given_there_is_none_inside() -> None:
+    """namesrvAddr turns the embedded name server off."""
+    config = broker("namesrvAddr=ns1:9876; ns2:9876").config
+    assert config.broker.namesrv_addresses == ("ns1:9876", "ns2:9876")
+    assert config.namesrv is None
+
+
+def test_the_health_pages_may_stand_elsewhere() -> None:
+    """metricsPromExporterHost and -Port move them; port 0 turns them off."""
+    config = broker("metricsPromExporterHost=10.0.0.8\nmetricsPromExporterPort=0").config
+    assert config.ops == OpsConfig(host="10.0.0.8", port=0)
+
+
+def test_settings_reach_their_fields() -> None:
+    """One key of each part, as an existing broker.conf has it."""
+    config = broker(
+        "brokerName=broker-a\nbrokerPermission=4\ndefaultTopicQueueNums=4\nautoCreateTopicEnable=false\n"
+        "flushDiskType=SYNC_FLUSH\nmappedFileSizeConsumeQueue=6000001\nmessageDelayLevel=1s 2d\n"
+        "sendThreadPoolQueueCapacity=5\ncom.rocketmq.remoting.frameMaxLength=4194304\n"
+        "serverChannelMaxIdleTimeSeconds=30\norderMessageEnable=true\nembeddedNamesrvPort=9877"
+    ).config
+    assert (config.broker.broker_name, config.broker.broker_permission) == ("broker-a", 4)
+    assert (config.broker.default_topic_queue_nums, config.broker.auto_create_topic_enable) == (4, False)
+    assert config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    assert config.store.mapped_file_size_consume_queue == 6_000_020
+    assert config.store.message_delay_level == "1s 2d"
+    assert config.pools.send == 5
+    assert (config.remoting.max_frame_bytes, config.remoting.max_idle_s) == (4_194_304, 30)
+    assert config.namesrv is not None
+    assert (config.namesrv.order_message_enable, config.namesrv.listen_port) == (True, 9877)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("listenPort=0", "a whole number from 1 to 65535"),
+        ("brokerPermission=7", "2 or 4 or 6 or 0"),
+        ("brokerId=1", "0, a master: replication is not part of this version"),
+        ("brokerRole=SLAVE", "ASYNC_MASTER, replication is not part of this version"),
+        ("aclEnable=true", "false, access control is not part of this version"),
+        ("flushDiskType=ASYNC", "ASYNC_FLUSH or SYNC_FLUSH"),
+        ("messageDelayLevel=1x", "delays with a unit"),
+        ("messageDelayLevel=5", "delays with a unit"),
+        ("namesrvAddr=ns1", "HOST:PORT"),
+        ("storePathRootDir=", "a path"),
+        ("storePathCommitLog=/elsewhere", "store/commitlog, a log outside storePathRootDir"),
+        ("bindAddress=a b", "an IP address or a host name"),
+    ],
+)
+def test_a_value_that_cannot_be_stops_the_start(line: str, reason: str) -> None:
+    """One line with file, line, key, value and what was expected."""
+    with pytest.raises(StartError) as caught:
+        broker(line)
+    assert str(caught.value).startswith(f"b.conf:1: {line}: expected {reason}")
+
+
+def test_a_log_path_that_says_what_the_root_says_is_fine() -> None:
+    """Many files give storePathCommitLog beside the root; where it lies below it, nothing is wrong."""
+    loaded = broker("storePathRootDir=/data/store/\nstorePathCommitLog=/data/./store/commitlog/")
+    assert loaded.config.store.store_path_root_dir == Path("/data/store")
+
+
+def test_what_is_in_effect_is_listed_with_its_origin() -> None:
+    """-p shows defaults, values derived from other settings, and where the rest was given."""
+    rows = effective(broker("brokerIP1=203.0.113.9\nlistenPort=1234"))
+    assert rows["listenPort"] == ("1234", "b.conf:2")
+    assert rows["bindAddress"] == ("0.0.0.0", "default")
+    assert rows["metricsPromExporterHost"] == ("0.0.0.0", "default")
+    assert rows["flushDiskType"] == ("ASYNC_FLUSH", "default")
+    assert "embeddedNamesrvPort" in rows
+    assert "embeddedNamesrvPort" not in effective(broker("namesrvAddr=ns1:9876"))
+
+
+def test_tls_is_permissive_without_a_word() -> None:
+    """RocketMQ's default: both kinds of clients are served, what we open ourselves is plain."""
+    config = broker().config
+    assert config.tls == TlsConfig(mode=TlsMode.PERMISSIVE)
+    assert not config.outbound_tls.is_on(config.tls.mode)
+
+
+def test_tls_settings_reach_their_fields() -> None:
+    """RocketMQ's names, with dots; a path that is empty is none."""
+    config = broker(
+        "tls.server.mode=enforcing\ntls.server.certPath=/c.pem\ntls.server.keyPath=/c.key\ntls.server.trustCertPath=\n"
+        "tls.server.need.client.auth=optional\ntls.test.mode.enable=false\ntls.client.authServer=true\nuseTLS=true"
+    ).config
+    assert (config.tls.mode, config.tls.need_client_auth) == (TlsMode.ENFORCING, ClientAuth.OPTIONAL)
+    assert (config.tls.cert_path, config.tls.key_path, config.tls.trust_cert_path) == (
+        Path("/c.pem"),
+        Path("/c.key"),
+        None,
+    )
+    assert config.tls.test_mode is False
+    assert (config.outbound_tls.auth_server, config.outbound_tls.use_tls) == (True, True)
+
+
+def test_a_password_is_shown_to_nobody() -> None:
+    """-p tells that there is one, and where it was given."""
+    loaded = broker("tls.server.keyPassword=geheim")
+    assert loaded.config.tls.key_password == "geheim"
+    assert effective(loaded)["tls.server.keyPassword"] == ("(hidden)", "b.conf:1")
+    assert "geheim" not in repr(loaded)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("tls.server.mode=enforcing\ntls.enable=false", "tls.enable=false: expected true"),
+        ("tls.server.mode=enforcing\ntls.server.need.client.auth=require", "tls.client.certPath: expected"),
+    ],
+)
+def test_a_broker_must_be_let_in_by_its_own_name_server(text: str, reason: str) -> None:
+    """What would never register does not start; with name servers elsewhere it is their affair."""
+    with pytest.raises(StartError, match=reason):
+        broker(text)
+    assert broker(text + "\nnamesrvAddr=ns1:9876").config.namesrv is None
+
+
+def test_a_name_server_reads_past_what_is_said_of_outbound_tls() -> None:
+    """One tls.properties may serve both daemons."""
+    loaded = namesrv("tls.server.mode=disabled\ntls.enable=true\ntls.client.certPath=/c.pem")
+    assert loaded.config.tls.mode is TlsMode.DISABLED
+    assert loaded.warnings == []
+    assert len(loaded.notes) == 2
+
+
+def test_a_name_server_listens_on_all_addresses_without_health_pages() -> None:
+    """mqnamesrv's defaults are RocketMQ's; its health pages wait for a port."""
+    config = namesrv().config
+    assert (config.namesrv.bind_address, config.namesrv.listen_port) == ("0.0.0.0", 9876)
+    assert config.namesrv.kv_config_path == Path("/home/mq/namesrv/kvConfig.json")
+    assert config.ops.port == 0
+
+
+def test_a_name_server_takes_its_own_keys() -> None:
+    """listenPort is the name server's here, and RocketMQ's other keys are noted."""
+    loaded = namesrv(
+        "listenPort=1\nbindAddress=127.0.0.1\nmetricsPromExporterPort=5558\ndefaultThreadPoolNums=3\nbrokerName=x"
+    )
+    assert (loaded.config.namesrv.listen_port, loaded.config.namesrv.bind_address) == (1, "127.0.0.1")
+    assert loaded.config.ops == OpsConfig(host="127.0.0.1", port=5558)
+    assert len(loaded.notes) == 1
+    assert loaded.warnings == ["n.conf:5: unknown key brokerName"]

@@ -1,0 +1,34 @@
+"""Lookups of the broker's own that meet what is not in memory."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.broker.delivery.cold_read_retry import when_read
+from skylarkmq.broker.store.read.cold_reads import ColdRead, Range
+from tests.harness.stores import message, opened
+
+
+async def test_a_lookup_is_run_again_once_it_can_be(tmp_path: Path) -> None:
+    """As often as it misses something; each time what it missed is fetched first."""
+    with opened(tmp_path, loop=asyncio.get_running_loop()) as it:
+        it.put(message(b"one"))
+        path = str(next((tmp_path / "commitlog").iterdir()))
+        missing = [Range(path, 0, 10), Range(path, 10, 10)]
+
+        def lookup() -> str:
+            if missing:
+                raise ColdRead(missing.pop(0))
+            return "found"
+
+        assert await when_read(it.store, lookup) == "found"
+        assert it.store.statistics().reader.cold.fetched == 2
+
+
+async def test_what_is_in_memory_is_not_waited_for(tmp_path: Path) -> None:
+    """And what a lookup raises is raised."""
+    with opened(tmp_path) as it:
+        assert await when_read(it.store, lambda: it.store.max_offset("T", 0)) is None
+        with pytest.raises(ZeroDivisionError):
+            await when_read(it.store, lambda: 1 // 0)

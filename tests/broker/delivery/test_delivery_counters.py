@@ -1,0 +1,41 @@
+"""What each group was given: counted with each answered pull, gone with the topic."""
+
+from pathlib import Path
+
+from skylarkmq.broker.delivery.delivery_counters import Deliveries
+from tests.harness.broker_parts import GROUP, TOPIC, broker_parts, pull
+
+
+async def test_an_answered_pull_counts_its_messages_and_bytes(tmp_path: Path) -> None:
+    """Totals are by topic and group; a pull that finds nothing makes no row."""
+    with broker_parts(tmp_path) as parts:
+        appends = parts.put(b"a", b"bb")
+        peer = parts.peer()
+        peer.ask(pull())
+        peer.ask(pull(max_msg_nums=1))
+        peer.ask(pull(consumer_group="other", queue_id=1))
+        table = parts.pulls.deliveries.table()
+        row = table[TOPIC][GROUP]
+        assert (row.messages, row.bytes) == (3, 2 * appends[0].size + appends[1].size)
+        assert list(table[TOPIC]) == [GROUP]
+        assert parts.pulls.deliveries.statistics().rows == 1
+
+
+async def test_a_deleted_topic_takes_its_figures_along(tmp_path: Path) -> None:
+    """Whoever consumes a topic made again begins at 0."""
+    with broker_parts(tmp_path) as parts:
+        parts.put(b"a")
+        parts.peer().ask(pull())
+        parts.topics.delete(TOPIC)
+        assert parts.pulls.deliveries.table() == {}
+        assert "topics=0" in repr(parts.pulls.deliveries)
+
+
+def test_a_deleted_group_takes_its_figures_along() -> None:
+    """A topic without groups has no row either."""
+    deliveries = Deliveries()
+    for topic, group in (("t", "g"), ("t", "h"), ("u", "g")):
+        deliveries.note(topic, group, 1, 9)
+    deliveries.remove_group("g")
+    deliveries.remove_group("nobody")
+    assert {topic: list(groups) for topic, groups in deliveries.table().items()} == {"t": ["h"]}

@@ -1,0 +1,119 @@
+"""Memory in use is gathered in huge pages, and nothing else is."""
+
+import ctypes
+import mmap
+import time
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.broker.host import huge_pages
+from skylarkmq.broker.host.huge_pages import HugePages, anonymous_bytes, anonymous_ranges, huge_page_bytes
+
+MIB = 1 << 20
+
+needs_huge_pages = pytest.mark.skipif(not huge_page_bytes(), reason="this kernel has no huge pages, or they are off")
+
+
+def in_huge_pages(memory: mmap.mmap) -> int:
+    """How many bytes of a mapping are in huge pages, as the kernel counts them."""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    is_here = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in (first := line.split(maxsplit=1)[0]):
+            begin, _, end = first.partition("-")
+            is_here = int(begin, 16) <= address < int(end, 16)
+        elif is_here and first == "AnonHugePages:":
+            return int(line.split()[1]) * 1024
+    raise AssertionError("the mapping is not there")
+
+
+def is_gathering_possible() -> bool:
+    """Whether the kernel has MADV_COLLAPSE, which it may refuse for want of memory in one piece."""
+    with mmap.mmap(-1, 8 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory[:] = b"x" * (8 * MIB)
+        HugePages(huge_page_bytes(), pause_s=0).gather()
+        return in_huge_pages(memory) > 0
+
+
+@needs_huge_pages
+def test_memory_in_use_is_gathered_and_stays_what_it_is() -> None:
+    """All of a mapping that is full, but for its ends."""
+    if not is_gathering_possible():
+        pytest.skip("this kernel does not gather memory")
+    with mmap.mmap(-1, 16 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        text = bytes(range(256)) * (16 * MIB // 256)
+        memory[:] = text
+        pages = HugePages(huge_page_bytes(), pause_s=0)
+        assert pages.gather() >= 14 * MIB
+        assert in_huge_pages(memory) >= 14 * MIB
+        assert memory[:] == text
+        assert pages.gather() >= 14 * MIB  # again: nothing happens
+
+
+@needs_huge_pages
+def test_memory_that_nobody_touched_stays_away() -> None:
+    """As the stacks of threads, and what is only here and there in use."""
+    with mmap.mmap(-1, 64 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory[: 32 * MIB : 8192] = b"x" * (32 * MIB // 8192)  # every second page
+        pages = HugePages(huge_page_bytes(), pause_s=0)
+        pages.gather()
+        before = anonymous_bytes()
+        pages.gather()
+        assert in_huge_pages(memory) == 0
+        assert anonymous_bytes() - before < 8 * MIB
+
+
+def test_the_thread_gathers_when_memory_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for what there is, and again when there is more."""
+    in_use = 100 * MIB
+    passes: list[int] = []
+
+    def gather(_: HugePages) -> int:
+        passes.append(in_use)
+        return 0
+
+    monkeypatch.setattr(huge_pages, "anonymous_bytes", lambda: in_use)
+    monkeypatch.setattr(HugePages, "gather", gather)
+    pages = HugePages(2 * MIB, interval_s=0.001)
+    pages.start()
+    try:
+        wait_for(passes, 100 * MIB)
+        in_use = 108 * MIB - 1
+        time.sleep(0.05)
+        in_use = 108 * MIB
+        wait_for(passes, 108 * MIB)
+    finally:
+        pages.stop()
+    assert passes == [100 * MIB, 108 * MIB]
+
+
+def wait_for(passes: list[int], in_use: int) -> None:
+    """Up to ten seconds for a pass over so much."""
+    until_s = time.monotonic() + 10
+    while in_use not in passes:
+        assert time.monotonic() < until_s
+        time.sleep(0.001)
+
+
+def test_switched_off_means_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whoever runs the machine, or because the kernel has none."""
+    enabled = tmp_path / "enabled"
+    monkeypatch.setattr(huge_pages, "_ENABLED", enabled)
+    assert huge_page_bytes() == 0
+    enabled.write_text("always madvise [never]\n")
+    assert huge_page_bytes() == 0
+    enabled.write_text("always [madvise] never\n")
+    monkeypatch.setattr(huge_pages, "_SIZE", tmp_path / "size")
+    (tmp_path / "size").write_text("2097152\n")
+    assert huge_page_bytes() == 2 * MIB
+
+
+def test_ranges_are_of_this_process() -> None:
+    """The heap is among them, and no file."""
+    with mmap.mmap(-1, 4 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        assert any(begin <= address < end for begin, end in anonymous_ranges())
+    with Path(__file__).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as mapped:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+        assert not any(begin <= address < end for begin, end in anonymous_ranges())

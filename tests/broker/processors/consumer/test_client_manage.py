@@ -1,0 +1,464 @@
+"""Heartbeats and leaving: what a group gets, who is told, and what clients of all kinds send."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from skylarkmq.broker.processors.consumer.client_manage import ClientManageConfig
+from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
+from skylarkmq.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, SubscriptionData
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import VERSION, Flag, RequestCode, ResponseCode
+from skylarkmq.protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.filters.tag import subscribe
+from skylarkmq.protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeader
+from skylarkmq.protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
+from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, consumer, heartbeat
+from tests.harness.golden import bodies
+from tests.harness.peer import Peer
+
+EXPIRY_MS = 120_000
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
+    with broker_parts(tmp_path) as it:
+        yield it
+
+
+def notices(peer: Peer) -> list[str]:
+    """Groups named by the notices that a peer has received since it was last asked."""
+    peer.take()
+    received, peer.received = peer.received, []
+    pushed = [command for command in received if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
+    assert all(command.flag == Flag.ONEWAY and not command.body for command in pushed if not command.is_response)
+    return [command.ext_fields()["consumerGroup"] for command in pushed if not command.is_response]
+
+
+def told(parts: BrokerParts, *peers: Peer) -> list[list[str]]:
+    """The same of several peers, once everything that is gathered has been told."""
+    parts.loop.pass_ms(50)
+    return [notices(peer) for peer in peers]
+
+
+def consumer_list(group: str = GROUP) -> RemotingCommand:
+    return RemotingCommand.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(group))
+
+
+def leave(**groups: str) -> RemotingCommand:
+    return RemotingCommand.request(RequestCode.UNREGISTER_CLIENT, UnregisterClientHeader("c1", **groups))
+
+
+# ------------------------------------------------------------------------------------------------------------ join
+
+
+async def test_a_heartbeat_makes_the_group_its_retry_topic_and_its_member(parts: BrokerParts) -> None:
+    """All of it before the answer, which tells our version and that we know heartbeats of the second kind."""
+    peer = parts.peer()
+    answer = peer.ask(heartbeat(consumer(), client_id="ip@1", producers=("P",)))
+    assert (answer.code, answer.version, answer.remark) == (0, VERSION, None)
+    assert answer.ext_fields() == {
+        "IS_SUPPORT_HEART_BEAT_V2": "true",
+        "IS_SUB_CHANGE": "true",
+        "SKYLARK_SERIALIZE": "MSGPACK",
+    }
+    assert parts.groups.find(GROUP) == SubscriptionGroupConfig(GROUP)
+    assert parts.topics.find("%RETRY%G") == TopicConfig("%RETRY%G", 1, 1, perm=6)
+    assert ConsumerIdList.decode(peer.ask(consumer_list()).body).consumer_id_list == ["ip@1"]
+    [member] = parts.sessions.producers("P").values()
+    assert (member.client_id, member.language, member.version) == ("ip@1", "PYTHON", VERSION)
+
+
+async def test_a_joiner_is_told_before_its_answer_and_the_others_a_moment_later(parts: BrokerParts) -> None:
+    """Every member hears of a new one, once, and of nothing when a heartbeat repeats itself."""
+    first, second = parts.peer(), parts.peer(4322)
+    first.send(heartbeat(consumer()))
+    assert [command.code for command in first.received] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 0]
+    assert told(parts, first) == [[GROUP]]
+    second.send(heartbeat(consumer(), client_id="c2"))
+    assert [command.code for command in second.received] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 0]
+    assert notices(first) == []
+    assert told(parts, first, second) == [[GROUP], [GROUP]]
+    second.send(heartbeat(consumer(), client_id="c2"))
+    assert told(parts, first, second) == [[], []]
+
+
+async def test_many_changes_are_one_notice_to_each(parts: BrokerParts) -> None:
+    """However many join and leave within 50 ms; but everybody hears of what came after its own."""
+    peers = [parts.peer(5000 + n) for n in range(5)]
+    for n, peer in enumerate(peers):
+        peer.send(heartbeat(consumer(), client_id=f"c{n}"))
+    peers[4].ask(leave(consumer_group=GROUP))
+    for peer in peers:
+        notices(peer)
+    assert told(parts, *peers) == [[GROUP]] * 4 + [[]]
+    assert repr(parts.notices) == "<Notices sent=9 gathering=0>"
+
+
+async def test_a_large_group_is_told_in_slices(parts: BrokerParts) -> None:
+    """A hundred members in a turn of the loop, then everybody else has one."""
+    peers = [parts.peer(5000 + n) for n in range(250)]
+    for n, peer in enumerate(peers):
+        peer.send(heartbeat(consumer(), client_id=f"c{n}"))
+    parts.loop.pass_ms(50)
+    before = parts.loop.turns
+    peers[0].lose()
+    for peer in peers:
+        notices(peer)
+    assert told(parts, *peers[1:]) == [[GROUP]] * 249
+    assert parts.loop.turns - before == 2
+
+
+async def test_a_group_that_is_gone_hears_nothing(parts: BrokerParts) -> None:
+    """Its last member left before the notice was due."""
+    peer = parts.peer()
+    peer.send(heartbeat(consumer()))
+    notices(peer)
+    peer.lose()
+    assert told(parts, peer) == [[]]
+    assert parts.notices.statistics().sent == 1
+
+
+async def test_notices_are_json_whatever_the_client_speaks(parts: BrokerParts) -> None:
+    """A client with binary headers is answered in binary, and told in JSON, as RocketMQ does."""
+    peer = parts.peer()
+    request = heartbeat(consumer())
+    request.dialect = ROCKETMQ
+    peer.send(request)
+    assert [command.dialect for command in peer.received] == [0, ROCKETMQ]
+
+
+async def test_a_changed_set_of_topics_is_told_and_a_changed_expression_is_not(parts: BrokerParts) -> None:
+    """What has to be shared out anew is told; what every member filters for itself is not."""
+    peer = parts.peer()
+    peer.send(heartbeat(consumer(subscribe(TOPIC, "*", 1))))
+    notices(peer)
+    peer.send(heartbeat(consumer(subscribe(TOPIC, "A", 2))))
+    assert notices(peer) == []
+    peer.send(heartbeat(consumer(subscribe(TOPIC, "A", 2), subscribe("U", "*", 2))))
+    assert notices(peer) == [GROUP]
+
+
+async def test_broadcasting_groups_and_quiet_ones_are_not_told(parts: BrokerParts) -> None:
+    """Broadcasting members consume everything anyway; a group may be set not to be notified."""
+    peer = parts.peer()
+    peer.send(heartbeat(consumer(model=MessageModel.BROADCASTING)))
+    group = parts.groups.find_or_create("quiet")
+    assert group is not None
+    group.notify_consumer_ids_changed_enable = False
+    peer.send(heartbeat(consumer(group="quiet")))
+    assert told(parts, peer) == [[]]
+
+
+async def test_notices_may_be_turned_off(tmp_path: Path) -> None:
+    """notifyConsumerIdsChangedEnable=false: nobody hears of anything, and rebalances by its own clock."""
+    with broker_parts(tmp_path, notify_consumer_ids_changed_enable=False) as parts:
+        peer = parts.peer()
+        peer.send(heartbeat(consumer()))
+        assert told(parts, peer) == [[]]
+
+
+async def test_notices_may_be_gathered(tmp_path: Path) -> None:
+    """With realTimeNotifyConsumerChange=false a group hears once per 15 s, however often it changed."""
+    with broker_parts(tmp_path, real_time_notify_consumer_change=False) as parts:
+        first, second = parts.peer(), parts.peer(4322)
+        parts.clients.step(parts.clock.now_ms)
+        first.send(heartbeat(consumer()))
+        second.send(heartbeat(consumer(), client_id="c2"))
+        assert (notices(first), notices(second)) == ([], [])
+        parts.clients.step(parts.clock.now_ms + 100)
+        assert (notices(first), notices(second)) == ([GROUP], [GROUP])
+        second.lose()
+        parts.clients.step(parts.clock.now_ms + 15_000)
+        assert notices(first) == []
+        parts.clients.step(parts.clock.now_ms + 15_100)
+        assert notices(first) == [GROUP]
+        parts.clients.configure(ClientManageConfig())
+        second = parts.peer(4323)
+        second.send(heartbeat(consumer(), client_id="c3"))
+        assert told(parts, first, second) == [[GROUP], [GROUP]]
+
+
+async def test_a_group_that_may_not_be_made_is_passed_over(tmp_path: Path) -> None:
+    """The heartbeat succeeds, its other groups are registered, and the forbidden one has no members."""
+    with broker_parts(tmp_path, auto_create_subscription_group=False) as parts:
+        peer = parts.peer()
+        assert peer.ask(heartbeat(consumer(), consumer(group="TOOLS_CONSUMER"))).code == 0
+        assert parts.sessions.consumer_group(GROUP) is None
+        assert parts.sessions.consumer_group("TOOLS_CONSUMER") is not None
+        assert parts.topics.find("%RETRY%G") is None
+
+
+async def test_groups_of_a_client_are_limited(tmp_path: Path) -> None:
+    """Of one heartbeat and of its connection, those of producers too; what is refused leaves nothing behind."""
+    with broker_parts(tmp_path, max_groups_per_client=3) as parts:
+        peer = parts.peer()
+        assert peer.ask(heartbeat(consumer(group="A"), consumer(group="B"), producers=("P",))).code == 0
+        many = [consumer(group=f"X{number}") for number in range(4)]
+        for refused in (heartbeat(*many), heartbeat(consumer(group="C")), heartbeat(producers=("Q",))):
+            answer = peer.ask(refused)
+            assert answer.code == ResponseCode.SYSTEM_BUSY
+            assert "maxGroupsPerClient=3" in str(answer.remark)
+        assert [parts.groups.find(name) for name in ("C", "X0")] == [None, None]
+        assert not parts.sessions.producers("Q")
+        assert peer.ask(heartbeat(consumer(group="A"), consumer(group="B"), producers=("P",))).code == 0
+        assert parts.peer(4322).ask(heartbeat(consumer(group="C"))).code == 0
+        peer.ask(leave(consumer_group="B"))
+        assert peer.ask(heartbeat(consumer(group="D"))).code == 0
+
+
+async def test_subscriptions_and_texts_of_a_client_are_limited(tmp_path: Path) -> None:
+    """At the limit they are accepted, beyond it nothing of the heartbeat is."""
+    limits = {"max_subscriptions_per_group": 2, "max_client_id_length": 5, "max_expression_length": 4}
+    with broker_parts(tmp_path, **limits) as parts:
+        peer = parts.peer()
+        topics = [subscribe(f"T{number}", "a||b", 1) for number in range(3)]
+        assert peer.ask(heartbeat(consumer(*topics[:2]), client_id="12345")).code == 0
+        for refused, setting in (
+            (heartbeat(consumer(*topics, group="N")), "maxSubscriptionsPerGroup=2"),
+            (heartbeat(consumer(subscribe("T", "a||bc", 1), group="N")), "maxExpressionLength=4"),
+            (heartbeat(consumer(group="N"), client_id="123456"), "maxClientIdLength=5"),
+        ):
+            answer = peer.ask(refused)
+            assert answer.code == ResponseCode.SYSTEM_BUSY
+            assert setting in str(answer.remark)
+        assert parts.groups.find("N") is None
+
+
+async def test_a_group_beyond_the_limit_does_not_cost_the_others(tmp_path: Path) -> None:
+    """The client hears of the limit, and its groups that are there keep their member."""
+    with broker_parts(tmp_path, max_subscription_groups=0) as parts:
+        parts.limits.groups.most = len(list(parts.groups)) + 1
+        peer = parts.peer()
+        answer = peer.ask(heartbeat(consumer(group="New1"), consumer(group="New2"), consumer(group="TOOLS_CONSUMER")))
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert "maxSubscriptionGroups=" in str(answer.remark)
+        assert parts.sessions.consumer_group("New1") is not None
+        assert parts.sessions.consumer_group("TOOLS_CONSUMER") is not None
+        assert parts.groups.find("New2") is None
+
+
+async def test_a_retry_topic_is_ordered_if_a_subscribed_topic_is(parts: BrokerParts) -> None:
+    """And has as many queues as its group says."""
+    parts.topics.update(TopicConfig("O", 4, 4, order=True))
+    group = parts.groups.find_or_create(GROUP)
+    assert group is not None
+    group.retry_queue_nums = 3
+    parts.peer().ask(heartbeat(consumer(subscribe("O", "*", 1))))
+    assert parts.topics.find("%RETRY%G") == TopicConfig("%RETRY%G", 3, 3, order=True)
+
+
+async def test_heartbeats_of_the_second_kind(parts: BrokerParts) -> None:
+    """A client is asked for its subscriptions when its fingerprint is not the group's, or the broker has none."""
+    peer = parts.peer()
+
+    def changed(**fields: Any) -> str:
+        answer = peer.ask(heartbeat(consumer(), **fields))
+        assert answer.ext_fields()["IS_SUPPORT_HEART_BEAT_V2"] == "true"
+        return answer.ext_fields()["IS_SUB_CHANGE"]
+
+    assert changed(heartbeat_fingerprint=7, without_sub=True) == "true"
+    assert changed(heartbeat_fingerprint=7) == "false"
+    assert changed(heartbeat_fingerprint=7, without_sub=True) == "false"
+    assert changed(heartbeat_fingerprint=8) == "true"
+    assert changed(heartbeat_fingerprint=8, without_sub=True) == "false"
+    group = parts.sessions.consumer_group(GROUP)
+    assert group is not None
+    assert list(group.subscriptions) == [TOPIC]
+
+
+@pytest.mark.parametrize("body", bodies("HEART_BEAT", "request"), ids=lambda body: body[13:45].decode())
+async def test_heartbeats_of_javas_client_are_understood(parts: BrokerParts, body: bytes) -> None:
+    """Every captured heartbeat registers exactly the groups, topics and tags that it names."""
+    said = msgspec.json.decode(body)
+    request = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
+    assert parts.peer().ask(request).code == 0
+    for data in said["consumerDataSet"]:
+        group = parts.sessions.consumer_group(data["groupName"])
+        assert group is not None
+        assert group.client_ids() == [said["clientID"]]
+        assert (group.message_model, group.consume_type) == (data["messageModel"], data["consumeType"])
+        expected = {subscription["topic"]: subscription for subscription in data["subscriptionDataSet"]}
+        assert {topic: msgspec.to_builtins(s.data) for topic, s in group.subscriptions.items()} == expected
+        assert parts.topics.find("%RETRY%" + data["groupName"]) is not None
+    for data in said["producerDataSet"]:
+        assert len(parts.sessions.producers(data["groupName"])) == 1
+
+
+async def test_heartbeats_of_the_cpp_client_are_understood(parts: BrokerParts) -> None:
+    """Ordinals for names, subVersion as text, no expressionType, tags, codes or producers, a newline at the end."""
+    body = (
+        b'{"clientID":"77-10.0.0.9@DEFAULT","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,"groupName":"cpp",'
+        b'"messageModel":1,"subscriptionDataSet":[{"subString":"A || B","subVersion":"1795224625015","topic":"T"}]},'
+        b'{"consumeFromWhere":4,"consumeType":1,"groupName":"all","messageModel":0}]}\n'
+    )
+    request = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
+    request.language = "CPP"
+    assert parts.peer().ask(request).code == 0
+    clustering, broadcasting = parts.sessions.consumer_group("cpp"), parts.sessions.consumer_group("all")
+    assert clustering is not None
+    assert broadcasting is not None
+    assert (clustering.is_broadcast, broadcasting.is_broadcast) == (False, True)
+    assert clustering.consume_type is ConsumeType.CONSUME_PASSIVELY
+    matches = clustering.subscriptions[TOPIC].matches
+    assert matches is not None
+    assert [matches(code) for code in (65, 66, 67)] == [True, True, False]
+    assert clustering.subscriptions[TOPIC].data.sub_version == 1795224625015
+
+
+@pytest.mark.parametrize("body", [b"", b"no json", b"[]"])
+async def test_a_heartbeat_that_is_none_is_an_error(parts: BrokerParts, body: bytes) -> None:
+    """Code 1 and no session."""
+    assert parts.peer().ask(RemotingCommand.request(RequestCode.HEART_BEAT, body=body)).code == 1
+    assert parts.sessions.statistics().consumers == 0
+
+
+# ----------------------------------------------------------------------------------------------------------- leave
+
+
+async def test_who_leaves_is_gone_and_the_others_are_told(parts: BrokerParts) -> None:
+    """35 removes the connection from the groups it names, and only from those."""
+    first, second = parts.peer(), parts.peer(4322)
+    first.send(heartbeat(consumer(), consumer(group="H"), producers=("P",)))
+    second.send(heartbeat(consumer(), client_id="c2"))
+    told(parts, first, second)
+    answer = first.ask(leave(consumer_group=GROUP, producer_group="P"))
+    assert (answer.code, answer.remark, bytes(answer.body)) == (0, None, b"")
+    assert told(parts, first, second) == [[], [GROUP]]
+    assert not parts.sessions.producers("P")
+    assert parts.sessions.consumer_group("H") is not None
+    assert first.ask(leave(consumer_group=GROUP)).code == 0
+    assert told(parts, second) == [[]]
+
+
+async def test_a_lost_connection_is_told_even_to_a_quiet_group(parts: BrokerParts) -> None:
+    """The setting that keeps a group quiet is not asked when a connection ends."""
+    group = parts.groups.find_or_create(GROUP)
+    assert group is not None
+    group.notify_consumer_ids_changed_enable = False
+    first, second = parts.peer(), parts.peer(4322)
+    first.send(heartbeat(consumer()))
+    second.send(heartbeat(consumer(), client_id="c2"))
+    second.lose()
+    assert told(parts, first) == [[GROUP]]
+    assert parts.sessions.statistics().consumers == 1
+
+
+async def test_a_silent_client_is_cut_off_and_the_others_are_told(parts: BrokerParts) -> None:
+    """After 120 s without a heartbeat, looked at every 10 s, its connection is closed and its members are gone."""
+    silent, alive = parts.peer(), parts.peer(4322)
+    silent.send(heartbeat(consumer()))
+    parts.clock.now_ms += 60_000
+    alive.send(heartbeat(consumer(), client_id="c2"))
+    told(parts, silent, alive)
+    for _ in range(2):
+        parts.clock.now_ms += 35_000
+        parts.clients.step(parts.clock.now_ms)
+    assert (silent.transport.closing, alive.transport.closing) == (True, False)
+    silent.lose()
+    assert told(parts, alive) == [[GROUP]]
+    assert parts.clients.statistics().expired == 1
+
+
+# ---------------------------------------------------------------------------------------------------------- inquire
+
+
+async def test_a_group_without_members_has_no_list(parts: BrokerParts) -> None:
+    """38 is 1 then, with RocketMQ's remark."""
+    answer = parts.peer().ask(consumer_list("nobody"))
+    assert (answer.code, answer.remark) == (1, "no consumer for this group, nobody")
+
+
+@pytest.mark.parametrize(
+    ("subscription", "code", "remark"),
+    [
+        (None, 0, None),
+        (subscribe(TOPIC, "A", 1), 0, None),
+        (SubscriptionData(TOPIC, "a > 1", expression_type=""), 0, None),
+        (
+            SubscriptionData(TOPIC, "a > 1", expression_type="SQL92"),
+            1,
+            "The broker does not support consumer to filter message by SQL92",
+        ),
+    ],
+)
+async def test_tags_are_understood_and_sql_is_not(
+    parts: BrokerParts, subscription: SubscriptionData | None, code: int, remark: str | None
+) -> None:
+    """46 says what a pull would say; without a body or a subscription there is nothing to object to."""
+    body = CheckClientRequestBody("c1", GROUP, subscription_data=subscription).encode()
+    answer = parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
+    assert (answer.code, answer.remark) == (code, remark)
+    assert parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "code", "remark"),
+    [
+        ("SQL92", "a > 5", 0, None),
+        ("TAG", "a > 5", 0, None),
+        (
+            "SQL92",
+            "a >\n)",
+            23,
+            "line 2, column 1: a property, a text, a number or a parenthesis should stand here, and not ')'",
+        ),
+        (
+            "SQL92",
+            "",
+            23,
+            "line 1, column 1: a property, a text, a number or a parenthesis should stand here, and not the end",
+        ),
+        ("CLASS", "a.B", 23, "there are no expressions of type 'CLASS'"),
+    ],
+)
+async def test_expressions_with_property_filters(
+    tmp_path: Path, kind: str, expression: str, code: int, remark: str | None
+) -> None:
+    """With enablePropertyFilter, 46 says whether an expression compiles, and else what is wrong with it, and where."""
+    with broker_parts(tmp_path, enable_property_filter=True) as parts:
+        subscription = SubscriptionData(TOPIC, expression, expression_type=kind)
+        body = CheckClientRequestBody("c1", GROUP, subscription_data=subscription).encode()
+        answer = parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
+        assert (answer.code, answer.remark) == (code, remark)
+
+
+async def test_a_dialect_of_our_own(parts: BrokerParts) -> None:
+    """A heartbeat in MessagePack is answered in it, and names it."""
+    request = heartbeat(consumer())
+    request.dialect = MSGPACK
+    answer = parts.peer().ask(request)
+    assert (answer.dialect, answer.code) == (MSGPACK, 0)
+    assert answer.ext_fields()[ANNOUNCED_BY] == ANNOUNCED_AS
+
+
+async def test_invalid_names_make_nothing(parts: BrokerParts) -> None:
+    """Neither groups nor topics, nor rows of producers or subscriptions; what is valid beside them counts."""
+    peer = parts.peer()
+    valid = subscribe(TOPIC, "*", 1)
+    bad = [subscribe(name, "*", 1) for name in ("../x", "a\nb", "", "T" * 256)]
+    topics = {topic.topic_name for topic in parts.topics}
+    groups = ("../g", "g\n", "", "g" * 256)
+    asked = heartbeat(
+        consumer(valid, *bad), *(consumer(valid, group=name) for name in groups), producers=("PG", *groups)
+    )
+    assert peer.ask(asked).code == 0
+    assert {topic.topic_name for topic in parts.topics} - topics == {"%RETRY%G"}
+    assert all(parts.groups.find(name) is None for name in groups)
+    assert list(parts.sessions.producer_groups()) == ["PG"]
+    assert [group.name for group in parts.sessions.consumer_groups()] == [GROUP]
+    members = parts.sessions.consumer_group(GROUP)
+    assert members is not None
+    assert list(members.subscriptions) == [TOPIC]
+
+
+async def test_a_group_whose_retry_topic_could_not_be_stored(parts: BrokerParts) -> None:
+    """It is there, and has none."""
+    long = "g" * 250
+    assert parts.peer().ask(heartbeat(consumer(group=long))).code == 0
+    assert parts.groups.find(long) is not None
+    assert parts.topics.find("%RETRY%" + long) is None

@@ -1,0 +1,147 @@
+"""Committed offsets over the wire: what a group without one is told, and which commits are refused."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skylarkmq.broker.store.read.queue_reads import GetResult, GetStatus
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.consumer import QueryConsumerOffsetHeader, UpdateConsumerOffsetHeader
+from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
+    with broker_parts(tmp_path) as it:
+        it.groups.find_or_create(GROUP)
+        yield it
+
+
+def query(queue_id: int = 0, **fields: Any) -> RemotingCommand:
+    header = QueryConsumerOffsetHeader(GROUP, fields.pop("topic", TOPIC), queue_id, **fields)
+    return RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, header)
+
+
+def update(group: str = GROUP, topic: str = TOPIC, **fields: Any) -> RemotingCommand:
+    return RemotingCommand.request(
+        RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetHeader(group, topic, **fields)
+    )
+
+
+def told(answer: RemotingCommand) -> tuple[int, str | None]:
+    return answer.code, answer.ext_fields().get("offset")
+
+
+async def test_a_committed_offset_is_told(parts: BrokerParts) -> None:
+    """The offset that was committed last, in an answer without a remark."""
+    peer = parts.peer()
+    assert peer.ask(update(queue_id=0, commit_offset=7)).code == 0
+    answer = peer.ask(query())
+    assert (told(answer), answer.remark) == ((0, "7"), None)
+
+
+@pytest.mark.parametrize("queue_id", [4, -1, 2**31 - 1])
+async def test_an_offset_of_a_queue_that_does_not_exist_is_not_kept(parts: BrokerParts, queue_id: int) -> None:
+    """It is accepted, as RocketMQ does, and leaves no row; one that is there moves though its queue is gone."""
+    peer = parts.peer()
+    assert peer.ask(update(queue_id=queue_id, commit_offset=7)).code == 0
+    assert not parts.offsets.table()
+    assert peer.ask(update(queue_id=3, commit_offset=7)).code == 0
+    parts.topics.update(TopicConfig("T", 1, 1))
+    assert peer.ask(update(queue_id=3, commit_offset=8)).code == 0
+    assert list(parts.offsets.table().values()) == [{3: 8}]
+
+
+async def test_a_new_offset_is_refused_at_the_limit(parts: BrokerParts) -> None:
+    """2 names the setting; an offset that is there moves on."""
+    parts.limits.offsets.most = 1
+    peer = parts.peer()
+    assert peer.ask(update(queue_id=0, commit_offset=7)).code == 0
+    answer = peer.ask(update(queue_id=1, commit_offset=7))
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert "maxConsumerOffsets=1" in str(answer.remark)
+    assert peer.ask(update(queue_id=0, commit_offset=8)).code == 0
+
+
+async def test_a_new_group_begins_at_0_of_a_queue_that_does(parts: BrokerParts) -> None:
+    """With messages, without, and of a topic that does not exist: nothing can be lost from there."""
+    parts.put(b"one", b"two")
+    peer = parts.peer()
+    assert told(peer.ask(query(0))) == told(peer.ask(query(1))) == told(peer.ask(query(0, topic="none"))) == (0, "0")
+
+
+async def test_a_new_group_of_a_queue_that_begins_later_is_not_found(
+    parts: BrokerParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """22 lets the consumer's own setting decide."""
+    monkeypatch.setattr(parts.store, "min_offset", lambda *_: 3)
+    answer = parts.peer().ask(query())
+    assert told(answer) == (22, None)
+    assert answer.remark == "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+
+
+async def test_a_new_group_of_a_queue_that_begins_far_behind_is_not_found(
+    parts: BrokerParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offset 0 exists, but its record lies where only the disk has it."""
+    parts.put(b"one")
+    monkeypatch.setattr(parts.store, "get", lambda *_: GetResult(GetStatus.FOUND, 1, 0, 1, behind_memory=True))
+    assert told(parts.peer().ask(query())) == (22, None)
+
+
+@pytest.mark.parametrize(("wish", "code"), [("false", 22), ("False", 22), ("1", 22), ("true", 0), (None, 0)])
+async def test_a_client_may_ask_not_to_be_given_0(parts: BrokerParts, wish: str | None, code: int) -> None:
+    """setZeroIfNotFound present and not `true` is 22 before the queue is looked at; absent counts as true."""
+    answer = parts.peer().ask(query(set_zero_if_not_found=wish))
+    assert answer.code == code
+    if code:
+        assert answer.remark == "Not found, do not set to zero, maybe this group boot first"
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "remark"),
+    [
+        (update("nobody", "none"), 26, "Group nobody not exist!"),
+        (update(topic="none"), 17, "Topic none not exist!"),
+        (update(), 29, "QueueId is null, topic is T"),
+        (update(queue_id=0), 29, "Offset is null, topic is T"),
+    ],
+)
+async def test_commits_are_refused_in_rocketmqs_order(
+    parts: BrokerParts, request_: RemotingCommand, code: int, remark: str
+) -> None:
+    """Group, topic, queue, offset."""
+    answer = parts.peer().ask(request_)
+    assert (answer.code, answer.remark) == (code, remark)
+    assert parts.groups.find("nobody") is None
+
+
+async def test_minus_one_never_becomes_a_position(parts: BrokerParts) -> None:
+    """ali-ons commits -1 for a queue that it has not read: accepted, and afterwards 14 still follows its rules."""
+    peer = parts.peer()
+    assert peer.ask(update(queue_id=0, commit_offset=-1)).code == 0
+    assert parts.offsets.committed(GROUP, TOPIC, 0) is None
+    assert told(peer.ask(query())) == (0, "0")
+
+
+async def test_a_oneway_commit_is_made_and_not_answered(parts: BrokerParts) -> None:
+    """As Java sends it."""
+    request = update(queue_id=2, commit_offset=4)
+    request.flag = 2
+    peer = parts.peer()
+    peer.send(request)
+    assert (peer.received, parts.offsets.committed(GROUP, TOPIC, 2)) == ([], 4)
+
+
+async def test_the_broker_s_own_offsets_are_not_for_clients(parts: BrokerParts) -> None:
+    """They say from where a start looks for open half messages: one too far on would hide them."""
+    group, half = "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC"
+    parts.offsets.commit_own(half, 0, 3)
+    answer = parts.peer().ask(update(group, half, queue_id=0, commit_offset=9))
+    assert (answer.code, answer.remark) == (16, f"the consumer group[{group}] is forbidden for topic[{half}]")
+    parts.offsets.commit(group, half, 0, 9)  # as a pull does that commits
+    assert parts.offsets.committed(group, half, 0) == 3

@@ -1,0 +1,222 @@
+"""Pulls that choose by SQL92 expressions: whose expression counts, what is found, who is woken."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skylarkmq.broker.store.read import property_filters
+from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.filters.tag import subscribe
+from skylarkmq.protocol.message import encode_properties
+from skylarkmq.protocol.record import decode
+from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, consumer, heartbeat, pull
+from tests.harness.stores import message
+
+RETRY_TOPIC = f"%RETRY%{GROUP}"
+WANTED = "a property, a text, a number or a parenthesis should stand here"
+NOT_LOADED = "The broker's consumer filter data is not exist!Your expression may be wrong!"
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
+    with broker_parts(tmp_path, enable_property_filter=True) as it:
+        yield it
+
+
+def put(parts: BrokerParts, *numbers: int, topic: str = TOPIC, **properties: str) -> None:
+    """One turn that stores messages with a property `n`."""
+    for number in numbers:
+        append = message(b"%d" % number, topic, 0)
+        append.properties = encode_properties({"n": str(number), **properties}).encode()
+        parts.store.put(append)
+    parts.store.commit()
+
+
+def sql(expression: str, version: int = 1, topic: str = TOPIC) -> SubscriptionData:
+    return SubscriptionData(topic, expression, sub_version=version, expression_type="SQL92")
+
+
+def by(expression: str, **fields: Any) -> RemotingCommand:
+    """A pull that brings its expression."""
+    return pull(subscription=expression, expression_type="SQL92", **fields)
+
+
+def bodies(answer: RemotingCommand) -> list[int]:
+    assert answer.code == 0, answer.remark
+    return [int(found.body) for found in decode(bytes(answer.body))]
+
+
+def next_offset(answer: RemotingCommand) -> int:
+    return int(answer.ext_fields()["nextBeginOffset"])
+
+
+# ---------------------------------------------------------------------------------------------------------- what counts
+
+
+async def test_a_pulls_own_expression_chooses(parts: BrokerParts) -> None:
+    """With sysFlag 4 the expression of the request chooses among the queue's messages."""
+    put(parts, *range(10))
+    answer = parts.peer().ask(by("n > 6 OR n = 2"))
+    assert bodies(answer) == [2, 7, 8, 9]
+    assert next_offset(answer) == 10
+
+
+async def test_a_heartbeats_expression_chooses(parts: BrokerParts) -> None:
+    """Without it that of the group's heartbeat does, until a newer one comes."""
+    put(parts, *range(10))
+    peer = parts.peer()
+    peer.ask(heartbeat(consumer(sql("n < 3"))))
+    assert bodies(peer.ask(pull(sys_flag=0, sub_version=1))) == [0, 1, 2]
+    peer.ask(heartbeat(consumer(sql("n = 9", version=2))))
+    assert bodies(peer.ask(pull(sys_flag=0, sub_version=1))) == [9]
+    assert peer.ask(pull(sys_flag=0, sub_version=3)).code == 25
+
+
+async def test_nothing_that_matches_is_answered_at_once(parts: BrokerParts) -> None:
+    """Then the client pulls again from behind what was looked at."""
+    put(parts, *range(10))
+    answer = parts.peer().ask(by("n > 100", suspend_ms=1000))
+    assert (answer.code, answer.remark, next_offset(answer)) == (20, "NO_MATCHED_MESSAGE", 10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expression", "code", "remark"),
+    [
+        (
+            {"enable_property_filter": False},
+            "n >",
+            27,
+            f"{NOT_LOADED} line 1, column 4: {WANTED}, and not the end",
+        ),
+        (
+            {"enable_property_filter": True},
+            "#",
+            27,
+            f"{NOT_LOADED} line 1, column 1: '#' has no meaning here",
+        ),
+        (
+            {"enable_property_filter": False},
+            "n > 1",
+            1,
+            "The broker does not support consumer to filter message by SQL92",
+        ),
+    ],
+)
+async def test_what_was_subscribed_and_cannot_be_served(
+    tmp_path: Path, settings: dict[str, Any], expression: str, code: int, remark: str
+) -> None:
+    """A heartbeat is heard whatever it says; the pull is told that its expression is none, or not served here."""
+    with broker_parts(tmp_path, **settings) as parts:
+        peer = parts.peer()
+        assert peer.ask(heartbeat(consumer(sql(expression)))).code == 0
+        answer = peer.ask(pull(sys_flag=0, sub_version=1))
+        assert (answer.code, answer.remark) == (code, remark)
+
+
+@pytest.mark.parametrize(
+    ("is_enabled", "expression", "kind", "code", "remark"),
+    [
+        (False, "n >", "SQL92", 1, "The broker does not support consumer to filter message by SQL92"),
+        (True, "#", "SQL92", 23, "parse the consumer's subscription failed: line 1, column 1: '#' has no meaning here"),
+        (True, "x", "CLASS", 23, "parse the consumer's subscription failed: there are no expressions of type 'CLASS'"),
+        (True, "", "SQL92", 23, "parse the consumer's subscription failed"),
+    ],
+)
+async def test_what_is_asked_and_cannot_be_served(
+    tmp_path: Path, is_enabled: bool, expression: str, kind: str, code: int, remark: str
+) -> None:
+    """A pull's own expression that is none is refused with the reason; RocketMQ would give it everything."""
+    with broker_parts(tmp_path, enable_property_filter=is_enabled) as parts:
+        answer = parts.peer().ask(pull(subscription=expression, expression_type=kind))
+        assert (answer.code, answer.remark) == (code, remark)
+
+
+async def test_tags_are_chosen_as_ever(parts: BrokerParts) -> None:
+    """A tag expression is tested by the queue unit, and an expression may ask for the tag."""
+    parts.put(b"1", tag="a")
+    parts.put(b"2", tag="b")
+    assert bodies(parts.peer().ask(pull(subscription="b"))) == [2]
+
+
+# --------------------------------------------------------------------------------------------------------- who is woken
+
+
+async def test_only_what_matches_wakes(parts: BrokerParts) -> None:
+    """A parked pull sleeps over messages that it does not want, and is answered in the turn of one that it does."""
+    peer = parts.peer()
+    peer.send(by("n > 5", suspend_ms=1000))
+    put(parts, 1, 2, 3)
+    put(parts, 4)
+    assert peer.take() == []
+    assert parts.arrivals.statistics().parked == 1
+    put(parts, 5, 6, 7)
+    (answer,) = peer.take()
+    assert bodies(answer) == [6, 7]
+    assert next_offset(answer) == 7
+
+
+async def test_what_was_seen_is_not_looked_at_again(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its deadline a pull goes on behind all that it did not want when it came."""
+    peer = parts.peer()
+    peer.send(by("n > 5", suspend_ms=1000))
+    put(parts, *range(5))
+    monkeypatch.setattr(property_filters, "WORK_NS", 1)
+    parts.timers.advance_ms(1000)
+    (answer,) = peer.take()
+    assert (answer.code, next_offset(answer)) == (19, 5)
+
+
+async def test_too_much_to_look_at_wakes(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When an arrival is more than may be looked at in a turn, the pull looks for itself."""
+    peer = parts.peer()
+    peer.send(by("n > 500", suspend_ms=1000))
+    monkeypatch.setattr(property_filters, "WORK_NS", 20_000)
+    put(parts, *range(100))
+    (answer,) = peer.take()
+    assert answer.code == 20
+    assert 0 < next_offset(answer) < 100
+
+
+async def test_pulls_of_both_kinds_wait_together(parts: BrokerParts) -> None:
+    """Each is woken by what it wants, whatever the others want."""
+    by_tag, by_property, by_nothing = (parts.peer(port) for port in (1, 2, 3))
+    by_tag.send(pull(subscription="b", suspend_ms=1000))
+    by_property.send(by("n = 7", suspend_ms=1000))
+    put(parts, 1)
+    assert by_tag.take() == by_property.take() == []
+    put(parts, 7)
+    assert [bodies(answer) for answer in by_property.take()] == [[7]]
+    by_nothing.send(pull(queue_offset=2, suspend_ms=1000))
+    parts.put(b"9", tag="b")
+    assert [bodies(answer) for answer in by_nothing.take()] == [[9]]
+    assert [bodies(answer) for answer in by_tag.take()] == [[9]]
+
+
+# ------------------------------------------------------------------------------------------------------- sent back
+
+
+@pytest.mark.parametrize(("is_filtered", "found"), [(False, [1, 2, 3, 4]), (True, [2, 3, 4])])
+async def test_messages_that_were_sent_back(tmp_path: Path, is_filtered: bool, found: list[int]) -> None:
+    """With filterSupportRetry they are tested by the expression for the topic that they are from, else by nothing."""
+    with broker_parts(tmp_path, enable_property_filter=True, filter_support_retry=is_filtered) as parts:
+        peer = parts.peer()
+        peer.ask(heartbeat(consumer(sql("n > 1"), subscribe("U", "*", 1), subscribe(RETRY_TOPIC, "*", 1))))
+        parts.topics.update(TopicConfig(RETRY_TOPIC, 1, 1))
+        put(parts, 1, 2, topic=RETRY_TOPIC, RETRY_TOPIC=TOPIC)
+        put(parts, 3, topic=RETRY_TOPIC, RETRY_TOPIC="U")
+        put(parts, 4, topic=RETRY_TOPIC)
+        assert bodies(peer.ask(pull(topic=RETRY_TOPIC, sys_flag=0))) == found
+
+
+async def test_groups_without_expressions_get_back_all(tmp_path: Path) -> None:
+    """filterSupportRetry changes nothing for them, nor for a group that nobody knows."""
+    with broker_parts(tmp_path, filter_support_retry=True) as parts:
+        parts.topics.update(TopicConfig(RETRY_TOPIC, 1, 1))
+        put(parts, 1, topic=RETRY_TOPIC, RETRY_TOPIC=TOPIC)
+        assert bodies(parts.peer().ask(pull(topic=RETRY_TOPIC))) == [1]
+        parts.peer().ask(heartbeat(consumer(subscribe(RETRY_TOPIC, "*", 1))))
+        assert bodies(parts.peer().ask(pull(topic=RETRY_TOPIC, sys_flag=0))) == [1]

@@ -1,0 +1,78 @@
+"""Which topics clients may write to, by which names they may make some."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.message import BatchRecord, encode_batch
+from tests.broker.processors.send.test_processor import Sends
+
+BLANK_GROUP = "The specified group is blank."
+CODES = [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE]
+INTERNAL = [
+    "SCHEDULE_TOPIC_XXXX",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT",
+    "rmq_sys_wheel_timer",
+    "rmq_sys_REVIVE_LOG_C",
+    "rmq_sys_anything",
+    "rmq_sys_",
+    "rmq_sys_TRACE_DATA",
+]
+WRITABLE = [
+    "RMQ_SYS_TRACE_TOPIC",
+    "rmq_sys_TRACE_DATA_region",
+    "TBW102",
+    "BenchmarkTest",
+    "%RETRY%g",
+    "%DLQ%g",
+    "C_REPLY_TOPIC",
+    "C",  # the cluster's
+    "b",  # the broker's
+    "T",
+    "RMQ_SYS_own",
+    "Rmq_sys_own",
+]
+
+
+@pytest.fixture
+async def sends(tmp_path: Path) -> AsyncIterator[Sends]:
+    sends = Sends(tmp_path)
+    yield sends
+    sends.store.close()
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("topic", INTERNAL)
+async def test_no_client_writes_to_the_broker_s_own_topics(sends: Sends, topic: str, code: int) -> None:
+    """By any code, whether the topic is there or not; and a second try is not a fast one."""
+    body = encode_batch([BatchRecord(0, b"x", b"")])
+    for _ in range(2):
+        answer = sends.ask(body, code=code, topic=topic, batch="true" if code == 320 else None)
+        assert (answer.code, answer.remark) == (16, f"Sending message to topic[{topic}] is forbidden.")
+    assert sends.store.max_physical_offset == 0
+    assert not sends.store.queue_ids(topic)
+
+
+@pytest.mark.parametrize("topic", WRITABLE)
+async def test_official_clients_and_tools_still_write_to_theirs(sends: Sends, topic: str) -> None:
+    """Reserved names among them: nothing is read back from these."""
+    for _ in range(2):
+        assert (sends.ask(topic=topic).code, sends.store.queue_ids(topic)) == (0, [0])
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%", "%DLQ%", "%RETRY% ", "%RETRY%g/../..", "%DLQ%a\nb", "../x", ".", "a\0b"])
+async def test_a_refused_name_makes_no_topic(sends: Sends, topic: str) -> None:
+    """Nor a group."""
+    before = [each.topic_name for each in sends.topics]
+    answer = sends.ask(topic=topic)
+    assert answer.code == 29
+    assert answer.remark is not None
+    assert answer.remark == BLANK_GROUP or "illegal characters" in answer.remark
+    assert [each.topic_name for each in sends.topics] == before
+    assert sends.store.max_physical_offset == 0

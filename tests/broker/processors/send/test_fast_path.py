@@ -1,0 +1,310 @@
+"""Runs of plain sends: what is stored and answered is what the general way stores and answers, in both variants."""
+
+import errno
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skylarkmq.broker.delivery.deferral import Diversion
+from skylarkmq.broker.processors.send.messages import PlainSend, SendMessages
+from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
+from skylarkmq.broker.remoting.busy_polling import Lookout
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.store.config import FlushDiskType
+from skylarkmq.broker.store.log.append import Append, PutStatus
+from skylarkmq.protocol import compiled, stream
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.disk import index_keys
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
+from skylarkmq.protocol.message_id import encode_host
+from skylarkmq.protocol.send_columns import ColumnReader
+from skylarkmq.protocol.serialize import encode_command
+from skylarkmq.protocol.stream import CommandDecoder
+from tests.broker.processors.send.test_processor import NOW, Sends, send
+from tests.harness.stores import TestDisk
+
+HOST = encode_host("10.0.0.1", 10911)
+BORN_HOST = encode_host("10.0.0.2", 40_000)
+PLAIN = "UNIQ_KEY\x01A\x02"
+ENTRIES = (
+    "KEYS\x01a b", "KEYS\x01a", "KEYS\x01 ", "TAGS\x01TagA", "TAGS\x01a || b", "WAIT\x01true",
+    "WAIT\x01false", "WAIT\x01TRUE", "x\x01y", "x\x01", "\x01y", "x", "DELAYED\x01no", "TIMER_DELAY_SEC\x010",
+    "TRAN_MSG\x01false", "CLUSTER\x01c", "POP_CK\x01p", "a\x01b\x01c", "CLUSTERS\x01c", "UNIQ_KEY\x01B", "UNIQ_KEY\x01",
+    "UNIQ_KEY\x01\u00fc", "n\x01\u8ba2", "TAGS\x01\u8ba2",
+)  # fmt: skip
+
+
+class Host:
+    """As much of a connection as the making of appends looks at."""
+
+    peer_host = BORN_HOST
+
+
+def passes() -> list[Any]:
+    """The interpreted pass, and the compiled one where there is one."""
+    return [stream.interpreted_pass, stream.decode_whole_frames]
+
+
+def seen(append: Append) -> tuple[Any, ...]:
+    """What the store makes of an append."""
+    what = append.topic, append.queue_id, bytes(append.body), append.properties, append.tags_code, append.flag
+    return *what, append.sys_flag, append.born_timestamp, append.born_host, append.reconsume_times, append.wait_flush
+
+
+def properties(choice: random.Random) -> str:
+    """Properties of all kinds, most of them plain."""
+    entries = [f"UNIQ_KEY\x01{choice.randrange(10**9):X}", *choice.sample(ENTRIES[:6], choice.randrange(4))]
+    if choice.random() < 0.3:
+        entries.append(choice.choice(ENTRIES))
+    choice.shuffle(entries)
+    return "\x02".join(entries) + choice.choice(("\x02", ""))
+
+
+@pytest.mark.parametrize("decode", passes(), ids=["interpreted", "as-installed"])
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+def test_plain_appends_are_those_of_the_general_way(decode: stream.Pass, code: int) -> None:
+    """The same field by field for 10,000 random messages, and keys as the index would find them."""
+    choice = random.Random(9)
+    messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, Diversion(()).divert, lambda: 0)
+    topic, header_type = (
+        TopicConfig("T"),
+        SendMessageHeader if code == RequestCode.SEND_MESSAGE else SendMessageV2Header,
+    )
+    plain = 0
+    for _ in range(10_000):
+        command = decoded(
+            decode, send(b"b", code=code, properties=properties(choice), reconsume_times=choice.choice((None, 2)))
+        )
+        found = messages.plain([command], 0, {"T": 16}, BORN_HOST)
+        if not found:
+            continue
+        (made,) = found
+        plain += 1
+        general, unique_key, _ = messages.single(connection(), command, command.header(header_type), topic)
+        assert seen(made[1]) == seen(general)
+        assert (made[0], made[2]) == (command, unique_key.encode())
+        assert made[1].keys == index_keys(made[1].properties)
+    assert plain > 5_000
+
+
+def connection() -> Connection:
+    host: Any = Host()
+    taken: Connection = host
+    return taken
+
+
+def decoded(decode: stream.Pass, command: RemotingCommand) -> RemotingCommand:
+    commands: list[RemotingCommand] = []
+    decode(memoryview(encode_command(command)), 0, 1 << 24, commands)
+    return commands[0]
+
+
+def ways() -> list[Callable[[SendAnswers], Any]]:
+    return [lambda answers: answers._stored_all, lambda answers: answers.stored_all]
+
+
+@pytest.mark.parametrize("way", ways(), ids=["interpreted", "as-installed"])
+@pytest.mark.parametrize("region", ["DefaultRegion", 'odd "%d" \u8ba2', "x" * 2_000])
+def test_answers_of_a_run_are_those_one_by_one(way: Callable[[SendAnswers], Any], region: str) -> None:
+    """Frame by frame; what is not stored, or wants no answer, is handed back."""
+    answers = SendAnswers(region, trace_on=True, store_host=HOST)
+    sends, expected, others = [], b"", []
+    for opaque in (0, 1, -1, 2**31 - 1, -(2**31), 9, 10, 99, 100):
+        for offset in (0, 0xABCDEF, 2**63 - 1):
+            status = PutStatus.UNKNOWN_ERROR if opaque == 9 else PutStatus.PUT_OK
+            append = Append("T", 3, b"", b"", 0, 0, 0, 0, BORN_HOST)
+            append.status, append.physical_offset, append.queue_offset = status, offset, offset // 3
+            command = RemotingCommand(code=310, opaque=opaque, flag=2 if opaque == 10 else 0)
+            one = (command, append, b"UNIQ0")
+            sends.append(one)
+            if opaque in {9, 10}:
+                others.append(one)
+            else:
+                expected += answers.stored(command, offset, 3, offset // 3, "UNIQ0") or b""
+    frames, rest = way(answers)(sends)
+    assert (frames, rest) in [(expected, others), (b"", sends)]
+    assert frames or len(region) > 1_000
+
+
+@pytest.mark.parametrize("way", ways(), ids=["interpreted", "as-installed"])
+def test_answers_of_a_run_in_other_dialects_are_those_one_by_one(way: Callable[[SendAnswers], Any]) -> None:
+    """Binary: byte by byte what the general encoder makes. MessagePack: what it says, but by place; and both ways give
+    the same bytes."""
+    answers = SendAnswers("R", trace_on=False, store_host=HOST)
+    sends: dict[int, list[PlainSend]] = {ROCKETMQ: [], MSGPACK: []}
+    general: dict[int, bytes] = {ROCKETMQ: b"", MSGPACK: b""}
+    for dialect, run in sends.items():
+        for opaque, offset in ((0, 0), (-1, 2**62), (7, 12), (2**31 - 1, 2**40 + 5)):
+            append = Append("T", 13, b"", b"", 0, 0, 0, 0, BORN_HOST)
+            append.status, append.physical_offset, append.queue_offset = PutStatus.PUT_OK, offset, offset // 3
+            command = RemotingCommand(code=310, opaque=opaque, dialect=dialect)
+            run.append((command, append, b"UNIQ0"))
+            header = SendMessageResponseHeader(answers.message_ids([append]), 13, offset // 3, "UNIQ0")
+            general[dialect] += answers.stored_general(command, ResponseCode.SUCCESS, None, header)
+    frames, others = answers._stored_all(sends[MSGPACK])
+    assert (said(frames), others) == (said(general[MSGPACK]), [])
+    both = sends[ROCKETMQ] + sends[MSGPACK]
+    assert way(answers)(both) == (general[ROCKETMQ] + frames, [])
+    refused = sends[MSGPACK][:1]
+    refused[0][1].status = PutStatus.UNKNOWN_ERROR
+    assert way(answers)(refused) == (b"", refused)
+
+
+def said(frames: bytes) -> list[Any]:
+    """What answers say."""
+    answers = CommandDecoder().feed_commands(memoryview(frames))
+    outer = [(a.code, a.flag, a.language_code, a.opaque, a.remark, a.version) for a in answers]
+    return [outer, [a.ext_fields() for a in answers], [a.header(SendMessageResponseHeader).to_ext() for a in answers]]
+
+
+async def test_a_run_ends_where_something_has_to_be_looked_at(tmp_path: Path) -> None:
+    """Plain sends around a batch flag, an unknown topic, a missing key and a delay: each is answered in its place."""
+    sends = Sends(tmp_path)
+    differently: list[dict[str, Any]] = [
+        {}, {"properties": ""}, {"topic": "made now"}, {"topic": "New"}, {"queue_id": -1}, {"queue_id": 99},
+        {"properties": f"{PLAIN}DELAY\x011\x02"}, {}, {"batch": "true"}, {"topic": "New"},
+    ]  # fmt: skip
+    commands = [send(**{"properties": PLAIN} | fields) for fields in differently]
+    sends.peer.send(*commands)
+    codes = {answer.opaque: answer.code for answer in sends.peer.received}
+    assert [codes[n] for n in range(1, 11)] == [0, 0, 29, 0, 0, 29, 0, 0, 1, 0]
+    sends.store.close()
+
+
+async def test_a_changed_topic_is_looked_at_again(tmp_path: Path) -> None:
+    """A queue that was taken away is refused, though sends to it were plain."""
+    sends = Sends(tmp_path)
+    fields: dict[str, Any] = {"queue_id": 3, "properties": PLAIN}
+    assert [sends.ask(**fields).code for _ in range(3)] == [0, 0, 0]
+    sends.topics.update(TopicConfig("T", 2, 2))
+    assert sends.ask(**fields).code == 29
+    sends.topics.delete("T")
+    assert sends.ask(**fields, default_topic="none").code == 17
+    sends.store.close()
+
+
+async def test_a_write_that_fails_is_told_to_all_of_the_run(tmp_path: Path) -> None:
+    """Each plain send of the read is answered as refused, none as stored."""
+    disk = TestDisk()
+    sends = Sends(tmp_path, disk)
+    assert [sends.ask(properties=PLAIN).code for _ in range(2)] == [0, 0]
+
+    def refuse(call: str, path: str) -> None:
+        if call == "pwrite" and "commitlog" in path:
+            raise OSError(errno.EIO, "broken")
+
+    disk.refuse, may = refuse, disk.refuse
+    sends.peer.send(*(send(properties=PLAIN) for _ in range(5)))
+    disk.refuse = may
+    assert [answer.code for answer in sends.peer.received[2:]] == [1] * 5
+    assert sends.store.max_offset("T", 0) == 2
+    sends.store.close()
+
+
+async def test_an_answer_does_not_wait_for_consumers(tmp_path: Path) -> None:
+    """It has left when its message is seen, and that is before anything else happens."""
+    sends = Sends(tmp_path)
+    sends.ask(properties=PLAIN)  # the topic is looked at
+    answered: list[bool] = []
+    sends.store._reput.on_arrival = lambda *_: answered.append(bool(sends.peer.transport.written))
+    sends.peer.send(send(properties=PLAIN), send(properties=PLAIN))
+    assert answered == [True]
+    assert sends.store.messages_from("T", 0, 0) == 3
+    sends.store.close()
+
+
+async def test_the_loop_stays_awake_for_a_lone_sender(tmp_path: Path) -> None:
+    """For the next send of one that came alone, not for those of many."""
+    sends = Sends(tmp_path)
+    selector = sends.peer.selector
+    sends.ask(properties=PLAIN)  # the topic is looked at
+    selector.lookout = Lookout(400, selector)
+    sends.ask(properties=PLAIN)
+    assert selector.lookout.statistics().looks == 1
+    sends.peer.send(send(properties=PLAIN), send(properties=PLAIN))
+    assert selector.lookout.statistics().looks == 1
+    sends.store.close()
+
+
+@pytest.mark.parametrize("is_interpreted", [True, False])
+async def test_the_loop_stays_awake_for_a_flush_that_does_not_need_the_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_interpreted: bool
+) -> None:
+    """Once for the flush and once for the next send; and the flusher hears of it."""
+    sends = Sends(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    flusher, selector = sends.store._durability.log._flusher, sends.peer.selector
+    assert flusher is not None
+    awake_us: list[int] = []
+    monkeypatch.setattr(sends.store._durability.log, "is_interpreted", is_interpreted)
+    monkeypatch.setattr(flusher, "stay_awake", awake_us.append)
+    for _ in range(2):  # at the first one the topic is looked at
+        selector.lookout = Lookout(400, selector)
+        sends.peer.send(send(properties=PLAIN))
+        flusher.wait_idle()
+        sends.store.step(NOW)
+    sends.peer.take()
+    assert len(sends.peer.received) == 2
+    assert (selector.lookout.statistics().looks, awake_us) == ((0, []) if is_interpreted else (2, [400]))
+    sends.store.close()
+
+
+async def test_an_answer_does_not_wait_until_its_message_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a flush is announced, the answers that waited for it have left before consumers see the messages."""
+    sends = Sends(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    log = sends.store._durability.log
+    flusher, dispatch = log._flusher, log._dispatch
+    assert flusher is not None
+    written: list[int] = []
+
+    def note(appends: Sequence[Append]) -> None:
+        written.append(len(sends.peer.transport.written))
+        dispatch(appends)
+
+    monkeypatch.setattr(log, "_dispatch", note)
+    for _ in range(2):  # at the first one the topic is looked at
+        sends.peer.send(send(properties=PLAIN))
+        flusher.wait_idle()
+        sends.store.step(NOW)
+    assert len(written) == 2
+    assert all(written)
+    sends.store.close()
+
+
+async def test_who_sends_alone_is_flushed_in_his_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After four sends one by one the store is told that there is time, until somebody sends otherwise; and the loop
+    looks out for the next one, not for the flush."""
+    sends = Sends(tmp_path, disk=TestDisk(), flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    selector, write = sends.peer.selector, sends.store.write
+    alone: list[bool] = []
+
+    def note(is_lone: bool = False) -> list[Append]:
+        alone.append(is_lone)
+        return write(is_lone)
+
+    monkeypatch.setattr(sends.store, "write", note)
+    assert sends.store.is_flush_interpreted
+    selector.lookout = Lookout(400, selector)
+    for count in (1, 1, 1, 1, 1, 1, 1, 2, 1):  # at the first one the topic is looked at
+        sends.peer.send(*[send(properties=PLAIN) for _ in range(count)])
+        assert sends.store._durability.log._flusher is not None
+        sends.store._durability.log._flusher.wait_idle()
+        sends.store.step(NOW)
+    assert alone == [False] * 5 + [True] * 2 + [False] * 2
+    assert selector.lookout.statistics().looks == 2
+    sends.peer.take()
+    assert [answer.code for answer in sends.peer.received] == [0] * 10
+    sends.store.close()
+
+
+def test_this_installation_says_which_variant_was_tested() -> None:
+    """As installed means compiled, unless it was not built or is switched off."""
+    is_interpreted = isinstance(getattr(stream.decode_whole_frames, "__self__", None), ColumnReader)
+    assert is_interpreted == (compiled.load("decode") is None)

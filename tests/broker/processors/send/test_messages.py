@@ -1,0 +1,98 @@
+"""Messages that do not go straight to their topic: the short way and the long one end alike."""
+
+import random
+from typing import Final
+
+import pytest
+
+from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Diversion, Grant, never
+from skylarkmq.broker.delivery.timer.admission import TimerConfig, TimerEntry
+from skylarkmq.broker.delivery.transactions.transactions import Transactions, TransactionsConfig
+from skylarkmq.broker.processors.send.messages import SendMessages
+from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
+from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.store.log.append import Append, PutStatus
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.headers.send import SendMessageHeader
+from skylarkmq.protocol.message import decode_properties
+from tests.harness.peer import Peer
+
+NOW_MS: Final = 1_700_000_000_123
+ENTRIES: Final = (
+    *("KEYS\x01a b", "KEYS\x01k", "KEYS\x01", "UNIQ_KEY\x01ABC1", "UNIQ_KEY\x01!", "WAIT\x01true", "WAIT\x01false"),
+    *("TAGS\x01t", "PGROUP\x01g", "a\x01b", "a", "", "a\x01b\x01c", "\x01x", "REAL_TOPIC\x01R", "CLUSTER\x01c"),
+)
+WISHES: Final = (
+    *("DELAY\x011", "DELAY\x012", "DELAY\x013", "DELAY\x0199", "DELAY\x010", "DELAY\x01x", "TRAN_MSG\x01true"),
+    *("TRAN_MSG\x01no", "TIMER_DELAY_SEC\x015", "TIMER_DELAY_MS\x011500", "TIMER_DELAY_SEC\x01999999999"),
+    *(
+        f"TIMER_DELIVER_MS\x01{NOW_MS + 7_000}",
+        "TIMER_DELIVER_MS\x015",
+        "TIMER_DEL_UNIQKEY\x01T+k",
+        "TIMER_DELAY_MS\x01",
+    ),
+)
+
+
+class Sending:
+    """One broker's way from a request to an append; `is_short`: without taking usual properties apart."""
+
+    def __init__(self, *, is_short: bool, **settings: bool) -> None:
+        config = TransactionsConfig(broker_ip="10.0.0.1", broker_name="b", store_host=bytes(8), **settings)
+        self.transactions = Transactions(config)
+        self.timers = TimerEntry(TimerConfig(), lambda _out_ms: 0)
+        grants: dict[str, Grant] = {
+            **dict.fromkeys(TIMER_REQUESTS, self.timers.grant),
+            "TRAN_MSG": self.transactions.grant_half,
+        }
+        self.diversion = Diversion((1_000, 5_000, 10_000), self.timers.divert, self.transactions.half, grants)
+        self.granted = 0
+        completion = PropertyCompletion("C", lambda: "MADE")
+        grant = self._grant if is_short else never
+        self.messages = SendMessages(completion, 4 << 20, self.diversion.divert, lambda: NOW_MS, grant)
+        self.peer = Peer(Dispatcher())
+
+    def _grant(self, append: Append, wish: object, now_ms: int) -> bool:
+        is_granted = self.diversion.grant(append, wish, now_ms)  # type: ignore[arg-type] # a Wish
+        self.granted += is_granted
+        return is_granted
+
+    def outcome(self, properties: str, sys_flag: int) -> tuple[object, ...]:
+        """Everything that tells one message from another, and what was counted; or how it was refused."""
+        header = SendMessageHeader("g", "T", "TBW102", 4, 2, sys_flag, 5, 7, properties, 1)
+        command = RemotingCommand.request(RequestCode.SEND_MESSAGE, header, b"body")
+        try:
+            append, key, queue_id = self.messages.single(self.peer.connection, command, header, TopicConfig("T", 4, 4))
+        except RequestError as refusal:
+            return refusal.code, refusal.remark
+        counted = self.timers.statistics(), self.diversion.statistics(), len(self.transactions._coming)
+        asked = {topic: list(buckets.counts) for topic, buckets in self.diversion.requested.items()}
+        stored = decode_properties(append.properties.decode())
+        fields = append.topic, append.queue_id, append.tags_code, append.flag, append.sys_flag, append.status
+        return *fields, append.born_timestamp, append.reconsume_times, stored, key, queue_id, counted, asked
+
+
+async def test_usual_properties_need_not_be_taken_apart() -> None:
+    """Whatever stands among them: each message is stored, counted or refused as if they had been."""
+    rng = random.Random(5)
+    short, long = Sending(is_short=True), Sending(is_short=False)
+    for _ in range(5_000):
+        entries = rng.choices(ENTRIES, k=rng.randrange(4)) + rng.choices(WISHES, k=rng.choice((1, 1, 1, 2)))
+        entries += ["UNIQ_KEY\x01KEY1"] * rng.randrange(2)
+        rng.shuffle(entries)
+        properties, sys_flag = "\x02".join(entries) + rng.choice(("", "\x02")), rng.choice((0, 0, 4, 8, 12))
+        assert short.outcome(properties, sys_flag) == long.outcome(properties, sys_flag), properties
+    assert short.granted > 100
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+async def test_what_a_broker_does_not_take_is_refused(is_short: bool) -> None:
+    """Transactions where they are turned off, and properties without room for what delivery adds."""
+    sending = Sending(is_short=is_short, reject_transaction_message=True)
+    code, remark = sending.outcome("TRAN_MSG\x01true\x02UNIQ_KEY\x01K\x02", 4)
+    assert (code, str(remark).startswith("the broker[10.0.0.1]")) == (ResponseCode.NO_PERMISSION, True)
+    long = "a\x01" + "x" * 32_600 + "\x02UNIQ_KEY\x01K\x02TIMER_DELAY_SEC\x015\x02"
+    assert sending.outcome(long, 0)[5] is PutStatus.PROPERTIES_SIZE_EXCEEDED

@@ -1,0 +1,585 @@
+"""Sends: every check in its order, with RocketMQ's codes and remarks, and what is stored of those that pass."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from skylarkmq.broker.delivery.deferral import Diversion
+from skylarkmq.broker.delivery.put_latency import PutTimes
+from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
+from skylarkmq.broker.processors.send.checks import SendChecks, SendConfig
+from skylarkmq.broker.processors.send.disk_backpressure import SendGate
+from skylarkmq.broker.processors.send.messages import SendMessages
+from skylarkmq.broker.processors.send.processor import SendProcessor
+from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
+from skylarkmq.broker.remoting.admission import Pool, PoolLimits
+from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.request_latency import Latencies
+from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, FlushDiskType, StoreConfig, parse_delay_levels
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.log.append import Append
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.bodies.topic import TopicConfig
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from skylarkmq.protocol.message import BatchRecord, MessageExt, encode_batch
+from skylarkmq.protocol.message_id import decode_offset_id, encode_host
+from skylarkmq.protocol.record import decode
+from skylarkmq.protocol.serialize import encode_command
+from tests.harness.peer import Peer
+from tests.harness.stores import TestDisk
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+HOST = encode_host("10.0.0.1", 10911)
+NOW = 1_700_000_000_000
+
+
+class Sends:
+    """A send processor over a real store, and a peer."""
+
+    def __init__(self, root: Path, disk: Disk | None = None, **settings: Any) -> None:
+        fields = {field.name for field in msgspec.structs.fields(StoreConfig)}
+        store_settings = {name: settings.pop(name) for name in fields & settings.keys()}
+        self.store = MessageStore(
+            StoreConfig(
+                store_path_root_dir=root,
+                store_host=HOST,
+                **{"mapped_file_size_commit_log": 8 << 20} | store_settings,
+            ),
+            lambda: NOW,
+            disk=disk,
+        )
+        self.store.load()
+        self.store.start()
+        self.topics = TopicTable(TopicsConfig(cluster_name="C", broker_name="b"), lambda: NOW)
+        self.topics.load(None)
+        self.topics.update(TopicConfig("T", 4, 4))
+        self.groups = SubscriptionGroups(GroupsConfig(**settings.pop("groups", {})), lambda: NOW)
+        self.groups.load(None)
+        self.pool = Pool("send", 10_000, settings.pop("pool_limits", PoolLimits()))
+        self.orderly: set[str] = set()
+        is_orderly = self.orderly.__contains__
+        send_config = SendConfig(broker_ip="10.0.0.1", **settings)
+        checks = SendChecks(send_config, self.topics, self.groups, is_orderly, lambda: NOW)
+        diversion = Diversion(parse_delay_levels(DEFAULT_DELAY_LEVELS))
+        messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, diversion.divert, lambda: NOW)
+        answers = SendAnswers("R", trace_on=True, store_host=HOST)
+        self.processor = SendProcessor(checks, messages, self.store, answers, self.pool, PutTimes(Latencies()))
+        dispatcher = Dispatcher()
+        for code, handler in self.processor.handlers().items():
+            dispatcher.register([code], handler, self.pool)
+        for code, run_handler in self.processor.run_handlers().items():
+            dispatcher.register_run([code], run_handler, self.pool)
+        dispatcher.at_run_end(self.processor.end_run)
+        dispatcher.at_turn_end(self.processor.finish_turn)
+        dispatcher.behind_turn(self.processor.follow_turn)
+        self.dispatcher = dispatcher
+        self.peer = Peer(dispatcher)
+        self.store.when_decided(self.peer.selector.follow_answers)
+        self.gate = SendGate(self.store, self.pool, dispatcher.reopen, self.peer.selector.release_held)
+
+    def ask(self, body: bytes = b"body", *, code: int = RequestCode.SEND_MESSAGE_V2, **fields: Any) -> RemotingCommand:
+        return self.peer.ask(send(body, code=code, **fields))
+
+    def stored(self, answer: RemotingCommand) -> list[MessageExt]:
+        """The messages that an answer speaks of, read back from the log."""
+        messages = []
+        for message_id in answer.ext_fields()["msgId"].split(","):
+            data = self.store.record_at(decode_offset_id(message_id)[2])
+            assert data is not None
+            messages += decode(data)
+        return messages
+
+
+def send(body: bytes = b"body", *, code: int = RequestCode.SEND_MESSAGE_V2, **fields: Any) -> RemotingCommand:
+    header_type = SendMessageHeader if code == RequestCode.SEND_MESSAGE else SendMessageV2Header
+    version = fields.pop("version", 479)
+    header = msgspec.structs.replace(header_type("PG", "T", "TBW102", 4, 0, 0, NOW - 5, 7), **fields)
+    command = RemotingCommand.request(code, header, body)
+    command.version = version
+    return command
+
+
+@pytest.fixture
+async def sends(tmp_path: Path) -> AsyncIterator[Sends]:
+    sends = Sends(tmp_path)
+    yield sends
+    sends.store.close()
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+async def test_a_send_is_stored_as_it_was_said(sends: Sends, code: int) -> None:
+    """Both forms of the header; the answer says where the message went."""
+    answer = sends.ask(b"payload", code=code, queue_id=2, properties="KEYS\x01k\x02UNIQ_KEY\x01U\x02TAGS\x01a")
+    assert (answer.code, answer.remark, bytes(answer.body)) == (0, None, b"")
+    ext = answer.ext_fields()
+    assert {name: ext[name] for name in ("queueId", "queueOffset", "transactionId", "MSG_REGION", "TRACE_ON")} == {
+        "queueId": "2", "queueOffset": "0", "transactionId": "U", "MSG_REGION": "R", "TRACE_ON": "true",
+    }  # fmt: skip
+    (message,) = sends.stored(answer)
+    assert (message.topic, message.queue_id, message.body, message.flag) == ("T", 2, b"payload", 7)
+    assert message.properties == {"KEYS": "k", "UNIQ_KEY": "U", "TAGS": "a", "CLUSTER": "C"}
+    assert (message.born_timestamp, message.born_host) == (NOW - 5, ("127.0.0.9", 4321))
+    assert message.store_host == ("10.0.0.1", 10911)
+
+
+async def test_all_sends_of_a_read_are_answered_in_it(sends: Sends) -> None:
+    """One hundred frames in one read: one hundred answers, offsets in order."""
+    sends.peer.send(*(send(b"%d" % n, queue_id=n % 2) for n in range(100)))
+    offsets = [(a.opaque, int(a.ext_fields()["queueOffset"])) for a in sends.peer.received]
+    assert offsets == [(n + 1, n // 2) for n in range(100)]
+
+
+async def test_plain_sends_and_others_keep_their_order(sends: Sends) -> None:
+    """A send that is not plain, here without a unique key, comes behind those before it and before those behind."""
+    plain = "UNIQ_KEY\x01%d\x02TAGS\x01a"
+    bodies = [b"%d" % n for n in range(9)]
+    sends.peer.send(*(send(body, properties="" if n % 3 == 1 else plain % n) for n, body in enumerate(bodies)))
+    answers = {answer.opaque: answer for answer in sends.peer.received}
+    messages = [message for opaque in sorted(answers) for message in sends.stored(answers[opaque])]
+    assert [(message.body, message.queue_offset) for message in messages] == [(b, n) for n, b in enumerate(bodies)]
+    assert [m.physical_offset for m in messages] == sorted(m.physical_offset for m in messages)
+
+
+async def test_a_request_of_another_kind_finds_what_was_sent_before_it_put(
+    sends: Sends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within one read, too; and plain sends that stand behind each other are put together."""
+    happened: list[str] = []
+    put_run = sends.store.put_run
+
+    def put(appends: Sequence[Append]) -> None:
+        happened.append(f"put {len(appends)}")
+        put_run(appends)
+
+    def look(*_: object) -> RemotingCommand:
+        happened.append("looked")
+        return RemotingCommand.response()
+
+    sends.ask()  # the topic is known
+    monkeypatch.setattr(sends.store, "put_run", put)
+    sends.dispatcher.register([RequestCode.DELETE_TOPIC_IN_BROKER], look, sends.pool)
+    plain = [send(properties=f"UNIQ_KEY\x01{n}\x02TAGS\x01a") for n in range(5)]
+    sends.peer.send(*plain[:3], RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER), *plain[3:])
+    assert happened == ["put 3", "looked", "put 2"]
+
+
+async def test_plain_sends_that_fail_are_answered(sends: Sends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a system error, whatever went wrong; the next ones are stored."""
+    properties = "UNIQ_KEY\x01U\x02TAGS\x01a"
+    sends.ask()  # the topic is known
+    sends.peer.received.clear()
+    with monkeypatch.context() as broken:
+        broken.setattr(sends.store, "put_run", lambda _: 1 / 0)
+        sends.peer.send(*(send(properties=properties) for _ in range(3)))
+    assert [(answer.code, answer.remark) for answer in sends.peer.received] == [(1, "UNKNOWN_ERROR")] * 3
+    assert sends.ask(properties=properties).code == 0
+
+
+@pytest.mark.parametrize("dialect", [ROCKETMQ, MSGPACK])
+async def test_answers_in_the_dialect_of_the_request(sends: Sends, dialect: int) -> None:
+    """A binary request gets a binary answer with the same fields, and one in MessagePack its own."""
+    command = send()
+    command.dialect = dialect
+    answer = sends.peer.ask(command)
+    assert answer.dialect == dialect
+    assert set(answer.ext_fields()) == {"msgId", "queueId", "queueOffset", "transactionId", "MSG_REGION", "TRACE_ON"}
+
+
+async def test_oneway_sends_are_stored_and_never_answered(sends: Sends) -> None:
+    """Neither success nor failure is answered."""
+    command, wrong = send(), send(topic="no spaces please")
+    command.flag = wrong.flag = 2
+    sends.peer.send(command, wrong)
+    assert sends.peer.received == []
+    assert sends.store.max_offset("T", 0) == 1
+
+
+async def test_empty_bodies_are_stored(sends: Sends) -> None:
+    """A body of no bytes is a body."""
+    (message,) = sends.stored(sends.ask(b""))
+    assert message.body == b""
+
+
+async def test_the_broker_chooses_a_queue_when_asked(sends: Sends) -> None:
+    """queueId -1 lands in any queue, and in different ones."""
+    queues = {int(sends.ask(queue_id=-1).ext_fields()["queueId"]) for _ in range(100)}
+    assert queues == {0, 1, 2, 3}
+
+
+TOPIC_TEXT = (
+    "TopicConfig [topicName=T, readQueueNums=4, writeQueueNums=4, perm=RW-, topicFilterType=SINGLE_TAG, "
+    "topicSysFlag=0, order=false, attributes={}]"
+)
+ILLEGAL = (
+    "the message is illegal, maybe msg body or properties length not matched. msg body length limit 4194304B, "
+    "msg properties length limit 32KB."
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"topic": " "}, 29, "The specified topic is blank."),
+        ({"topic": "a b"}, 29, "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ({"topic": "L" * 128}, 29, "The specified topic is longer than topic max length."),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, 16, "Sending message to topic[SCHEDULE_TOPIC_XXXX] is forbidden."),
+        ({"topic": "New", "default_topic": "T"}, 17, "topic[New] not exist, apply first please!" + FAQ),
+        ({"topic": "New", "default_topic": "None"}, 17, "topic[New] not exist, apply first please!" + FAQ),
+        ({"queue_id": 4}, 29, f"request queueId[4] is illegal, {TOPIC_TEXT} Producer: 127.0.0.9:4321"),
+        ({"body": bytes(4_194_305)}, 13, ILLEGAL),
+        ({"properties": "a\x01" + "x" * 32_768}, 13, ILLEGAL),
+    ],
+)  # fmt: skip
+async def test_refusals(sends: Sends, fields: dict[str, Any], code: int, remark: str) -> None:
+    """Code, remark, and the region in the ext fields all the same; nothing is stored."""
+    sends.peer.selector.rounds.receive_buffer = memoryview(bytearray(8 << 20))
+    answer = sends.ask(fields.pop("body", b"body"), **fields)
+    assert (answer.code, answer.remark) == (code, remark)
+    assert answer.ext_fields() == {"MSG_REGION": "R", "TRACE_ON": "true"}
+    assert sends.store.max_physical_offset == 0
+
+
+async def test_the_largest_body_is_stored(sends: Sends) -> None:
+    """The limit is on the body: exactly maxMessageSize passes."""
+    sends.peer.selector.rounds.receive_buffer = memoryview(bytearray(8 << 20))
+    assert sends.ask(bytes(4_194_304)).code == 0
+
+
+async def test_a_missing_required_field_is_an_exception_answer(sends: Sends) -> None:
+    """Code 1 without region, as for everything that fails before the checks."""
+    command = send()
+    assert command.ext is not None
+    del command.ext["b"]
+    answer = sends.peer.ask(command)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.ext_fields() == {}
+
+
+@pytest.mark.parametrize(("wanted", "queues"), [(4, 4), (100, 8), (-1, 0)])
+async def test_unknown_topics_are_made_after_the_template(sends: Sends, wanted: int, queues: int) -> None:
+    """As many queues as asked for, at most the template's, without its INHERIT bit."""
+    sends.ask(topic="New", default_topic_queue_nums=wanted)
+    topic = sends.topics.find("New")
+    assert topic is not None
+    assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (queues, queues, 6)
+
+
+async def test_sends_before_the_start_time_are_refused(tmp_path: Path) -> None:
+    """startAcceptSendRequestTimeStamp."""
+    sends = Sends(tmp_path, start_accept_ms=NOW + 1000)
+    answer = sends.ask()
+    assert answer.code == 1
+    assert (answer.remark or "").startswith("broker unable to service, until 20")
+    sends.store.close()
+
+
+async def test_a_read_only_broker_refuses_order_topics_only(tmp_path: Path) -> None:
+    """Broker permission is looked at for order topics, before everything but the start time."""
+    sends = Sends(tmp_path, broker_permission=4)
+    sends.topics.update(TopicConfig("Ordered", 4, 4, order=True))
+    assert sends.ask().code == 0
+    answer = sends.ask(topic="Ordered")
+    assert (answer.code, answer.remark) == (16, "the broker[10.0.0.1] sending message is forbidden")
+    sends.store.close()
+
+
+async def test_retries_of_clients_land_in_the_retry_topic_until_their_limit(sends: Sends) -> None:
+    """The group's 16 tries, or the header's from version 121 on; then the dead letters."""
+    cases = [(16, None, 479, "%RETRY%g"), (17, None, 479, "%DLQ%g"), (4, 3, 479, "%DLQ%g"), (4, 3, 120, "%RETRY%g")]
+    for tried, limit, version, topic in cases:
+        answer = sends.ask(topic="%RETRY%g", reconsume_times=tried, max_reconsume_times=limit, version=version)
+        (message,) = sends.stored(answer)
+        assert (message.topic, message.reconsume_times, message.queue_id) == (topic, tried, 0)
+
+
+async def test_retries_of_an_orderly_group_are_dead_letters(sends: Sends) -> None:
+    """It stops at a message rather than have it come later; what it has given up is not delayed any more."""
+    properties = "KEYS\x01k\x02DELAY\x013\x02TIMER_DELAY_SEC\x019\x02TRAN_MSG\x01true\x02UNIQ_KEY\x01U"
+    sends.orderly.add("g")
+    answer = sends.ask(topic="%RETRY%g", queue_id=0, properties=properties)
+    (message,) = sends.stored(answer)
+    assert (message.topic, message.properties["DELAY"], message.properties["KEYS"]) == ("%DLQ%g", "-1", "k")
+    assert sends.ask(topic="%RETRY%h", properties="DELAY\x013\x02UNIQ_KEY\x01U").code == 0
+    assert sends.store.max_offset("SCHEDULE_TOPIC_XXXX", 2) == 1
+
+
+async def test_retries_of_an_unknown_group_are_refused(tmp_path: Path) -> None:
+    """26 where groups are not made on first sight."""
+    sends = Sends(tmp_path, groups={"auto_create_subscription_group": False})
+    answer = sends.ask(topic="%RETRY%g")
+    assert (answer.code, answer.remark) == (26, "subscription group not exist, g " + FAQ)
+    sends.store.close()
+
+
+BATCH = [BatchRecord(n, b"b%d" % n, b"UNIQ_KEY\x01U%d\x02TAGS\x01t%d" % (n, n)) for n in range(3)]
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+async def test_a_batch_is_stored_message_by_message(sends: Sends, code: int) -> None:
+    """Consecutive offsets, each with its own properties; one answer with all ids."""
+    answer = sends.ask(encode_batch(BATCH), code=code, batch=True, queue_id=1, properties="WAIT\x01true")
+    assert answer.code == 0
+    assert answer.ext_fields()["queueOffset"] == "0"
+    messages = sends.stored(answer)
+    assert [(m.body, m.flag, m.tags, m.queue_offset, m.queue_id) for m in messages] == [
+        (b"b%d" % n, n, f"t{n}", n, 1) for n in range(3)
+    ]
+    assert all(m.properties["WAIT"] == "true" for m in messages)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"topic": "%RETRY%g"}, 13, "batch request does not support retry group %RETRY%g"),
+        ({"sys_flag": 4}, 13, ILLEGAL),
+        ({"body": b""}, 13, ILLEGAL),
+        ({"body": b"damaged"}, 1, None),
+    ],
+)
+async def test_batches_that_are_refused(sends: Sends, fields: dict[str, Any], code: int, remark: str | None) -> None:
+    """A batch is stored whole or not at all."""
+    answer = sends.ask(fields.pop("body", encode_batch(BATCH)), batch=True, **fields)
+    assert answer.code == code
+    assert remark is None or answer.remark == remark
+    assert sends.store.max_physical_offset == 0
+
+
+async def test_a_batch_flag_of_one_is_no_batch(sends: Sends) -> None:
+    """The C++ client's "1" does not read as true: one message whose body is the encoding."""
+    body = encode_batch(BATCH)
+    command = send(body, code=RequestCode.SEND_MESSAGE)
+    assert command.ext is not None
+    command.ext["batch"] = "1"
+    (message,) = sends.stored(sends.peer.ask(command))
+    assert message.body == body
+
+
+async def test_transaction_flags_without_a_transaction_follow_the_table(sends: Sends) -> None:
+    """Prepared and rolled-back records get no queue offset of their own."""
+    offsets = [sends.ask(sys_flag=kind).ext_fields()["queueOffset"] for kind in (0, 4, 8, 12, 0)]
+    assert offsets == ["0", "0", "1", "0", "2"]
+
+
+async def test_multi_tag_topics_mark_their_messages(sends: Sends) -> None:
+    """The filter type of the topic is in the message's sysFlag."""
+    topic = TopicConfig.decode(b'{"topicName":"M","topicFilterType":"MULTI_TAG","readQueueNums":1,"writeQueueNums":1}')
+    sends.topics.update(topic)
+    (message,) = sends.stored(sends.ask(topic="M"))
+    assert message.sys_flag & 2
+
+
+async def test_a_store_that_cannot_take_it_says_so(sends: Sends) -> None:
+    """After the store is closed: 14, with the disk's state in the remark."""
+    sends.store.close()
+    answer = sends.ask()
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert (answer.remark or "").startswith("service not available now. It may be caused by one of the following")
+
+
+async def test_under_sync_flush_the_answer_waits_for_the_flush(tmp_path: Path) -> None:
+    """The place in the pool is held until then."""
+    sends = Sends(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    sends.peer.send(send(), send())
+    assert (sends.peer.received, sends.pool.held) == ([], 2)
+    sends.store.close()
+    assert [answer.code for answer in sends.peer.take()] == [0, 0]
+    assert sends.pool.held == 0
+
+
+async def test_a_send_that_waits_for_the_flush_keeps_no_body(tmp_path: Path) -> None:
+    """Large bodies of many senders would fill the memory while the disk is slow; answers do not need them."""
+    disk = TestDisk()
+    sends = Sends(tmp_path, disk, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    disk.syncs.clear()
+    data = encode_command(send(b"x" * 100_000))
+    sends.peer.send_bytes(data[:50_000])
+    sends.peer.send_bytes(data[50_000:])
+    batch = encode_batch([BatchRecord(0, b"y" * 1_000, b"")])
+    sends.peer.send(send(batch, code=RequestCode.SEND_BATCH_MESSAGE, batch=True))
+    assert (sends.pool.held, sends.peer.received) == (2, [])
+    commits = sends.store._durability.log._waiting._commits
+    assert [bytes(append.body) for commit in commits for append in commit.appends] == [b"", b""]
+    disk.syncs.set()
+    sends.store.close()
+    assert [answer.code for answer in sends.peer.take()] == [0, 0]
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+async def test_a_delayed_send_waits_in_the_queue_of_its_level(sends: Sends, code: int) -> None:
+    """The answer names the queue that was asked for, the offset among the delayed, and where the record really is."""
+    sends.ask(properties="DELAY\x013\x02")
+    answer = sends.ask(b"later", code=code, queue_id=2, properties="UNIQ_KEY\x01U\x02TAGS\x01a\x02DELAY\x013\x02")
+    ext = answer.ext_fields()
+    assert (answer.code, ext["queueId"], ext["queueOffset"], ext["transactionId"]) == (0, "2", "1", "U")
+    (message,) = sends.stored(answer)
+    assert (message.topic, message.queue_id, message.body) == ("SCHEDULE_TOPIC_XXXX", 2, b"later")
+    assert message.properties == {
+        "UNIQ_KEY": "U", "TAGS": "a", "DELAY": "3", "CLUSTER": "C", "REAL_TOPIC": "T", "REAL_QID": "2",
+    }  # fmt: skip
+    assert sends.store.max_offset("T", 2) is None
+    assert sends.store.traffic()["SCHEDULE_TOPIC_XXXX"].by_kind().keys() == {"delay"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "remark"),
+    [
+        ("DELAY\x01soon\x02", ILLEGAL),
+        ("TIMER_DELAY_SEC\x013\x02", None),
+        ("TRAN_MSG\x01true\x02PGROUP\x01g\x02", None),
+    ],
+)
+async def test_what_cannot_be_diverted_is_refused(sends: Sends, properties: str, remark: str | None) -> None:
+    """A message that would come too early, or must not be seen at all, is not accepted."""
+    answer = sends.ask(properties=properties)
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert remark is None or answer.remark == remark
+    assert answer.ext_fields() == {"MSG_REGION": "R", "TRACE_ON": "true"}
+    assert sends.store.max_physical_offset == 0
+
+
+@pytest.mark.parametrize("is_in_record", [True, False])
+async def test_nothing_is_delayed_in_a_batch(sends: Sends, *, is_in_record: bool) -> None:
+    """Neither by the batch's own properties nor by those of one message."""
+    own, shared = (b"DELAY\x011", "") if is_in_record else (b"", "DELAY\x011\x02")
+    answer = sends.ask(encode_batch([BatchRecord(0, b"b", own)]), batch=True, properties=shared)
+    assert (answer.code, answer.remark) == (ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)
+    assert sends.store.max_physical_offset == 0
+
+
+# --------------------------------------------------------------------------------------------------- a disk that lags
+
+
+async def test_senders_wait_for_a_disk_that_is_behind(tmp_path: Path) -> None:
+    """Whoever sends while too much is unflushed is not read from until the disk has caught up; others are, and every
+    send is answered."""
+    disk = TestDisk()
+    sends = Sends(tmp_path, disk, flush_disk_type=FlushDiskType.SYNC_FLUSH, flush_lag_limit=5_000)
+    consumer = Peer(sends.dispatcher, sends.peer.selector, ("127.0.0.9", 4322))
+    disk.syncs.clear()
+    sends.peer.send(send(b"a" * 3_000))
+    assert (sends.peer.transport.reading, consumer.transport.reading) == (True, True)
+    sends.peer.send(send(b"b" * 3_000), send(b"c" * 3_000))
+    assert (sends.peer.transport.reading, consumer.transport.reading) == (False, True)
+    await asyncio.sleep(0)
+    sends.peer.selector.close_idle(asyncio.get_running_loop().time() + 1_000)
+    assert not sends.peer.transport.closing  # it is silent because it is not read from
+    assert sends.peer.received == []
+    disk.syncs.set()
+    flusher = sends.store._durability.log._flusher
+    assert flusher is not None
+    flusher.wait_idle()
+    sends.store.step(NOW)
+    sends.peer.selector.flush()
+    sends.peer.take()
+    assert (sends.peer.transport.reading, consumer.transport.reading) == (True, True)
+    assert [answer.code for answer in sends.peer.received] == [ResponseCode.SUCCESS] * 3
+    sends.store.close()
+
+
+class Lagging:
+    """Sends to a store whose log is flushed when the test says so, 5,000 bytes behind is too far."""
+
+    def __init__(self, root: Path, pool_limits: PoolLimits) -> None:
+        self.disk = TestDisk()
+        sends = Sends(
+            root, self.disk, flush_lag_limit=5_000, flush_interval_commit_log=600_000, pool_limits=pool_limits
+        )
+        self.sends = sends
+        self.late = Peer(sends.dispatcher, sends.peer.selector, ("127.0.0.9", 4322))
+        self.disk.syncs.clear()
+        sends.peer.send(send(b"a" * 6_000))
+        assert [answer.code for answer in sends.peer.take() or sends.peer.received] == [ResponseCode.SUCCESS]
+
+    def catch_up(self) -> None:
+        """The disk does its work, and the store hears of it."""
+        self.disk.syncs.set()
+        flusher = self.sends.store._durability.log._flusher
+        assert flusher is not None
+        flusher.wait_idle()
+        self.sends.store.step(NOW)
+        self.sends.peer.selector.flush()
+
+
+async def test_what_was_read_when_the_disk_fell_behind_waits_for_it(tmp_path: Path) -> None:
+    """Neither stored nor refused; its sender is not read from, and it is stored once the disk has caught up."""
+    it = Lagging(tmp_path, PoolLimits())
+    end = it.sends.store.max_physical_offset
+    it.late.send(send(b"b"), send(b"c"))
+    assert (it.late.received, it.late.transport.reading) == ([], False)
+    assert (it.sends.pool.held, it.sends.store.max_physical_offset) == (2, end)
+    assert repr(it.sends.gate) == "<SendGate shut>"
+    it.catch_up()
+    assert [answer.code for answer in it.late.take()] == [ResponseCode.SUCCESS] * 2
+    assert (it.sends.pool.held, it.late.transport.reading) == (0, True)
+    assert it.sends.store.max_offset("T", 0) == 3
+    assert repr(it.sends.gate) == "<SendGate open>"
+    it.sends.store.close()
+
+
+async def test_who_waits_too_long_for_the_disk_is_refused(tmp_path: Path) -> None:
+    """With how far it is behind and how far it may be; nothing of it is stored, before or after."""
+    it = Lagging(tmp_path, PoolLimits(wait_ms=200))
+    it.late.send(send(b"b"))
+    loop = asyncio.get_running_loop()
+    it.sends.pool._kept[0] = it.sends.pool._kept[0]._replace(since_s=loop.time() - 1)
+    it.sends.dispatcher._refuse_overdue(it.sends.pool)
+    (answer,) = it.late.take()
+    busy = r"\[OVERLOAD\]system busy, start flow control for a while"
+    remark = rf"{busy}, flush behind {it.sends.store.flush_lag} bytes, limit 5000"
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert re.fullmatch(remark, answer.remark or "")
+    assert not it.late.transport.reading
+    it.catch_up()
+    assert it.late.take() == []
+    assert (it.sends.pool.held, it.late.transport.reading) == (0, True)
+    assert it.sends.store.max_offset("T", 0) == 1
+    assert it.sends.pool.statistics().rejected_by_wait == 1
+    it.sends.store.close()
+
+
+async def test_a_send_whose_sender_has_gone_meanwhile_is_dropped(tmp_path: Path) -> None:
+    """Nobody would know that it is stored."""
+    it = Lagging(tmp_path, PoolLimits())
+    it.late.send(send(b"b"))
+    it.late.lose()
+    it.catch_up()
+    assert (it.sends.pool.held, it.sends.store.max_offset("T", 0)) == (0, 1)
+    it.sends.store.close()
+
+
+async def test_a_disk_that_fails_ends_the_wait(tmp_path: Path) -> None:
+    """What waited is told that the store takes nothing more."""
+    it = Lagging(tmp_path, PoolLimits())
+    it.late.send(send(b"b"))
+    it.sends.store._durability.log._give_up(OSError(5, "gone"))
+    assert [answer.code for answer in it.late.take()] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    assert it.late.transport.reading
+    it.disk.syncs.set()
+    it.sends.store.close()
+
+
+async def test_a_pool_without_buffers_refuses_at_the_gate(tmp_path: Path) -> None:
+    """With fastFailIfNoBufferInStorePool a send is SYSTEM_BUSY while every buffer waits for the disk."""
+    sends = Sends(
+        tmp_path,
+        mapped_file_size_commit_log=4_096,
+        transient_store_pool_enable=True,
+        transient_store_pool_size=2,
+        fast_fail_if_no_buffer_in_store_pool=True,
+        wake_commit_when_put_message=False,
+        commit_interval_commit_log=600_000,
+    )
+    assert [sends.ask(b"x" * 3_000).code for _ in range(2)] == [ResponseCode.SUCCESS] * 2
+    busy = sends.ask(b"x" * 3_000)
+    remark = "[REJECTREQUEST]system busy, start flow control for a while"
+    assert (busy.code, busy.remark) == (ResponseCode.SYSTEM_BUSY, remark)
+    sends.store.close()

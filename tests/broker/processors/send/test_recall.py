@@ -1,0 +1,74 @@
+"""Recalls: what a handle may say."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.broker.delivery.internal_puts import InternalPuts
+from skylarkmq.broker.delivery.timer.admission import TimerConfig, TimerEntry
+from skylarkmq.broker.processors.send.recall import RecallConfig, RecallProcessor
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.recall import RecallMessageHeader
+from skylarkmq.protocol.recall_handle import RecallHandle
+from tests.harness.broker_parts import TOPIC, BrokerParts
+
+TIMER = "rmq_sys_wheel_timer"
+INVALID = "recall handle is invalid"
+WRONG_TIME = "recall failed, timestamp invalid"
+
+
+class Recalls(BrokerParts):
+    """Parts of a broker that takes timer messages back."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        config = RecallConfig(
+            is_enabled=True, broker_name="b", cluster_name="C", region="R", start_accept_ms=0, max_delay_ms=86_400_000
+        )
+        entry = TimerEntry(TimerConfig(), lambda _out_ms: 0)
+        self.serve(RecallProcessor(config, self.topics, entry.divert, InternalPuts(self.store), self.clock).handlers())
+
+    async def recall(self, deliver_ms: str, unique_key: str = "K", topic: str = TOPIC) -> RemotingCommand:
+        handle = RecallHandle(topic, "b", deliver_ms, unique_key).encode()
+        header = RecallMessageHeader(topic=topic, recall_handle=handle, producer_group="PG")
+        return await self.peer().ask_slowly(RemotingCommand.request(RequestCode.RECALL_MESSAGE, header))
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Recalls]:
+    it = Recalls(tmp_path)
+    yield it
+    it.store.close()
+
+
+async def test_a_message_is_taken_back(parts: Recalls) -> None:
+    """By one more timer message."""
+    answer = await parts.recall(str(parts.clock.now_ms + 5_000))
+    assert (answer.code, answer.ext_fields()["msgId"]) == (0, "K")
+    assert parts.store.max_offset(TIMER, 0) == 1
+
+
+@pytest.mark.parametrize("deliver_ms", ["9" * 5_000, "٣", "-1", "", "1e12", str(2**63)])
+async def test_a_time_that_is_none(parts: Recalls, deliver_ms: str) -> None:
+    """Refused as one outside of the window."""
+    answer = await parts.recall(deliver_ms)
+    assert (answer.code, answer.remark) == (604, WRONG_TIME)
+    assert parts.store.max_physical_offset == 0
+
+
+@pytest.mark.parametrize("unique_key", ["K\x02REAL_TOPIC\x01other", "\x01", "a\x02"])
+async def test_a_key_adds_no_properties(parts: Recalls, unique_key: str) -> None:
+    """What separates properties makes the handle invalid."""
+    answer = await parts.recall(str(parts.clock.now_ms + 5_000), unique_key)
+    assert (answer.code, answer.remark) == (604, INVALID)
+    assert parts.store.max_physical_offset == 0
+
+
+@pytest.mark.parametrize("topic", [TIMER, "SCHEDULE_TOPIC_XXXX", "rmq_sys_x"])
+async def test_nothing_goes_to_the_broker_s_own_topics(parts: Recalls, topic: str) -> None:
+    """The refusal is that of a send."""
+    answer = await parts.recall(str(parts.clock.now_ms + 5_000), topic=topic)
+    assert (answer.code, answer.remark) == (16, f"Sending message to topic[{topic}] is forbidden.")
+    assert parts.store.max_physical_offset == 0

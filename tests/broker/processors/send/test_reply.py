@@ -1,0 +1,172 @@
+"""Request-reply: a reply goes to the producer that has asked, and into the store; the answer says what came of it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skylarkmq.broker.delivery import request_reply as delivery_replies
+from skylarkmq.broker.delivery.client_calls import ClientCalls
+from skylarkmq.broker.delivery.deferral import Diversion
+from skylarkmq.broker.delivery.internal_puts import InternalPuts
+from skylarkmq.broker.delivery.request_reply import Replies
+from skylarkmq.broker.processors.send.checks import SendChecks, SendConfig
+from skylarkmq.broker.processors.send.messages import SendMessages
+from skylarkmq.broker.processors.send.reply import ReplyProcessor
+from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.client_calls import PushReplyHeader
+from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from skylarkmq.protocol.message import decode_properties
+from skylarkmq.protocol.message_id import decode_offset_id, encode_host
+from skylarkmq.protocol.record import Record, parse
+from tests.harness.broker_parts import BrokerParts, heartbeat
+from tests.harness.peer import Peer
+
+REPLY_TOPIC = "C_REPLY_TOPIC"
+PROPERTIES = "CORRELATION_ID\x01c-1\x02REPLY_TO_CLIENT\x01asker\x02TTL\x013000\x02MSG_TYPE\x01reply\x02"
+
+
+class Replying(BrokerParts):
+    """Parts through which replies pass."""
+
+    def __init__(self, root: Path, *, are_stored: bool = True) -> None:
+        super().__init__(root)
+        checks = SendChecks(
+            SendConfig(broker_ip="10.0.0.1"), self.topics, self.groups, lambda _group: False, self.clock
+        )
+        messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, Diversion((1000,)).divert, self.clock)
+        answers = SendAnswers("R", trace_on=True, store_host=encode_host("10.0.0.1", 10911))
+        self.replies = Replies(self.sessions, ClientCalls(), "10.0.0.1:10911", self.clock)
+        puts = InternalPuts(self.store)
+        self.processor = ReplyProcessor(checks, messages, puts, answers, self.replies, are_stored=are_stored)
+        self.serve(self.processor.handlers())
+
+    def asker(self) -> Peer:
+        """A producer that waits for replies."""
+        peer = self.peer(1)
+        peer.send(heartbeat(client_id="asker", producers=("PG",)))
+        return peer
+
+    async def answer_to(self, replier: Peer) -> RemotingCommand:
+        while self.dispatcher.waiting:
+            await next(iter(self.dispatcher._tasks))
+        [answer] = replier.take()
+        return answer
+
+    def stored(self) -> list[Record]:
+        result = self.store.get(REPLY_TOPIC, 0, 0, 32)
+        found = [self.store.record_at(unit[0]) for unit in self.store.units(REPLY_TOPIC, 0, 0, result.message_count)]
+        records = [parse(memoryview(record), 0) for record in found if record is not None]
+        return [record for record in records if isinstance(record, Record)]
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Replying]:
+    it = Replying(tmp_path)
+    yield it
+    it.store.close()
+
+
+def reply(code: int = RequestCode.SEND_REPLY_MESSAGE_V2, body: bytes = b"pong", **fields: Any) -> RemotingCommand:
+    kind = SendMessageV2Header if code == RequestCode.SEND_REPLY_MESSAGE_V2 else SendMessageHeader
+    values: dict[str, Any] = {
+        "producer_group": "RG", "topic": REPLY_TOPIC, "default_topic": "TBW102", "default_topic_queue_nums": 4,
+        "queue_id": 0, "sys_flag": 0, "born_timestamp": 77, "flag": 5, "properties": PROPERTIES,
+    }  # fmt: skip
+    return RemotingCommand.request(code, kind(**(values | fields)), body)
+
+
+@pytest.mark.parametrize("code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2])
+async def test_a_reply_reaches_who_has_asked(parts: Replying, code: int) -> None:
+    """In both header forms: pushed with what its sender said of it, and when; then stored, and then answered."""
+    asker, replier = parts.asker(), parts.peer(2)
+    replier.send(reply(code))
+    pushed = await asker.asked()
+    header = pushed.header(PushReplyHeader)
+    assert (pushed.code, pushed.body, header.topic, header.producer_group) == (326, b"pong", REPLY_TOPIC, "RG")
+    assert (header.born_host, header.store_host) == ("127.0.0.9:2", "10.0.0.1:10911")
+    assert (header.born_timestamp, header.store_timestamp, header.flag) == (77, parts.clock.now_ms, 5)
+    expected = decode_properties(PROPERTIES) | {"PUSH_REPLY_TIME": str(parts.clock.now_ms)}
+    assert decode_properties(header.properties or "") == expected
+    assert replier.take() == []
+    asker.answer(pushed, RemotingCommand.response())
+    answer = await parts.answer_to(replier)
+    [record] = parts.stored()
+    assert (answer.code, answer.remark) == (0, None)
+    ext = answer.ext_fields()
+    assert decode_offset_id(ext.pop("msgId")) == ("10.0.0.1", 10911, record.physical_offset)
+    assert ext == {"queueId": "0", "queueOffset": "0", "MSG_REGION": "R", "TRACE_ON": "true"}
+    assert bytes(record.body) == b"pong"
+    assert decode_properties(bytes(record.properties).decode()) == expected | {"UNIQ_KEY": "MADE", "CLUSTER": "C"}
+    assert parts.replies.statistics() == (type(parts.replies.statistics())(1, 0))
+
+
+async def test_replies_that_are_not_stored_have_no_id(tmp_path: Path) -> None:
+    """storeReplyMessageEnable=false: message id 0, offset 0, and a queue; it may be changed at run time."""
+    parts = Replying(tmp_path, are_stored=False)
+    asker, replier = parts.asker(), parts.peer(2)
+    replier.send(reply(queue_id=-1))
+    asker.answer(await asker.asked(), RemotingCommand.response())
+    answer = await parts.answer_to(replier)
+    assert answer.ext_fields() == {
+        "msgId": "0", "queueId": "0", "queueOffset": "0", "MSG_REGION": "R", "TRACE_ON": "true",
+    }  # fmt: skip
+    assert (answer.code, parts.stored()) == (0, [])
+    parts.processor.configure(are_stored=True)
+    replier.send(reply())
+    asker.answer(await asker.asked(), RemotingCommand.response())
+    await parts.answer_to(replier)
+    assert len(parts.stored()) == 1
+    parts.store.close()
+
+
+async def test_a_reply_to_nobody_fails_and_is_stored(parts: Replying) -> None:
+    """Without the property, and without a producer of that client id: 1 with which; no time of a push."""
+    parts.asker().lose()
+    replier = parts.peer(2)
+    gone = await replier.ask_slowly(reply())
+    assert (gone.code, gone.remark) == (1, "push reply message fail, channel of <asker> not found.")
+    bare = await replier.ask_slowly(reply(properties="CORRELATION_ID\x01c\x02"))
+    assert (bare.code, bare.remark) == (1, "reply message properties[REPLY_TO_CLIENT] is null")
+    assert bare.ext_fields()["msgId"] != "0"
+    assert ["PUSH_REPLY_TIME" in bytes(record.properties).decode() for record in parts.stored()] == [False, False]
+
+
+async def test_a_producer_that_does_not_take_the_reply(parts: Replying, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers with an error, ends, or is silent: 1, and nothing waits for it any more."""
+    remark = "push reply message to askerfail."
+    asker, replier = parts.asker(), parts.peer(2)
+    replier.send(reply())
+    asker.answer(await asker.asked(), RemotingCommand.response(1, "no such request"))
+    refused = await parts.answer_to(replier)
+    replier.send(reply())
+    await asker.asked()
+    asker.lose()
+    gone = await parts.answer_to(replier)
+    monkeypatch.setattr(delivery_replies, "PUSH_TIMEOUT_S", 0)
+    asker = parts.asker()
+    silent = await replier.ask_slowly(reply())
+    assert {(answer.code, answer.remark) for answer in (refused, gone, silent)} == {(1, remark)}
+    assert (asker.connection.calls, parts.pool.held, len(parts.stored())) == (0, 0, 3)
+
+
+async def test_a_reply_is_checked_as_a_send_is(parts: Replying) -> None:
+    """Refusals have the region and trace switch of sends; nothing is pushed."""
+    asker = parts.asker()
+    answer = parts.peer(2).ask(reply(queue_id=9))
+    assert (answer.code, answer.ext_fields()) == (29, {"MSG_REGION": "R", "TRACE_ON": "true"})
+    assert parts.peer(3).ask(reply(topic="a b")).code == 29
+    assert asker.connection.calls == 0
+
+
+async def test_what_the_store_refuses_is_pushed_all_the_same(parts: Replying) -> None:
+    """A reply that asks to be delayed by what this broker cannot do, or comes when the store takes nothing."""
+    asker, replier = parts.asker(), parts.peer(2)
+    replier.send(reply(properties=PROPERTIES + "DELAY\x01soon\x02"))
+    asker.answer(await asker.asked(), RemotingCommand.response())
+    answer = await parts.answer_to(replier)
+    assert (answer.code, answer.ext_fields()["msgId"], parts.stored()) == (0, "0", [])

@@ -1,0 +1,84 @@
+"""The template and the general encoder say the same."""
+
+import json
+
+import pytest
+
+from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.store.log.append import Append
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.command import JSON, ROCKETMQ, RemotingCommand
+from skylarkmq.protocol.frame import FrameDecoder
+from skylarkmq.protocol.headers.send import SendMessageResponseHeader
+from skylarkmq.protocol.message_id import encode_host, encode_offset_id
+from skylarkmq.protocol.serialize import decode_command
+
+HOST = encode_host("10.0.0.1", 10911)
+
+
+@pytest.mark.parametrize("region", ["DefaultRegion", 'odd "%d" \u8ba2'])
+@pytest.mark.parametrize("offset", [0, 4096, 2**62])
+def test_both_ways_give_the_same_answer(region: str, offset: int) -> None:
+    """Member by member, whatever the region is called."""
+    answers = SendAnswers(region, trace_on=True, store_host=HOST)
+    request = RemotingCommand(code=310, opaque=-5)
+    plain = answers.stored(request, offset, 3, 77, "UNIQ0")
+    header = SendMessageResponseHeader(encode_offset_id(HOST, offset), 3, 77, "UNIQ0")
+    general = answers.stored_general(request, ResponseCode.SUCCESS, None, header)
+    assert plain is not None
+    (one,), (other,) = FrameDecoder().feed(memoryview(plain)), FrameDecoder().feed(memoryview(general))
+    assert json.loads(bytes(one[1])) == json.loads(bytes(other[1]))
+    assert one[0] == other[0] == JSON
+    assert not one[2]
+
+
+def test_the_answer_names_the_record_by_its_offset_id() -> None:
+    """msgId is the advertised address and the physical offset in upper-case hex."""
+    answers = SendAnswers("r", trace_on=False, store_host=HOST)
+    frame = answers.stored(RemotingCommand(code=310), 4096, 0, 0, "U")
+    assert frame is not None
+    command = decode_command(FrameDecoder().feed(memoryview(frame))[0])
+    assert command is not None
+    assert command.ext_fields() == {
+        "MSG_REGION": "r",
+        "TRACE_ON": "false",
+        "msgId": "0A00000100002A9F0000000000001000",
+        "queueId": "0",
+        "queueOffset": "0",
+        "transactionId": "U",
+    }
+
+
+@pytest.mark.parametrize("unique_key", ["", 'a"b', "a\\b", "\u8ba2", "a\x07"])
+def test_ids_that_would_need_escapes_are_not_filled_in(unique_key: str) -> None:
+    """The template is for plain ids only."""
+    answers = SendAnswers("r", trace_on=True, store_host=HOST)
+    assert answers.stored(RemotingCommand(code=310), 0, 0, 0, unique_key) is None
+
+
+@pytest.mark.parametrize("unique_key", ["", "UNIQ0"])
+@pytest.mark.parametrize("host", [HOST, encode_host("2001:db8::7", 10911)])
+def test_a_batch_is_answered_alike_by_the_template_and_the_general_encoder(unique_key: str, host: bytes) -> None:
+    """All ids are named; a batch without a key has no transactionId."""
+    answers = SendAnswers('odd "%d"', trace_on=True, store_host=host)
+    appends = [
+        Append("T", 3, b"", b"", 0, 0, 0, 0, HOST, physical_offset=2**40 + 99 * n, queue_offset=70 + n)
+        for n in range(100)
+    ]
+    request = RemotingCommand(code=320, opaque=9)
+    plain = answers.stored_batch(request, appends, unique_key)
+    header = SendMessageResponseHeader(answers.message_ids(appends), 3, 70, unique_key or None)
+    general = answers.stored_general(request, ResponseCode.SUCCESS, None, header)
+    assert plain is not None
+    (one,), (other,) = FrameDecoder().feed(memoryview(plain)), FrameDecoder().feed(memoryview(general))
+    assert json.loads(bytes(one[1])) == json.loads(bytes(other[1]))
+    ids = [encode_offset_id(host, append.physical_offset) for append in appends]
+    assert json.loads(bytes(one[1]))["extFields"]["msgId"] == ",".join(ids)
+    assert answers.stored_batch(RemotingCommand(code=320, dialect=ROCKETMQ), appends, unique_key) is None
+    assert answers.stored_batch(request, appends, 'a"b') is None
+
+
+def test_binary_requests_are_answered_by_the_general_encoder() -> None:
+    """The template is JSON."""
+    answers = SendAnswers("r", trace_on=True, store_host=HOST)
+    assert answers.stored(RemotingCommand(code=310, dialect=ROCKETMQ), 0, 0, 0, "U") is None

@@ -1,0 +1,401 @@
+"""What leaves a connection that sends files: order, full sockets, threads, and the ways in which a transfer ends."""
+
+import asyncio
+import gc
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skylarkmq.broker.host import page_faults
+from skylarkmq.broker.remoting import connection_writer
+from skylarkmq.broker.remoting.config import RemotingConfig
+from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.broker.remoting.sendfile import SENDFILE_FROM_BYTES, TransferStatistics
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.log.mapped_file import MappedFile
+from skylarkmq.broker.store.read.log_reads import Region as StoreRegion
+from tests.harness.file_line import FileLine
+from tests.harness.peer import Peer
+from tests.harness.waiting import until
+
+LONG = SENDFILE_FROM_BYTES
+MIB = 1 << 20
+
+
+@pytest.fixture
+async def line() -> AsyncIterator[FileLine]:
+    async with FileLine() as line:
+        yield line
+
+
+def figures(line: FileLine) -> TransferStatistics:
+    return line.selector.transfer.statistics()
+
+
+def assert_over(line: FileLine) -> None:
+    """Nothing waits, nothing is held."""
+    assert (figures(line).waiting, figures(line).backlog_bytes, line.file.holders) == (0, 0, [])
+
+
+# ------------------------------------------------------------------------------------------------- files that get short
+
+
+@pytest.mark.parametrize("is_hot", [True, False])
+@pytest.mark.parametrize("size", [LONG, 10 * LONG])
+async def test_a_truncated_file_ends_the_connection(line: FileLine, is_hot: bool, size: int) -> None:
+    """A frame that was begun cannot be finished: the peer reads its beginning and the end of the stream."""
+    os.ftruncate(line.file.fd, LONG - 5_000)
+    line.connection.write_regions([line.file.region(0, size, is_hot=is_hot)], b"head")
+    line.selector.flush()
+    got = await read_to_end(line)
+    assert (b"head" + line.file.data[: LONG - 5_000]).startswith(got)
+    assert (line.connection.closed, figures(line).cut) == (True, 1)
+    assert_over(line)
+
+
+@pytest.mark.skipif(page_faults.Range is page_faults.Unwatched, reason="no compiled modules here")
+async def test_a_fault_while_bytes_are_copied_ends_the_connection(line: FileLine) -> None:
+    """Zeros that took the place of lost bytes never reach a peer."""
+    page_faults.install()
+    watched = page_faults.Range(line.file.view.obj)
+    os.ftruncate(line.file.fd, 0)
+    for position in (0, 5_000):
+        line.connection.write_regions([line.file.region(position, 1_000)], b"head")
+    line.selector.flush()
+    assert set(await read_to_end(line)) <= set(b"head")
+    assert (line.connection.closed, figures(line).cut) == (True, 1)
+    watched.forget()
+
+
+async def read_to_end(line: FileLine) -> bytes:
+    """What the peer gets until its connection ends."""
+    got = bytearray()
+    try:
+        while data := await asyncio.wait_for(asyncio.get_running_loop().sock_recv(line.peer, 65_536), 10):
+            got += data
+    except ConnectionResetError:
+        pass
+    await until(lambda: line.connection.closed)
+    return bytes(got)
+
+
+# ---------------------------------------------------------------------------------------------------------------- order
+
+PIECES = st.one_of(
+    st.tuples(st.just("bytes"), st.sampled_from([1, 100, 5_000, 70_000]), st.booleans()),
+    st.tuples(st.just("records"), st.sampled_from([1, 700, 5_001, 70_000, 300_000]), st.booleans()),
+    st.tuples(st.just("region"), st.sampled_from([1, 700, LONG - 1, LONG, 3 * LONG, 400_000]), st.booleans()),
+)
+
+
+@given(
+    turns=st.lists(st.lists(PIECES, min_size=1, max_size=5), min_size=1, max_size=6),
+    reads=st.sampled_from([900, 20_000, 1 << 20]),
+    reads_first=st.booleans(),
+    copies=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_pieces_leave_in_order_byte_by_byte(turns: Any, reads: int, reads_first: bool, copies: bool) -> None:
+    """Whatever mixture of bytes, records and regions, hot and cold, in whatever turns, the peer gets what was
+    written."""
+    uvloop.run(exchange(turns, reads, reads_first, copies))
+
+
+async def exchange(turns: list[list[tuple[str, int, bool]]], reads: int, reads_first: bool, copies: bool) -> None:
+    async with FileLine(RemotingConfig(transfer_by_copying=copies)) as line:
+        expected = bytearray()
+        reading = asyncio.ensure_future(line.read(1 << 30, reads)) if reads_first else None
+        for number, turn in enumerate(turns):
+            for kind, size, is_hot in turn:
+                position = (len(expected) * 7919) % (MIB - size)
+                if kind == "bytes":
+                    data = bytes([number + 1]) * size
+                    line.connection.write(data)
+                elif kind == "records":
+                    data = b"head" + line.file.data[position : position + size]
+                    line.connection.write_regions([line.file.records(position, size)], b"head")
+                else:
+                    data = line.file.data[position : position + size]
+                    line.connection.write_regions([line.file.region(position, size, is_hot=is_hot)])
+                expected += data
+            line.selector.flush()
+            await asyncio.sleep(0)
+        line.connection.close()
+        received = await (reading or line.read(1 << 30, reads))
+        assert received == expected
+        await until(lambda: not line.selector.connections)
+        assert_over(line)
+        assert line.selector.statistics().sent_bytes == len(expected)
+
+
+async def test_an_answer_does_not_overtake_a_file(line: FileLine) -> None:
+    """What is written while a region waits for its peer stands behind it."""
+    line.connection.write_regions([line.file.region(0, MIB)])
+    line.selector.flush()
+    line.connection.write(b"answer")
+    line.selector.flush()
+    assert await line.read(MIB + 6) == line.file.data + b"answer"
+    await until(lambda: not line.connection.backlog_bytes)
+    assert_over(line)
+
+
+# -------------------------------------------------------------------------------------------------------- which way
+
+
+async def way_of(line: FileLine, position: int, size: int, *, is_hot: bool) -> list[str]:
+    """Which figures one answer with a region moves, without those of its head; two of them, for the first is queued."""
+    before = figures(line)
+    for _ in range(2):
+        before = figures(line)
+        line.connection.write(b"head")
+        line.connection.write_regions([line.file.region(position, size, is_hot=is_hot)])
+        line.selector.flush()
+        assert await line.read(4 + size) == b"head" + line.file.data[position : position + size]
+        await until(lambda: not line.connection.backlog_bytes)
+    after = figures(line)
+    moved = {name: getattr(after, name) - getattr(before, name) for name in after.__struct_fields__}
+    moved["copied_bytes"] -= 4
+    return [name for name, count in moved.items() if count == size]
+
+
+@pytest.mark.parametrize(
+    ("size", "is_hot", "copies", "ways"),
+    [
+        (LONG, True, False, ["sent_bytes"]),
+        (LONG - 1, True, False, ["copied_bytes"]),
+        (LONG, False, False, ["cold_sent_bytes"]),
+        (100, False, False, ["cold_sent_bytes"]),
+        (LONG, True, True, ["copied_bytes"]),
+        (LONG, False, True, ["copied_bytes", "cold_read_bytes"]),
+    ],
+)
+async def test_length_and_memory_decide(size: int, is_hot: bool, copies: bool, ways: list[str]) -> None:
+    """Long regions are sent, short ones copied; what may be cold is left to a thread; by heap nothing is sent."""
+    async with FileLine(RemotingConfig(transfer_by_copying=copies)) as line:
+        assert await way_of(line, 1234, size, is_hot=is_hot) == ways
+        assert_over(line)
+
+
+async def test_a_region_that_waits_for_long_is_cold(line: FileLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By then it may have left memory: the rest of it is sent by a thread."""
+    monkeypatch.setattr(connection_writer, "HOT_FOR_S", -1.0)
+    line.connection.write_regions([line.file.region(0, MIB)])
+    line.selector.flush()
+    assert await line.read(MIB) == line.file.data
+    await until(lambda: not line.connection.backlog_bytes)
+    assert figures(line).cold_sent_bytes == MIB
+
+
+async def test_without_a_descriptor_files_are_copied(line: FileLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has none left goes on as if files could not be sent."""
+
+    def refuse(_fd: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("os.dup", refuse)
+    line.connection.write_regions([line.file.region(0, MIB)])
+    line.selector.flush()
+    assert await line.read(MIB) == line.file.data
+    await until(lambda: not line.connection.backlog_bytes)
+    assert (figures(line).sent_bytes, figures(line).copied_bytes) == (0, MIB)
+    assert_over(line)
+
+
+async def test_a_transport_without_a_socket_gets_copies() -> None:
+    """As one that encrypts: cold regions are read by a thread, and what is written later stays behind them."""
+    async with FileLine() as line:
+        peer = Peer(Dispatcher(), line.selector)
+        peer.connection.write(b"head")
+        peer.connection.write_regions([line.file.region(0, MIB, is_hot=False), line.file.region(5, LONG)])
+        peer.selector.flush()
+        peer.connection.write(b"tail")
+        peer.selector.flush()
+        expected = b"head" + line.file.data + line.file.data[5 : 5 + LONG] + b"tail"
+        await until(lambda: len(peer.transport.written) == len(expected))
+        assert peer.transport.written == expected
+        assert (figures(line).cold_read_bytes, line.file.holders) == (MIB, [])
+        peer.lose()  # else the line would wait for it
+
+
+# ------------------------------------------------------------------------------------------------------------- accounts
+
+
+async def test_bytes_of_files_count_as_backlog() -> None:
+    """They pause a peer that does not take them, and are no longer counted when it has."""
+    async with FileLine(RemotingConfig(peer_backlog_bytes=100_000)) as line:
+        line.connection.write_regions([line.file.region(0, MIB)])
+        line.selector.flush()
+        assert line.connection.paused
+        assert 900_000 < line.selector.backlog_bytes == line.connection.backlog_bytes < MIB
+        assert line.connection.unread_bytes == 0  # none of them stands in memory
+        assert await line.read(MIB) == line.file.data
+        await until(lambda: not line.connection.paused)
+        assert_over(line)
+
+
+async def test_a_peer_that_takes_a_file_slowly_is_not_idle(line: FileLine) -> None:
+    """Each piece that it takes shows that it is alive."""
+    line.connection.write_regions([line.file.region(0, MIB)])
+    line.selector.flush()
+    line.connection.active_s = 0.0
+    await line.read(MIB // 2)
+    assert line.connection.active_s > 0.0
+
+
+# ------------------------------------------------------------------------------------------------------------- the ends
+
+
+def descriptors() -> int:
+    gc.collect()  # those of earlier tests, too, that nobody has closed
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("is_hot", [True, False])
+async def test_a_peer_that_dies_in_the_middle(line: FileLine, is_hot: bool) -> None:
+    """Its files are let go, and so is the descriptor that they were sent to."""
+    before = descriptors()
+    line.connection.write_regions([line.file.region(0, MIB, is_hot=is_hot), line.file.region(0, MIB)])
+    line.selector.flush()
+    await line.read(10_000)
+    assert len(line.file.holders) == 2
+    line.reset()
+    await until(lambda: not line.selector.connections)
+    await until(lambda: not line.file.holders)
+    assert_over(line)
+    await until(lambda: descriptors() == before - 2)  # both ends of the line
+
+
+class Gate:
+    """Stands for os.sendfile in a thread: lets it through when told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._real: Callable[..., int] = os.sendfile
+        self.is_open = threading.Event()
+        self.reached = threading.Event()
+        monkeypatch.setattr("os.sendfile", self._sendfile)
+
+    def _sendfile(self, *arguments: int) -> int:
+        if threading.current_thread() is not threading.main_thread():
+            self.reached.set()
+            assert self.is_open.wait(10)
+        return self._real(*arguments)
+
+
+async def test_a_peer_that_dies_while_a_thread_sends(line: FileLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is held until the thread is back; what stood behind it is let go at once."""
+    gate = Gate(monkeypatch)
+    before = descriptors()
+    line.connection.write_regions([line.file.region(0, MIB, is_hot=False), line.file.region(0, MIB)])
+    line.selector.flush()
+    await until(gate.reached.is_set)
+    line.connection.abort()
+    await until(lambda: not line.selector.connections)
+    assert len(line.file.holders) == 1
+    gate.is_open.set()
+    await until(lambda: not line.file.holders)
+    assert_over(line)
+    await until(lambda: descriptors() == before - 1)  # the peer's end is still open
+
+
+async def test_a_peer_that_has_said_all_gets_the_rest(line: FileLine) -> None:
+    """Half a close does not cut a transfer; the line ends behind its last byte."""
+    line.connection.write_regions([line.file.region(0, MIB)])
+    line.selector.flush()
+    line.peer.shutdown(socket.SHUT_WR)
+    await until(lambda: line.connection.closed)
+    line.connection.write(b"too late")
+    assert await line.read(2 * MIB) == line.file.data
+    await until(lambda: not line.selector.connections)
+    assert_over(line)
+
+
+@pytest.mark.parametrize("is_hot", [True, False])
+async def test_closing_waits_for_the_last_region(line: FileLine, is_hot: bool) -> None:
+    """What was written before leaves, what comes after does not."""
+    line.connection.write_regions([line.file.region(0, MIB, is_hot=is_hot)])
+    line.connection.close()
+    assert line.connection.closed
+    line.connection.write(b"too late")
+    line.connection.write_regions([line.file.region(0, MIB)])
+    assert await line.read(2 * MIB) == line.file.data
+    await until(lambda: not line.selector.connections)
+    assert_over(line)
+
+
+@pytest.mark.parametrize("is_hot", [True, False])
+async def test_who_is_told_to_let_go_loses_the_connection(line: FileLine, is_hot: bool) -> None:
+    """Half an answer cannot be taken back, so the peer gets no more of anything."""
+    line.connection.write_regions([line.file.region(0, MIB, is_hot=is_hot), line.file.region(0, MIB)])
+    line.selector.flush()
+    await line.read(10_000)
+    line.file.revoke()
+    await until(lambda: not line.file.holders)
+    await until(lambda: not line.selector.connections)
+    assert figures(line).cut == 1
+    assert_over(line)
+
+
+async def test_a_file_that_ends_too_early_cuts_the_transfer(line: FileLine) -> None:
+    """The peer was promised more than there is."""
+    line.connection.write_regions([line.file.region(MIB - LONG, 2 * LONG)])
+    line.selector.flush()
+    await line.read(MIB)
+    await until(lambda: not line.selector.connections)
+    assert figures(line).cut == 1
+    assert_over(line)
+
+
+@pytest.mark.parametrize("is_hot", [True, False])
+async def test_a_disk_that_fails_cuts_the_transfer(
+    line: FileLine, monkeypatch: pytest.MonkeyPatch, is_hot: bool
+) -> None:
+    """An error of the file costs the connection, and nobody else; nothing behind it is looked at."""
+
+    def fail(*_arguments: int) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("os.sendfile", fail)
+    line.connection.write_regions([line.file.region(0, MIB, is_hot=is_hot), line.file.region(0, MIB, is_hot=is_hot)])
+    line.connection.write(b"more")
+    line.selector.flush()
+    await until(lambda: not line.selector.connections)
+    assert (figures(line).cut, figures(line).cold_read_calls) == (1, 0)
+    assert_over(line)
+
+
+async def test_an_answer_at_once_may_fail_too(line: FileLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single region behind its head goes another way, and comes to the same end."""
+    assert await way_of(line, 0, LONG, is_hot=True) == ["sent_bytes"]
+
+    def fail(*_arguments: int) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("os.sendfile", fail)
+    line.connection.write(b"head")
+    line.connection.write_regions([line.file.region(0, LONG)])
+    line.selector.flush()
+    await until(lambda: not line.selector.connections)
+    assert figures(line).cut == 1
+    assert_over(line)
+
+
+async def test_a_deleted_segment_is_sent_to_its_end(line: FileLine, tmp_path: Path) -> None:
+    """Retention unlinks it in the middle of the transfer; it is closed behind the last byte."""
+    path, disk = str(tmp_path / "00000000000000000000"), Disk()
+    segment = MappedFile(path, 0, MIB, disk.create(path, MIB), disk)
+    segment.write(line.file.data, 0)
+    line.connection.write_regions([StoreRegion(segment, 0, MIB)])
+    line.selector.flush()
+    segment.delete()
+    assert (segment.holders, segment.close_if_free(), os.listdir(tmp_path)) == (1, False, [])
+    assert await line.read(MIB) == line.file.data
+    await until(lambda: not segment.holders)
+    assert segment.close_if_free()

@@ -1,0 +1,144 @@
+"""The first byte: who speaks TLS, who does not, and who is served in which mode."""
+
+import asyncio
+import ssl
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.broker.remoting.config import RemotingConfig, TlsConfig, TlsMode
+from skylarkmq.broker.remoting.selector import SILENT_S
+from skylarkmq.broker.remoting.tls import ServerTls, self_signed
+from tests.harness.certificates import Certificates, careless_context
+from tests.harness.echo_server import ECHO, EchoServer, requests
+from tests.harness.raw import frame
+from tests.harness.raw_peer import RawPeer
+from tests.harness.waiting import until
+
+HELLO = b"\x16"
+
+
+def has_received(server: EchoServer, size: int) -> bool:
+    return server.selector.statistics().received_bytes == size
+
+
+async def is_served(server: EchoServer, tls: ssl.SSLContext | None) -> bool:
+    """Whether a client of this kind gets an answer."""
+    try:
+        async with await RawPeer.connect(server.port, tls=tls) as peer:
+            return (await peer.call(ECHO, body=b"hello")).body == b"hello"
+    except (OSError, asyncio.IncompleteReadError):
+        return False
+
+
+@pytest.mark.parametrize(
+    ("mode", "serves_plain", "serves_tls"),
+    [(TlsMode.DISABLED, True, False), (TlsMode.PERMISSIVE, True, True), (TlsMode.ENFORCING, False, True)],
+)
+async def test_the_mode_says_who_is_served(
+    mode: TlsMode, serves_plain: bool, serves_tls: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """disabled: plain only; permissive: both; enforcing: TLS only. Who is not gets closed, with a line in the log."""
+    caplog.set_level("INFO", "skylarkmq.broker.remoting.tls_detection")
+    tls = ServerTls(TlsConfig(mode=mode))
+    async with EchoServer(tls=tls) as server:
+        assert await is_served(server, None) is serves_plain
+        assert await is_served(server, careless_context()) is serves_tls
+        await until(lambda: not server.selector.connections)
+    assert tls.statistics().refused == caplog.text.count("closing connection peer=127.0.0.1:")
+    assert tls.refused == (not serves_plain) + (not serves_tls)
+
+
+async def test_the_first_read_of_a_plain_peer_is_not_lost() -> None:
+    """Several frames in the read that decides are all handled, in that read."""
+    async with EchoServer(tls=ServerTls(TlsConfig())) as server, await RawPeer.connect(server.port) as peer:
+        peer.send(requests(5))
+        assert [(await peer.receive()).header["opaque"] for _ in range(5)] == list(range(5))
+
+
+async def test_a_frame_may_come_byte_by_byte() -> None:
+    """One byte is enough to decide, and stays with what follows it."""
+    async with EchoServer(tls=ServerTls(TlsConfig())) as server, await RawPeer.connect(server.port) as peer:
+        whole = frame({"code": ECHO, "opaque": 7}, b"slow")
+        for sent in range(len(whole)):
+            peer.send(whole[sent : sent + 1])
+            await until(partial(has_received, server, sent + 1))
+        assert (await peer.receive()).body == b"slow"
+
+
+async def test_a_silent_peer_is_left_alone_and_counted() -> None:
+    """Until it speaks it is neither plain nor TLS: one of the connections, closed only when it was idle too long."""
+    config = RemotingConfig(max_connections=1, max_idle_s=120)
+    async with EchoServer(config, tls=ServerTls(TlsConfig())) as server, await RawPeer.connect(server.port) as peer:
+        await until(lambda: server.selector.connections)
+        async with await RawPeer.connect(server.port) as second:
+            assert await second.rest() == b""
+        server.selector.close_idle(server.connection.active_s + 120.0)
+        assert (await peer.call(ECHO)).code == 0
+        server.selector.close_idle(server.connection.active_s + 120.1)
+        assert await peer.rest() == b""
+
+
+async def test_silent_peers_make_room_for_others() -> None:
+    """At the limit the one that has said nothing for longest goes, in 5 s at the earliest; who has spoken stays."""
+    config = RemotingConfig(max_connections=3)
+    async with (
+        EchoServer(config, tls=ServerTls(TlsConfig())) as server,
+        await RawPeer.connect(server.port) as speaker,
+        await RawPeer.connect(server.port) as first,
+        await RawPeer.connect(server.port) as second,
+    ):
+        await speaker.call(ECHO)
+        await until(lambda: len(server.selector.connections) == 3)
+        for connection in server.selector.connections:
+            connection.active_s -= SILENT_S - 1
+        async with await RawPeer.connect(server.port) as early:
+            assert await early.rest() == b""
+        for connection in server.selector.connections:
+            connection.active_s -= 1
+        async with await RawPeer.connect(server.port) as third:
+            assert (await third.call(ECHO)).code == 0
+            assert await first.rest() == b""
+            assert (await second.call(ECHO)).code == 0
+            async with await RawPeer.connect(server.port) as fourth:
+                assert await fourth.rest() == b""
+            assert (await speaker.call(ECHO)).code == 0
+        figures = server.selector.statistics()
+    assert (figures.closed_idle, figures.refused) == (1, 2)
+
+
+async def test_a_silent_peer_that_leaves_is_gone() -> None:
+    """A port that is only looked at leaves nothing behind."""
+    async with EchoServer(tls=ServerTls(TlsConfig())) as server:
+        async with await RawPeer.connect(server.port):
+            await until(lambda: server.selector.connections)
+        await until(lambda: not server.selector.connections)
+
+
+async def test_without_a_certificate_tls_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the test certificate cannot be made, plain clients are served and others are closed."""
+    monkeypatch.setattr("skylarkmq.broker.remoting.tls.TEST_CERTIFICATE", (str(tmp_path / "no-such-command"),))
+    self_signed.cache_clear()
+    async with EchoServer(tls=ServerTls(TlsConfig())) as server:
+        assert await is_served(server, None)
+        assert not await is_served(server, careless_context())
+
+
+async def test_a_stop_closes_every_kind_of_connection(tmp_path: Path) -> None:
+    """Silent, in a handshake, under TLS: nobody is left."""
+    made = Certificates(tmp_path)
+    own = made.issue("server")
+    tls = ServerTls(TlsConfig(cert_path=own.cert, key_path=own.key))
+    async with EchoServer(tls=tls) as server:
+        silent = await RawPeer.connect(server.port)
+        shaking = await RawPeer.connect(server.port)
+        shaking.send(HELLO)
+        secure = await RawPeer.connect(server.port, tls=made.client_context())
+        await secure.call(ECHO)
+        await until(lambda: len(server.selector.connections) == 3)
+        await server.remoting.stop(lambda: 0)
+        assert not server.selector.connections
+        for peer in (silent, shaking, secure):
+            assert await peer.rest() == b""
+            await peer.close()

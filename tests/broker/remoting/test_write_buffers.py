@@ -1,0 +1,146 @@
+"""Pieces: where large writes are cut."""
+
+import asyncio
+import random
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+import pytest
+
+from skylarkmq.broker.remoting.write_buffers import (
+    LONG_BYTES,
+    MOST_PARTS,
+    PIECE_BYTES,
+    pieces_of,
+    plain_write,
+    write_all,
+    write_past,
+    write_rest,
+)
+from skylarkmq.protocol.disk import UNIT
+from skylarkmq.protocol.unit_runs import Stretch
+
+LONG = b"x" * (2 * LONG_BYTES)
+
+
+def test_much_leaves_in_pieces() -> None:
+    """A transport keeps what it was given until all of it is taken, so nothing large is given at once; no byte is lost
+    or moved, and a part is never cut."""
+    parts: list[bytes | memoryview] = [bytes([number]) * (PIECE_BYTES // 3) for number in range(7)]
+    parts += [memoryview(b"x" * (2 * PIECE_BYTES)), b"y", b"z" * (PIECE_BYTES - 1), b"!"]
+    pieces = list(pieces_of(parts))
+    assert b"".join(pieces) == b"".join(parts)
+    assert [len(piece) // (PIECE_BYTES // 3) for piece in pieces] == [3, 3, 1, 6, 3, 0]
+    assert [len(piece) for piece in pieces[3:]] == [2 * PIECE_BYTES, PIECE_BYTES, 1]
+
+
+def test_what_fits_into_one_piece_is_one() -> None:
+    """To the byte."""
+    assert list(pieces_of([b"a" * (PIECE_BYTES - 1), b"b"])) == [b"a" * (PIECE_BYTES - 1) + b"b"]
+    assert list(pieces_of([b"a" * PIECE_BYTES, b"b"])) == [b"a" * PIECE_BYTES, b"b"]
+
+
+class Recording(asyncio.WriteTransport):
+    """Remembers what it was given, call by call."""
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    def write(self, data: object) -> None:
+        self.calls.append(data)
+
+    def writelines(self, list_of_data: Iterable[object]) -> None:
+        self.calls.append(list(list_of_data))
+
+
+@pytest.mark.parametrize(
+    ("parts", "calls"),
+    [
+        ([b"short"], [b"short"]),
+        ([b"a", b"b"], [b"ab"]),
+        ([b"head", LONG, b"head", LONG], [[b"head", LONG, b"head", LONG]]),
+        ([b"head", memoryview(LONG)], [b"head" + LONG]),
+        ([b"x" * PIECE_BYTES, b"y"], [b"x" * PIECE_BYTES, b"y"]),
+    ],
+    ids=["one", "short ones", "long ones", "a view", "too much"],
+)
+def test_how_parts_are_written(parts: list[bytes | memoryview], calls: list[object]) -> None:
+    """Short parts become one, long ones stay as they are; a view is copied, since it may not be kept."""
+    transport = Recording()
+    write_all(transport, parts, sum(map(len, parts)))
+    assert transport.calls == calls
+
+
+@pytest.fixture
+def line() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A socket to write to, which does not wait, and its peer."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        yield ours, theirs
+
+
+Write = Callable[[int, Sequence[bytes | memoryview]], int]
+both_ways = pytest.mark.parametrize("write", [plain_write, write_past], ids=["plain", "used"])
+
+
+class Segment(msgspec.Struct):
+    """As a log has them."""
+
+    view: memoryview
+    start: int = 0
+    is_deleted: bool = False
+
+
+def parts_of(rng: random.Random, segment: memoryview, answers: int) -> list[bytes | memoryview]:
+    """Heads, views, and records that were gathered from a segment."""
+    parts: list[bytes | memoryview] = []
+    for number in range(answers):
+        parts += [rng.randbytes(rng.randrange(40)), segment[number : 2 * number]]
+        places = [(78 * at, rng.randrange(1, 78)) for at in range(rng.randint(1, 64))]
+        units = b"".join(UNIT.pack(at, size, 0) for at, size in places)
+        records = Stretch(0, units, Segment(segment), 5000, 5000, 90).take(0, len(places), 5000)
+        assert records is not None
+        parts += records.parts_behind(rng.randbytes(30))
+    return parts
+
+
+@both_ways
+@pytest.mark.parametrize("answers", [1, 5, 40])
+def test_parts_leave_from_where_they_are(write: Write, answers: int, line: tuple[socket.socket, socket.socket]) -> None:
+    """More of them than one call takes, too: the peer gets every byte, in order."""
+    ours, theirs = line
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    rng = random.Random(answers)
+    parts = parts_of(rng, memoryview(rng.randbytes(5000)), answers)
+    whole = b"".join(parts)
+    assert write(ours.fileno(), parts * 2) == 2 * len(whole)
+    assert theirs.recv(3 * len(whole), socket.MSG_WAITALL | socket.MSG_DONTWAIT) == 2 * whole
+
+
+@both_ways
+def test_a_socket_takes_what_it_has_room_for(write: Write, line: tuple[socket.socket, socket.socket]) -> None:
+    """What is told of as taken is what the peer gets; a full socket, and one without a peer, take nothing."""
+    ours, theirs = line
+    parts: list[bytes | memoryview] = [b"ab" * 500, memoryview(b"xyz" * 400)] * (2 * MOST_PARTS)
+    taken = write(ours.fileno(), parts)
+    assert 0 < taken < 1100 * 4 * MOST_PARTS
+    assert write(ours.fileno(), parts) == 0
+    theirs.setblocking(False)
+    received = bytearray()
+    while len(received) < taken:
+        received += theirs.recv(1 << 20)
+    assert received == b"".join(parts)[:taken]
+    theirs.close()
+    assert write(ours.fileno(), parts) == 0
+
+
+def test_the_rest_is_copied_in_pieces() -> None:
+    """What a socket did not take goes to the transport, without what it took, and nothing of the segment is kept."""
+    parts: list[bytes | memoryview] = [b"a" * 100, memoryview(bytes(range(256)) * 3000)]
+    recording = Recording()
+    write_rest(recording, parts, 101)
+    assert b"".join(recording.calls) == b"".join(parts)[101:]  # type: ignore[arg-type]  # bytes, as is said below
+    assert {type(call) for call in recording.calls} == {bytes}
+    assert [len(call) for call in recording.calls[:-1]] == [PIECE_BYTES] * 2  # type: ignore[arg-type]

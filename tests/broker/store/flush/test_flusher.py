@@ -1,0 +1,93 @@
+"""The flusher: what is submitted becomes durable in its rhythm, and a failure is final."""
+
+import errno
+import threading
+
+import pytest
+
+from skylarkmq.broker.store.flush.flusher import Flusher, Pace, Target
+
+
+class File:
+    """Counts its syncs; each waits for `go`."""
+
+    def __init__(self, problem: OSError | None = None) -> None:
+        self.problem = problem
+        self.syncs = 0
+        self.started = threading.Event()
+        self.go = threading.Event()
+        self.go.set()
+
+    def sync(self) -> None:
+        self.started.set()
+        assert self.go.wait(10)
+        self.syncs += 1
+        if self.problem is not None:
+            raise self.problem
+
+
+@pytest.fixture
+def file() -> File:
+    return File()
+
+
+def test_newest_target_wins(file: File) -> None:
+    """Targets submitted during a sync are served by one more, the newest."""
+    flusher = Flusher("test")
+    flusher.start()
+    file.go.clear()
+    flusher.submit(Target(100, 1, [file]))
+    assert file.started.wait(10)
+    for end in range(200, 1000, 100):
+        flusher.submit(Target(end, 1, [file]))
+    assert flusher.done.end == 0
+    assert flusher.statistics().lag == 900
+    file.go.set()
+    flusher.wait_idle()
+    assert (flusher.done.end, file.syncs) == (900, 2)
+    flusher.close()
+
+
+def test_failure_is_final(file: File) -> None:
+    """After a failed sync nothing becomes durable any more, however often it is asked for."""
+    flusher = Flusher("test", durable=50)
+    flusher.start()
+    flusher.submit(Target(100, 1, [File(OSError(errno.EIO, "told to"))]))
+    flusher.wait_idle()
+    flusher.submit(Target(200, 2, [file]))
+    flusher.stop()
+    assert flusher.failure is not None
+    assert flusher.statistics().failed
+    assert (flusher.done.end, file.syncs) == (50, 0)
+    flusher.close()
+
+
+def test_close_syncs_what_was_submitted(file: File) -> None:
+    """A stop does not lose what a slow pace has not reached yet."""
+    flusher = Flusher("test", pace=Pace(60_000, least_pages=4, thorough_interval_ms=600_000))
+    flusher.start()
+    flusher.submit(Target(1, 1, [file]))
+    flusher.stop()
+    assert (flusher.done.end, file.syncs) == (1, 1)
+    flusher.close()
+
+
+@pytest.mark.parametrize(
+    ("end", "age_ms", "is_due"),
+    [(3 * 4096, 0, False), (4 * 4096, 0, True), (1, 9_999, False), (1, 10_000, True)],
+)
+def test_pace(end: int, age_ms: int, is_due: bool) -> None:
+    """A round is skipped below the least pages, but not for longer than the thorough interval."""
+    flusher = Flusher("test", pace=Pace(500, least_pages=4, thorough_interval_ms=10_000))
+    assert flusher._is_due(Target(end, 0, ()), age_ms) is is_due
+    flusher.close()
+
+
+def test_paced_flusher_flushes_by_itself(file: File) -> None:
+    """Nobody wakes a paced flusher; it looks at every interval."""
+    flusher = Flusher("test", pace=Pace(1))
+    flusher.start()
+    flusher.submit(Target(10, 1, [file]))
+    flusher.wait_idle()
+    assert flusher.done.end == 10
+    flusher.close()

@@ -1,0 +1,322 @@
+"""SYNC_FLUSH: nothing is acknowledged or seen before the sync that covers it; a failed sync is never acknowledged."""
+
+import asyncio
+import errno
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.broker.store.flush import log_flush
+from skylarkmq.broker.store.log.append import Append, PutStatus
+from tests.harness.stores import Opened, message, opened
+
+
+def wait_flushed(it: Opened) -> None:
+    """Until the flusher has done all that it was given; then the store takes note."""
+    assert it.store._durability.log._flusher is not None
+    it.store._durability.log._flusher.wait_idle()
+    it.store.step(it.clock.now_ms)
+
+
+def let_one_through(it: Opened) -> None:
+    """The sync that is held ends; the next one has begun, and is held again."""
+    it.disk.sync_started.clear()
+    held, it.disk.syncs = it.disk.syncs, threading.Event()
+    held.set()
+    assert it.disk.sync_started.wait(10)
+
+
+def test_not_before_the_sync(tmp_path: Path) -> None:
+    """A message whose sync is still running is pending and invisible; afterwards it is neither."""
+    with opened(tmp_path, sync=True) as it:
+        it.disk.syncs.clear()
+        (append,) = it.put(message())
+        settled: list[PutStatus] = []
+        it.store.when_settled(lambda: settled.append(append.status))
+        assert it.disk.sync_started.wait(10)
+        it.store.step(it.clock.now_ms)
+        assert append.status is PutStatus.PENDING
+        assert (it.bodies(), it.arrivals, settled) == ([], [], [])
+        it.disk.syncs.set()
+        wait_flushed(it)
+        assert settled == [PutStatus.PUT_OK]
+        assert it.bodies() == [b"hello"]
+        assert it.arrivals == [("T", 0, 1, (0,))]
+
+
+def test_a_running_sync_does_not_cover_newcomers(tmp_path: Path) -> None:
+    """What is written while a sync runs waits for the next one."""
+    with opened(tmp_path, sync=True) as it:
+        it.disk.syncs.clear()
+        (first,) = it.put(message(b"first"))
+        assert it.disk.sync_started.wait(10)
+        (second,) = it.put(message(b"second"))
+        done = it.store._durability.log._flusher
+        assert done is not None
+        assert done._submitted.end == second.physical_offset + second.size
+        let_one_through(it)
+        it.store.step(it.clock.now_ms)
+        assert (first.status, second.status) == (PutStatus.PUT_OK, PutStatus.PENDING)
+        assert it.bodies() == [b"first"]
+        it.disk.syncs.set()
+        wait_flushed(it)
+        assert second.status is PutStatus.PUT_OK
+
+
+def test_one_sync_serves_all_who_waited(tmp_path: Path) -> None:
+    """Commits that arrive during a sync share the next one."""
+    with opened(tmp_path, sync=True) as it:
+        it.disk.syncs.clear()
+        it.put(message())
+        assert it.disk.sync_started.wait(10)
+        appends = [it.put(message())[0] for _ in range(50)]
+        it.disk.syncs.set()
+        wait_flushed(it)
+        assert {append.status for append in appends} == {PutStatus.PUT_OK}
+        assert it.store.statistics().flusher.syncs == 2
+
+
+def test_wait_false_is_answered_at_once(tmp_path: Path) -> None:
+    """A sender that does not wait is acknowledged by the write; consumers still wait for the sync."""
+    with opened(tmp_path, sync=True) as it:
+        it.disk.syncs.clear()
+        (append,) = it.put(message(wait_flush=False))
+        assert append.status is PutStatus.PUT_OK
+        assert it.bodies() == []
+        it.disk.syncs.set()
+        wait_flushed(it)
+        assert it.bodies() == [b"hello"]
+
+
+def test_overdue_sync_is_a_timeout(tmp_path: Path) -> None:
+    """After syncFlushTimeout a waiter is told FLUSH_DISK_TIMEOUT, once; the message is delivered all the same."""
+    with opened(tmp_path, sync=True, sync_flush_timeout=5000) as it:
+        it.disk.syncs.clear()
+        (append,) = it.put(message())
+        settled: list[PutStatus] = []
+        it.store.when_settled(lambda: settled.append(append.status))
+        it.store.step(it.clock.now_ms + 4999)
+        assert settled == []
+        it.store.step(it.clock.now_ms + 5000)
+        assert settled == [PutStatus.FLUSH_DISK_TIMEOUT]
+        it.disk.syncs.set()
+        wait_flushed(it)
+        assert settled == [PutStatus.FLUSH_DISK_TIMEOUT]
+        assert append.status is PutStatus.FLUSH_DISK_TIMEOUT
+        assert it.bodies() == [b"hello"]
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_failed_sync_makes_the_store_read_only(tmp_path: Path, sync: bool) -> None:
+    """After one failed sync every waiter and every newcomer is refused for good, reads go on, and `abort` stays."""
+    it = Opened(tmp_path, sync=sync, flush_interval_commit_log=1, flush_commit_log_least_pages=0)
+    it.put(message(b"good"))
+    wait_flushed(it)
+    failures = iter([OSError(errno.EIO, "told to")])
+
+    def refuse(call: str, path: str) -> None:
+        if call == "fdatasync" and "/commitlog/" in path and (failure := next(failures, None)):
+            raise failure
+
+    it.disk.refuse = refuse
+    (append,) = it.put(message(b"lost"))
+    settled: list[PutStatus] = []
+    it.store.when_settled(lambda: settled.append(append.status))
+    wait_flushed(it)
+    (late,) = it.put(message(b"late"))
+    assert settled == [PutStatus.SERVICE_NOT_AVAILABLE if sync else PutStatus.PUT_OK]
+    assert late.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert not it.store.is_writable
+    assert it.bodies()[0] == b"good"
+    it.store.step(it.clock.now_ms + 60_000)
+    assert not it.store.is_writable
+    it.store.close()
+    assert (tmp_path / "abort").exists()
+
+
+async def test_answers_arrive_through_the_loop(tmp_path: Path) -> None:
+    """With an event loop, waiters are called by it, without anybody stepping."""
+    it = Opened(tmp_path, sync=True, loop=asyncio.get_running_loop())
+    (append,) = it.put(message())
+    settled = asyncio.get_running_loop().create_future()
+    it.store.when_settled(lambda: settled.set_result(append.status))
+    assert await asyncio.wait_for(settled, 10) is PutStatus.PUT_OK
+    it.store.close()
+
+
+def test_topic_deleted_while_its_message_waits(tmp_path: Path) -> None:
+    """A message whose topic is deleted before its sync is acknowledged, and its queue stays away."""
+    with opened(tmp_path, sync=True) as it:
+        it.disk.syncs.clear()
+        (append,) = it.put(message())
+        assert asyncio.run(it.store.delete_topic("T")) == 1
+        it.disk.syncs.set()
+        wait_flushed(it)
+        assert append.status is PutStatus.PUT_OK
+        assert it.arrivals == []
+        assert not (tmp_path / "consumequeue" / "T").exists()
+
+
+def test_nothing_waits_under_async_flush(tmp_path: Path) -> None:
+    """Under ASYNC_FLUSH everything committed is settled."""
+    with opened(tmp_path) as it:
+        it.put(message())
+        called: list[bool] = []
+        it.store.when_settled(lambda: called.append(True))
+        assert called == [True]
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+async def test_a_quick_sync_is_told_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_quick: bool
+) -> None:
+    """But not later than a step, and no two of them in a row."""
+    monkeypatch.setattr(log_flush, "_QUICK_S", 600.0 if is_quick else 0.0)
+    it = Opened(tmp_path, sync=True, loop=asyncio.get_running_loop())
+    it.disk.syncs.clear()
+    appends = it.put(message(b"first"))
+    assert it.disk.sync_started.wait(10)
+    told: list[int] = []
+    for body in (b"second", b"third", b"fourth", b"fifth"):
+        appends += it.put(message(body))
+        let_one_through(it)
+        await asyncio.sleep(0.01)  # the announcement is heard
+        told.append(sum(append.status is PutStatus.PUT_OK for append in appends))
+        assert len(it.bodies()) == told[-1]
+    assert told == ([0, 2, 2, 4] if is_quick else [1, 2, 3, 4])
+    appends += it.put(message(b"sixth"))
+    let_one_through(it)
+    await asyncio.sleep(0.01)
+    it.store.step(it.clock.now_ms)
+    assert [append.status for append in appends] == [PutStatus.PUT_OK] * 5 + [PutStatus.PENDING]
+    it.disk.syncs.set()
+    it.store.close()
+
+
+async def test_what_was_synced_before_a_failed_sync_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it was to be told with what that one was for."""
+    monkeypatch.setattr(log_flush, "_QUICK_S", 600.0)
+    it = Opened(tmp_path, sync=True, loop=asyncio.get_running_loop())
+    it.disk.syncs.clear()
+    (first,) = it.put(message(b"first"))
+    assert it.disk.sync_started.wait(10)
+    (second,) = it.put(message(b"second"))
+    let_one_through(it)
+    await asyncio.sleep(0.01)
+    assert (first.status, second.status) == (PutStatus.PENDING, PutStatus.PENDING)
+
+    def refuse(call: str, path: str) -> None:
+        if call == "fdatasync" and "/commitlog/" in path:
+            raise OSError(errno.EIO, "told to")
+
+    it.disk.refuse = refuse
+    it.disk.syncs.set()
+    await asyncio.sleep(0.05)
+    assert (first.status, second.status) == (PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE)
+    assert it.bodies() == [b"first"]
+    it.store.close()
+
+
+def test_who_is_shown_a_message_may_have_more_written(tmp_path: Path) -> None:
+    """What is flushed meanwhile is shown afterwards, in log order: a reader that asks for more does not overtake the
+    index, which takes no message that lies before one it has."""
+    with opened(tmp_path, sync=True) as it:
+        dispatch, flusher = it.store._durability._dispatch, it.store._durability.log._flusher
+        seen: list[bytes] = []
+        assert flusher is not None
+
+        def show(appends: Sequence[Append]) -> None:
+            if not seen:
+                it.put(message(b"second"))
+                flusher.wait_idle()
+                it.put(message(b"third"))  # which finds that the second is flushed
+                assert seen == []
+            dispatch(appends)
+            seen.extend(bytes(append.body) for append in appends)
+
+        it.store._durability.log._dispatch = show
+        it.put(message(b"first"))
+        flusher.wait_idle()
+        it.store.step(it.clock.now_ms)
+        wait_flushed(it)
+        assert it.bodies() == seen == [b"first", b"second", b"third"]
+
+
+def put_alone(it: Opened) -> Append:
+    """A message whose sender has the store for himself."""
+    append = message()
+    it.store.put(append)
+    it.store.write(is_lone=True)
+    it.store.show()
+    return append
+
+
+def test_a_lone_commit_is_synced_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any thread: it is settled when the commit returns, and consumers see it."""
+    monkeypatch.setattr(log_flush, "monotonic", lambda: 0.0)  # no sync is a slow one
+    with opened(tmp_path, sync=True) as it:
+        threads = set()
+        it.disk.refuse = lambda call, path: threads.add(threading.current_thread()) if call == "fdatasync" else None
+        appends = [put_alone(it) for _ in range(2)]
+        assert [append.status for append in appends] == [PutStatus.PUT_OK] * 2
+        assert (it.bodies(), threads) == ([b"hello"] * 2, {threading.main_thread()})
+        assert it.store.statistics().flusher.syncs == 2
+
+
+def test_a_lone_commit_waits_for_nobody_elses_sync(tmp_path: Path) -> None:
+    """While the thread syncs, whoever comes alone waits for it like others."""
+    with opened(tmp_path, sync=True) as it:
+        it.disk.syncs.clear()
+        it.put(message())
+        append = put_alone(it)
+        assert (append.status, it.bodies()) == (PutStatus.PENDING, [])
+        it.disk.syncs.set()
+        wait_flushed(it)
+        assert append.status is PutStatus.PUT_OK
+
+
+def test_a_slow_disk_is_left_to_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a sync that held the loop up it tries none for twenty times as long."""
+    now_s = 0.0
+    monkeypatch.setattr(log_flush, "monotonic", lambda: now_s)
+
+    def take_time(call: str, path: str) -> None:
+        nonlocal now_s
+        if call == "fdatasync" and "/commitlog/" in path and threading.current_thread() is threading.main_thread():
+            now_s += 0.006
+
+    with opened(tmp_path, sync=True) as it:
+        it.disk.refuse = take_time
+        assert put_alone(it).status is PutStatus.PUT_OK
+        it.disk.syncs.clear()
+        now_s += 0.119
+        left = put_alone(it)
+        assert left.status is PutStatus.PENDING
+        it.disk.syncs.set()
+        wait_flushed(it)
+        now_s += 0.002
+        assert put_alone(it).status is PutStatus.PUT_OK
+
+
+def test_a_lone_commit_whose_sync_fails_is_refused(tmp_path: Path) -> None:
+    """As with the thread: its sender is told, and the store is read-only from then on."""
+    it = Opened(tmp_path, sync=True)
+    it.must_be_sound = False
+    failures = iter([OSError(errno.EIO, "told to")])
+
+    def refuse(call: str, path: str) -> None:
+        if call == "fdatasync" and "/commitlog/" in path and (failure := next(failures, None)):
+            raise failure
+
+    it.disk.refuse = refuse
+    append = put_alone(it)
+    assert (append.status, it.bodies()) == (PutStatus.PENDING, [])
+    it.store.step(it.clock.now_ms)
+    assert append.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert (it.bodies(), it.store.is_writable) == ([], False)
+    assert put_alone(it).status is PutStatus.SERVICE_NOT_AVAILABLE
+    it.store.close()

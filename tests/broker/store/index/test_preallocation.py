@@ -1,0 +1,127 @@
+"""Index files that are made ahead of need: taken when they are there, waited for a while, and not needed at all."""
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.broker.store.index.index import Index
+from skylarkmq.broker.store.index.preallocation import AHEAD_FILE
+from skylarkmq.broker.store.index.search import Wanted, run_now
+from skylarkmq.broker.store.log.append import Append
+from skylarkmq.broker.store.running_flags import RunningFlags
+from skylarkmq.protocol.disk import IndexLayout, index_hash
+from tests.harness.stepped_helpers import SteppedCalls
+from tests.harness.stores import Clock, TestDisk, message
+
+LAYOUT = IndexLayout(5, 8)
+"""Seven keys fill a file."""
+
+
+class Parts:
+    """An index, and the thread that makes its files."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.disk = TestDisk()
+        self.helper = SteppedCalls()
+        self.index = Index(root, LAYOUT, self.disk, Clock(), RunningFlags(lambda: None))
+        self._sent = 0
+
+    def add(self, count: int) -> None:
+        """Messages with a key each."""
+        appends: list[Append] = []
+        for _ in range(count):
+            append = message(properties=b"KEYS\x01k%d\x02" % self._sent)
+            append.physical_offset = self._sent * 100
+            appends.append(append)
+            self._sent += 1
+        self.index.add(appends)
+
+    @property
+    def files(self) -> list[str]:
+        """All that there is, beside and in the directory of the index."""
+        directory = self.root / "index"
+        inside = sorted(f"index/{one.name}" for one in directory.iterdir()) if directory.exists() else []
+        return [one.name for one in self.root.iterdir() if one.is_file()] + inside
+
+    def offsets(self) -> list[list[int]]:
+        """Where the messages of all items lie, file by file."""
+        return [[file.item(n)[1] for n in range(1, file.header.next_item)] for file in self.index.files]
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[Parts]:
+    it = Parts(tmp_path)
+    yield it
+    it.index.close()
+
+
+def test_what_was_made_is_taken(parts: Parts) -> None:
+    """Under the name of an index file; the next one is made once this one is half full."""
+    parts.index.make_ahead(parts.helper)
+    parts.helper.shutdown()
+    assert parts.files == [AHEAD_FILE]
+    parts.add(3)
+    parts.index.put_waiting()
+    parts.helper.shutdown()
+    assert [len(parts.files), parts.files[0][:6]] == [1, "index/"]
+    parts.add(2)
+    parts.index.put_waiting()
+    parts.helper.shutdown()
+    assert parts.files[0] == AHEAD_FILE
+    parts.add(4)
+    parts.index.put_waiting()
+    assert parts.offsets() == [[n * 100 for n in range(7)], [700, 800]]
+    assert AHEAD_FILE not in parts.files
+
+
+def test_keys_wait_a_while_for_a_file_that_is_being_made(parts: Parts) -> None:
+    """And are put as soon as it is there; who asks for one does not wait."""
+    parts.index.make_ahead(parts.helper)
+    parts.add(2)
+    parts.index.put_waiting(at_once=False)
+    parts.index.step()
+    assert (parts.index.waiting, parts.offsets()) == (2, [])
+    parts.helper.shutdown()
+    parts.index.step()
+    assert (parts.index.waiting, parts.offsets()) == (0, [[0, 100]])
+
+
+def test_who_asks_does_not_wait(parts: Parts) -> None:
+    """Then the file is made on the spot, and the other is there for later."""
+    parts.index.make_ahead(parts.helper)
+    parts.add(2)
+    wanted = Wanted(index_hash("T#k1"), 9, 0, 1 << 62)
+    assert run_now(parts.index.search(wanted, lambda fd, path, at, size: os.pread(fd, size, at))) == [100]
+    parts.helper.shutdown()
+    assert AHEAD_FILE in parts.files
+
+
+def test_what_cannot_be_made_ahead_is_made_when_it_is_needed(parts: Parts) -> None:
+    """A disk that was full for a while ends nothing."""
+
+    def refuse(call: str, path: str) -> None:
+        if call == "create_sparse" and path.endswith(AHEAD_FILE):
+            raise OSError(errno.ENOSPC, "no space")
+
+    parts.disk.refuse = refuse
+    parts.index.make_ahead(parts.helper)
+    parts.helper.shutdown()
+    parts.add(2)
+    parts.index.put_waiting(at_once=False)
+    assert parts.offsets() == [[0, 100]]
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_nothing_is_left_over(parts: Parts, is_made: bool) -> None:
+    """A file that nobody needed goes at the end, or is never made; one of a killed process is replaced."""
+    (parts.root / AHEAD_FILE).write_bytes(b"left over")
+    parts.index.make_ahead(parts.helper)
+    if is_made:
+        parts.helper.shutdown()
+        assert (parts.root / AHEAD_FILE).stat().st_size == LAYOUT.size
+    parts.index.close()
+    assert (AHEAD_FILE in parts.files) is not is_made

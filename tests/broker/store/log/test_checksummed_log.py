@@ -1,0 +1,108 @@
+"""`enabledAppendPropCRC`: every record is sealed, as RocketMQ seals it; `forceVerifyPropCRC`: recovery wants it so."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from skylarkmq.broker.processors.send.fast_batches import PlainBatches
+from skylarkmq.broker.store.log.append import PutStatus
+from skylarkmq.protocol import compiled, record
+from skylarkmq.protocol.message import BatchRecord, encode_batch
+from skylarkmq.protocol.record import MAX_PROPERTIES_BYTES, Record, iterate
+from skylarkmq.protocol.record_checksum import SIZE, is_sealed, seal, with_room
+from tests.harness.stores import BORN_HOST, Opened, message, opened, unpack_golden
+
+
+def records_in(log: Path) -> list[Record]:
+    return [found for found in iterate(log.read_bytes()) if isinstance(found, Record)]
+
+
+def log_of(root: Path) -> Path:
+    return root / "commitlog" / ("0" * 20)
+
+
+def test_every_record_is_sealed(tmp_path: Path) -> None:
+    """Single messages, batches and rolled ones; the client's own checksum does not survive."""
+    with opened(tmp_path, enabled_append_prop_crc=True) as it:
+        it.put(message(b"one", tag="A"), message(b"two", properties=b"__CRC32#\x01mine\x02A\x01b"))
+        it.store.put_batch([message(b"x" * 30_000), message(b"y" * 20_000)])
+        it.store.put_alike([message(b"z" * 30_000), message(b"")])
+        assert len(it.store.commit()) == 4
+        assert [len(body) for body in it.bodies()] == [3, 3, 30_000, 20_000, 30_000, 0]
+    logs = sorted((tmp_path / "commitlog").iterdir())
+    found = [one for log in logs for one in records_in(log)]
+    assert len(found) == 6
+    assert all(map(is_sealed, found))
+    assert found[1].properties[:-SIZE] == b"A\x01b\x02"
+
+
+def test_properties_have_to_leave_the_room(tmp_path: Path) -> None:
+    """What is too long with the checksum is refused as too long."""
+    with opened(tmp_path, enabled_append_prop_crc=True) as it:
+        fits, long = b"A\x01" + b"b" * (MAX_PROPERTIES_BYTES - SIZE - 3), b"A\x01" + b"b" * (MAX_PROPERTIES_BYTES - 22)
+        appends = it.put(message(properties=fits + b"\x02"), message(properties=long + b"\x02"))
+        assert [append.status for append in appends] == [PutStatus.PUT_OK, PutStatus.PROPERTIES_SIZE_EXCEEDED]
+
+
+def test_recovery_by_force(tmp_path: Path) -> None:
+    """With force a flip outside of the body ends the log, and so does a record that is not sealed."""
+    it = Opened(tmp_path, enabled_append_prop_crc=True)
+    appends = it.put(*(message(b"body", tag="A") for _ in range(5)))
+    it.crash()
+    flipped = appends[3].physical_offset + appends[3].size - SIZE - 3  # in its tag
+    with log_of(tmp_path).open("r+b") as log:
+        log.seek(flipped)
+        log.write(b"\x7f")
+    with opened(tmp_path, force_verify_prop_crc=True) as again:
+        assert (again.recovered.records, again.recovered.reason) == (3, "record checksum")
+        again.put(message(b"plain"))
+        again.crash()
+    with opened(tmp_path, force_verify_prop_crc=True) as again:
+        assert again.recovered.records == 3
+        again.crash()
+    with opened(tmp_path) as again:
+        assert again.bodies() == [b"body"] * 3
+
+
+def test_golden_records_are_made_again(tmp_path: Path) -> None:
+    """Every record of a real store with checksums, encoded from its fields: the same bytes."""
+    log = log_of(unpack_golden("5.3.3", tmp_path, "crc"))
+    found = records_in(log)
+    assert found
+    for one in found:
+        whole = record.encode(
+            topic=one.topic,
+            body=one.body,
+            properties=with_room(one.properties),
+            queue_id=one.queue_id,
+            queue_offset=one.queue_offset,
+            physical_offset=one.physical_offset,
+            born_timestamp=one.born_timestamp,
+            born_host=one.born_host,
+            store_timestamp=one.store_timestamp,
+            store_host=one.store_host,
+            flag=one.flag,
+            sys_flag=one.sys_flag,
+            reconsume_times=one.reconsume_times,
+            prepared_transaction_offset=one.prepared_transaction_offset,
+        )
+        assert seal([whole]) == bytes(one.source[one.position : one.position + one.size])
+
+
+BATCH_LEAF: Any = compiled.load("batch")
+
+
+async def test_keys_are_those_of_the_message_that_was_sent(tmp_path: Path) -> None:
+    """The removal of a client's own checksum moves its keys; they are still found by the index."""
+    sent = b"__CRC32#\x01" + b"9" * 200 + b"\x02KEYS\x01k1 k2\x02UNIQ_KEY\x017F0000010001AB\x02"
+    batch = encode_batch([BatchRecord(0, b"body", sent)])
+    made: Any = PlainBatches(b"") if BATCH_LEAF is None else BATCH_LEAF.Batches(PutStatus.PENDING, b"")
+    with opened(tmp_path, loop=asyncio.get_running_loop(), enabled_append_prop_crc=True) as it:
+        for put in (it.store.put_batch, it.store.put_alike, lambda appends: it.store.put(*appends)):
+            (append,) = made.appends(batch, (), "T", 0, 0, 0, BORN_HOST, 0)
+            put([append])
+            it.store.commit()
+            assert append.properties[:-SIZE] == sent[sent.index(b"KEYS") :]
+            assert append.keys == [b"7F0000010001AB", b"k1", b"k2"]
+        for key in ("7F0000010001AB", "k1", "k2"):
+            assert len((await it.store.query_by_key("T", key, 9, 0, 1 << 62)).records) == 3

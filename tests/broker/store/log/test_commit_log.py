@@ -1,0 +1,327 @@
+"""The log's tail: what a batch writes, where it rolls, what it refuses, and how a failed write is taken back."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.broker.store.log.append import Append, PutStatus
+from skylarkmq.protocol.disk import offset_file_name
+from skylarkmq.protocol.message_id import encode_host
+from skylarkmq.protocol.record import Blank, Record, encode, iterate, parse
+from tests.harness.stores import SEGMENT_BYTES, Opened, TestDisk, message, opened
+
+OVERHEAD = 91 + 1  # a record with a topic of one byte and no properties
+
+
+def log_bytes(root: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))
+
+
+def test_record_bytes(tmp_path: Path) -> None:
+    """What is put is what `encode` makes of the same fields, at its offset."""
+    with opened(tmp_path) as it:
+        it.put(message(b"one"))
+        (two,) = it.put(message(b"two", tag="TagA", flag=3, sys_flag=0x301, reconsume_times=2, queue_id=5))
+        assert it.store.record_at(two.physical_offset) == encode(
+            topic="T",
+            body=b"two",
+            properties=b"TAGS\x01TagA\x02",
+            queue_id=5,
+            queue_offset=0,
+            physical_offset=OVERHEAD + 3,
+            born_timestamp=1_699_999_999_000,
+            born_host=encode_host("192.168.1.10", 34567),
+            store_timestamp=it.clock.now_ms,
+            store_host=encode_host("127.0.0.1", 10911),
+            flag=3,
+            sys_flag=0x301,
+            reconsume_times=2,
+        )
+
+
+def test_a_turn_is_one_write(tmp_path: Path) -> None:
+    """However many messages a turn puts, the log is written once, and each queue once."""
+    with opened(tmp_path) as it:
+        it.put(message())
+        it.disk.writes.clear()
+        it.put(*(message(queue_id=0 if number % 2 else 1) for number in range(100)))
+        kinds = sorted(Path(path).parts[-2] if "commitlog" in path else "queue" for path, _, _ in it.disk.writes)
+        queue_writes = [write for write in it.disk.writes if "consumequeue" in write[0]]
+        assert kinds.count("commitlog") == 1
+        assert sum(size for _, _, size in queue_writes) == 100 * 20
+        assert len(queue_writes) <= 2 * (1 + 50 // 20)  # 20 units a file here
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
+def test_a_run_is_its_messages_one_by_one(tmp_path: Path, sealed: bool) -> None:
+    """The same log, over new queues, rolls and refusals, whichever of them comes first."""
+
+    def messages() -> list[Append]:
+        sizes = (40_000, 10, 20_000, 20_000, 30_000, 40_000, 0, 20_000)
+        return [message(bytes((n,)) * size, queue_id=n % 3, properties=b"a\x01b\x02") for n, size in enumerate(sizes)]
+
+    logs, outcomes = [], []
+    for name in ("one", "run"):
+        appends = messages()
+        with opened(tmp_path / name, max_message_size=30_000, enabled_append_prop_crc=sealed) as it:
+            if name == "run":
+                it.store.put_run(appends)
+                it.store.commit()
+            else:
+                it.put(*appends)
+            logs.append(log_bytes(tmp_path / name).rstrip(b"\0"))  # segments are made ahead
+        outcomes.append([(append.status, append.physical_offset, append.queue_offset) for append in appends])
+    assert logs[0] == logs[1]
+    assert outcomes[0] == outcomes[1]
+    assert {status for status, _, _ in outcomes[0]} == {PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL}
+
+
+def test_a_run_that_is_refused_keeps_no_time(tmp_path: Path) -> None:
+    """What is put after it has the time at which that was put."""
+    with opened(tmp_path, max_message_size=100) as it:
+        it.put(message())
+        it.store.put_run([message(b"x" * 101)])
+        it.store.commit()
+        it.clock.now_ms += 1_000
+        (append,) = it.put(message())
+        assert append.store_timestamp == it.clock.now_ms
+
+
+def test_pending_until_written(tmp_path: Path) -> None:
+    """Before the commit a message is PENDING, invisible, and has its offsets already."""
+    with opened(tmp_path) as it:
+        append = message()
+        it.store.put(append)
+        assert (append.status, append.physical_offset, append.queue_offset) == (PutStatus.PENDING, 0, 0)
+        assert it.store.max_physical_offset == 0
+        assert not any(log_bytes(tmp_path)) if (tmp_path / "commitlog").exists() else True
+        assert it.store.commit() == [append]
+        assert append.status is PutStatus.PUT_OK
+        assert it.store.max_physical_offset == append.size
+
+
+@pytest.mark.parametrize(("left", "rolls"), [(-1, True), (0, True), (7, True), (8, False), (9, False)])
+def test_blank_rule(tmp_path: Path, left: int, rolls: bool) -> None:
+    """A record fits only if eight bytes stay behind it; else a blank closes the segment and it opens the next."""
+    with opened(tmp_path) as it:
+        first = message(b"x" * 1000)
+        second_size = OVERHEAD + 50
+        room = second_size + left
+        filler = message(b"x" * (SEGMENT_BYTES - room - 2 * OVERHEAD - 1000))
+        it.put(first, filler)
+        (second,) = it.put(message(b"y" * 50))
+        assert second.status is PutStatus.PUT_OK
+        assert second.physical_offset == (SEGMENT_BYTES if rolls else SEGMENT_BYTES - room)
+        segment = memoryview((tmp_path / "commitlog" / offset_file_name(0)).read_bytes())
+        found = parse(segment, SEGMENT_BYTES - room)
+        assert found == Blank(room) if rolls else isinstance(found, Record)
+        assert it.bodies()[-1] == b"y" * 50
+
+
+def test_a_batch_may_fill_several_segments(tmp_path: Path) -> None:
+    """One turn that does not fit into a segment rolls in the middle of it, as often as needed."""
+    with opened(tmp_path) as it:
+        bodies = [bytes([number]) * 9000 for number in range(40)]
+        appends = it.put(*(message(body) for body in bodies))
+        assert {append.status for append in appends} == {PutStatus.PUT_OK}
+        assert it.bodies() == bodies
+        assert len(list((tmp_path / "commitlog").iterdir())) >= 6
+
+
+@pytest.mark.parametrize("put", ["put_batch", "put_alike"])
+def test_put_batch_is_contiguous(tmp_path: Path, put: str) -> None:
+    """A batch rolls as a whole and has consecutive queue offsets and one store time."""
+    with opened(tmp_path) as it:
+        it.put(message(b"x" * (SEGMENT_BYTES - 1500)))
+        batch = [message(b"b" * 400) for _ in range(5)]
+        getattr(it.store, put)(batch)
+        it.store.commit()
+        assert [append.physical_offset for append in batch] == [SEGMENT_BYTES + 492 * number for number in range(5)]
+        assert [append.queue_offset for append in batch] == [1, 2, 3, 4, 5]
+        assert len({append.store_timestamp for append in batch}) == 1
+
+
+@pytest.mark.parametrize("put", ["put_batch", "put_alike"])
+def test_put_batch_is_all_or_nothing(tmp_path: Path, put: str) -> None:
+    """One message that is refused refuses its whole batch."""
+    with opened(tmp_path, max_message_size=1000) as it:
+        batch = [message(b"fits"), message(b"x" * 1001)]
+        getattr(it.store, put)(batch)
+        assert [append.status for append in batch] == [PutStatus.MESSAGE_ILLEGAL] * 2
+        assert it.store.commit() == []
+        too_long = [message(b"x" * 900) for _ in range(80)]
+        getattr(it.store, put)(too_long)
+        assert too_long[0].status is PutStatus.MESSAGE_ILLEGAL
+
+
+@pytest.mark.parametrize(
+    ("append", "status"),
+    [
+        (message(b"x" * 30_000), PutStatus.PUT_OK),
+        (message(b"x" * 30_001), PutStatus.MESSAGE_ILLEGAL),
+        (message(properties=b"p" * 32_767), PutStatus.PUT_OK),
+        (message(properties=b"p" * 32_768), PutStatus.PROPERTIES_SIZE_EXCEEDED),
+        (message(topic="t" * 127), PutStatus.PUT_OK),
+        (message(topic="t" * 128), PutStatus.MESSAGE_ILLEGAL),
+        (message(topic="%RETRY%" + "t" * 248), PutStatus.PUT_OK),
+        (message(topic="%RETRY%" + "t" * 249), PutStatus.MESSAGE_ILLEGAL),
+        (message(b""), PutStatus.PUT_OK),
+        (message(b"x" * 30_000, properties=b"p" * 32_767), PutStatus.PUT_OK),
+    ],
+)
+def test_refusals(tmp_path: Path, append: Append, status: PutStatus) -> None:
+    """Each limit is its own status, and the longest legal message is stored."""
+    with opened(tmp_path, max_message_size=30_000) as it:
+        it.put(append)
+        assert append.status is status
+
+
+def test_record_larger_than_a_segment(tmp_path: Path) -> None:
+    """What no segment can hold is refused, not tried for ever."""
+    with opened(tmp_path) as it:
+        (append,) = it.put(message(b"x" * (SEGMENT_BYTES - OVERHEAD - 7)))
+        assert append.status is PutStatus.MESSAGE_ILLEGAL
+        (append,) = it.put(message(b"x" * (SEGMENT_BYTES - OVERHEAD - 8)))
+        assert append.status is PutStatus.PUT_OK
+
+
+def test_store_times_never_decrease(tmp_path: Path) -> None:
+    """A clock that goes back does not take store timestamps with it, not even over a restart."""
+    with opened(tmp_path) as it:
+        it.clock.now_ms = 5000
+        (first,) = it.put(message())
+        it.clock.now_ms = 4000
+        (second,) = it.put(message())
+        assert (first.store_timestamp, second.store_timestamp) == (5000, 5000)
+    again = Opened(tmp_path)
+    again.clock.now_ms = 3000
+    (third,) = again.put(message())
+    again.store.close()
+    assert third.store_timestamp == 5000
+
+
+@pytest.mark.parametrize(
+    ("sys_flag", "queue_offset", "has_unit"), [(0, 1, True), (4, 0, False), (8, 1, True), (12, 0, False)]
+)
+def test_transaction_types(tmp_path: Path, sys_flag: int, queue_offset: int, has_unit: bool) -> None:
+    """Prepared and rollback records have queue offset 0 and no unit; the others advance their queue."""
+    with opened(tmp_path) as it:
+        it.put(message(b"before"))
+        (append,) = it.put(message(b"this", sys_flag=sys_flag))
+        (after,) = it.put(message(b"after"))
+        assert append.status is PutStatus.PUT_OK
+        assert append.queue_offset == queue_offset
+        assert after.queue_offset == 1 + has_unit
+        assert it.bodies() == [b"before", *([b"this"] if has_unit else []), b"after"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(errno.EIO, PutStatus.UNKNOWN_ERROR)]
+    + [(number, PutStatus.SERVICE_NOT_AVAILABLE) for number in (errno.ENOSPC, errno.EROFS, errno.EDQUOT)],
+)
+def test_failed_write_takes_the_batch_back(tmp_path: Path, error: int, status: PutStatus) -> None:
+    """Nothing remains of a batch whose write failed: offsets return, bytes are cleared, everyone is told."""
+    with opened(tmp_path) as it:
+        it.put(message(b"first"), message(b"other", queue_id=1))
+        failures = iter([OSError(error, "told to")])
+
+        def refuse(call: str, path: str) -> None:
+            if call == "pwrite" and "/commitlog/" in path and (failure := next(failures, None)):
+                raise failure
+
+        it.disk.refuse = refuse
+        end = it.store.max_physical_offset
+        failed = it.put(message(b"gone"), message(b"gone", queue_id=1), message(b"gone"))
+        assert {append.status for append in failed} == {status}
+        assert it.store.max_physical_offset == end
+        it.store.step(it.clock.now_ms)
+        (again,) = it.put(message(b"second"))
+        assert (again.status, again.queue_offset, again.physical_offset) == (PutStatus.PUT_OK, 1, end)
+        assert it.bodies() == [b"first", b"second"]
+        assert it.bodies(queue_id=1) == [b"other"]
+
+
+class TornDisk(TestDisk):
+    """Writes the first half of what the log is given, then fails; once for each entry of `at_calls`."""
+
+    __test__ = False
+
+    def __init__(self, *at_calls: int) -> None:
+        super().__init__()
+        self.calls = 0
+        self.at_calls = at_calls
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, at: int) -> None:
+        super().pwrite(fd, data, at)
+        if "/commitlog/" in self.writes[-1][0]:
+            self.calls += 1
+            if self.calls in self.at_calls:
+                super().pwrite(fd, bytes(len(data) - len(data) // 2), at + len(data) // 2)
+                raise OSError(errno.ENOSPC, "short write")
+
+
+def test_torn_write_over_a_roll_is_cleared(tmp_path: Path) -> None:
+    """A batch over two segments, torn in the second, leaves neither records nor a blank in the first."""
+    disk = TornDisk(3)
+    with opened(tmp_path, disk=disk) as it:
+        it.put(message(b"first"))
+        failed = it.put(*(message(b"x" * 9000) for _ in range(10)))
+        assert {append.status for append in failed} == {PutStatus.SERVICE_NOT_AVAILABLE}
+        assert len([found for found in iterate(log_bytes(tmp_path)) if isinstance(found, Record)]) == 1
+        assert log_bytes(tmp_path).rstrip(b"\0") == it.store.record_at(0).rstrip(b"\0")  # type: ignore[union-attr]  # it is there
+        it.store.step(it.clock.now_ms)
+        appends = it.put(*(message(b"y" * 9000) for _ in range(10)))
+        assert {append.status for append in appends} == {PutStatus.PUT_OK}
+        assert it.bodies() == [b"first"] + [b"y" * 9000] * 10
+
+
+def test_batch_that_cannot_be_cleared_ends_writing(tmp_path: Path) -> None:
+    """When what a failed write left cannot be cleared either, nothing is accepted until a recovery has looked."""
+    disk = TornDisk(2, 3)
+    it = Opened(tmp_path, disk=disk)
+    it.put(message(b"first"))
+    (failed,) = it.put(message(b"x" * 9000))
+    assert failed.status is PutStatus.SERVICE_NOT_AVAILABLE
+    it.store.step(it.clock.now_ms)
+    (late,) = it.put(message(b"late"))
+    assert late.status is PutStatus.SERVICE_NOT_AVAILABLE
+    it.crash()
+    with opened(tmp_path) as again:
+        assert again.bodies() == [b"first"]
+        assert again.put(message(b"second"))[0].queue_offset == 1
+
+
+def test_no_segment_no_message(tmp_path: Path) -> None:
+    """Without room for another segment a message is refused as such, and accepted when there is room again."""
+    disk = TestDisk()
+
+    def refuse(call: str, path: str) -> None:
+        if call == "create" and "/commitlog/" in path and not path.endswith("/" + "0" * 20):
+            raise OSError(errno.ENOSPC, "told to")
+
+    disk.refuse = refuse
+    with opened(tmp_path, disk=disk) as it:
+        it.put(message(b"first" * 200))
+        (append,) = it.put(message(b"x" * 65_000))
+        (small,) = it.put(message(b"small"))
+        assert (append.status, small.status) == (PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.PUT_OK)
+        assert "segment cannot be made" in it.store.refusal_reasons()
+        it.disk.refuse = lambda call, path: None
+        (append,) = it.put(message(b"x" * 65_000))
+        assert append.status is PutStatus.CREATE_MAPPED_FILE_FAILED  # nobody has looked yet
+        while not it.store.is_writable:
+            it.clock.now_ms += 1_000
+            it.store.step(it.clock.now_ms)
+        (append,) = it.put(message(b"x" * 65_000))
+        assert append.status is PutStatus.PUT_OK
+        assert it.bodies() == [b"first" * 200, b"small", b"x" * 65_000]
+
+
+def test_stopped_store_refuses(tmp_path: Path) -> None:
+    """Before start and after close a put is answered SERVICE_NOT_AVAILABLE."""
+    it = Opened(tmp_path)
+    it.store.close()
+    (append,) = it.put(message())
+    assert append.status is PutStatus.SERVICE_NOT_AVAILABLE

@@ -1,0 +1,127 @@
+"""Queues that are not ours: light and batch queues keep every byte, whatever happens to the store around them."""
+
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.log.append import PutStatus
+from skylarkmq.protocol.disk import FILLER_UNIT, UNIT
+from tests.harness.stores import QUEUE_SEGMENT_BYTES, Opened, message, opened
+
+LIGHT = "%LMQ%light"
+FULL = FILLER_UNIT * (QUEUE_SEGMENT_BYTES // 20)
+STARTED = UNIT.pack(1 << 40, 200, 0).ljust(QUEUE_SEGMENT_BYTES, b"\0")  # of a record that the log does not have
+
+
+def put_files(root: Path, files: dict[str, bytes]) -> None:
+    for path, content in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content)
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {f"{0:020d}": FULL, f"{QUEUE_SEGMENT_BYTES:020d}": STARTED},
+        {f"{0:020d}": STARTED, f"{QUEUE_SEGMENT_BYTES:020d}": b""},
+        {f"{0:020d}": STARTED, f"{QUEUE_SEGMENT_BYTES:020d}.tmp": b"x"},
+        {f"{0:020d}": FULL, f"{2 * QUEUE_SEGMENT_BYTES:020d}": FULL},
+        {f"{0:020d}": b"another size"},
+        {"of nobody's": b"?"},
+    ],
+)
+async def test_light_queues_keep_every_byte(tmp_path: Path, files: dict[str, bytes]) -> None:
+    """No start, crash, recovery, deletion or cleaning changes a directory of light queues, in whatever state it is."""
+    with opened(tmp_path) as it:
+        it.put(message())
+    light = tmp_path / "consumequeue" / LIGHT
+    put_files(light / "0", files)
+    put_files(tmp_path / "batchconsumequeue" / "B" / "0", files)
+    before = contents(light), contents(tmp_path / "batchconsumequeue")
+    it = Opened(tmp_path)
+    it.put(*(message() for _ in range(50)))
+    it.crash()
+    it = Opened(tmp_path)
+    assert it.recovered.removed_units == 0
+    assert await it.store.delete_topic(LIGHT) == 0
+    for _ in range(3):
+        it.clock.now_ms += 86_400_000
+        it.store.step(it.clock.now_ms)
+    assert len(it.bodies()) == 51
+    it.store.close()
+    assert (contents(light), contents(tmp_path / "batchconsumequeue")) == before
+
+
+async def test_a_light_queue_in_order_is_there(tmp_path: Path) -> None:
+    """One that needs no tidying up has its offsets."""
+    put_files(tmp_path / "consumequeue" / LIGHT / "0", {f"{0:020d}": FULL, f"{QUEUE_SEGMENT_BYTES:020d}": STARTED})
+    it = Opened(tmp_path)
+    assert it.store.max_offset(LIGHT, 0) == 21
+    it.store.close()
+
+
+def test_no_queue_is_made_of_an_invalid_name(tmp_path: Path) -> None:
+    """Its path would lead elsewhere; a message of it is refused before it is stored."""
+    with opened(tmp_path / "store") as it:
+        it.put(message())
+        topics = ("../consumequeue/T", "../../x", ".", "a\0b")
+        for topic, queue_id in (*((topic, 0) for topic in topics), ("T", 2**31), ("T", -1)):
+            with pytest.raises(ValueError, match="no queue can be named"):
+                it.store._queues.make(topic, queue_id)
+            if queue_id < 2**31:  # an append holds no larger one
+                assert it.put(message(topic=topic, queue_id=queue_id))[0].status is PutStatus.MESSAGE_ILLEGAL
+        assert it.bodies() == [b"hello"]
+        assert set(it.store._queues.by_key) == {("T", 0)}
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+async def test_directories_with_other_names_are_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They stay as they are, whatever is deleted or tidied up; one warning says how many there are."""
+    with opened(tmp_path) as it:
+        it.put(message())
+        it.must_be_sound = False
+    foreign = {f"{name}/{0:020d}": STARTED for name in ("T/007", "T/x", "T/2147483648", "a.b/0", "T T/0")}
+    put_files(tmp_path / "consumequeue", foreign)
+    with opened(tmp_path) as it:
+        it.must_be_sound = False
+        assert set(it.store._queues.by_key) == {("T", 0)}
+        assert list(it.store.tidying.topics()) == ["T"]
+        await it.store.delete_topic("T")
+    assert contents(tmp_path / "consumequeue") == foreign
+    lines = [record.message for record in caplog.records if "no queues" in record.message]
+    assert lines == ["directories that are no queues passed over count=5 first='T/007'"]
+
+
+@pytest.mark.parametrize("linked", ["T", "T/1"])
+def test_a_link_that_leads_out_of_the_store_stops_the_start(tmp_path: Path, linked: str) -> None:
+    """The operator who made it hears of it; nothing was opened there."""
+    store, outside = tmp_path / "store", tmp_path / "outside"
+    put_files(outside, {f"0/{0:020d}": STARTED, f"{0:020d}": STARTED})
+    with opened(store) as it:
+        it.put(message(topic="U"))
+    path = store / "consumequeue" / linked
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(outside)
+    with pytest.raises(StoreError, match="a symbolic link leads to"):
+        Opened(store)
+    assert contents(outside) == {f"0/{0:020d}": STARTED, f"{0:020d}": STARTED}
+
+
+async def test_queues_by_topic(tmp_path: Path) -> None:
+    """They are the queues by key, after a start and without those of a deleted topic too."""
+    it = Opened(tmp_path)
+    it.put(*(message(topic=topic, queue_id=queue_id) for topic, queue_id in (("T", 0), ("T", 2), ("U", 0))))
+    await it.store.delete_topic("U")
+    it.put(message(topic="U", queue_id=1))
+    it.store.close()
+    it = Opened(tmp_path)
+    table = it.store._queues
+    by_topic = {(topic, queue_id): q for topic, queues in table.by_topic.items() for queue_id, q in queues.items()}
+    assert by_topic == table.by_key
+    assert (set(by_topic), it.store.queue_ids("T")) == ({("T", 0), ("T", 2), ("U", 1)}, [0, 2])
+    it.store.close()

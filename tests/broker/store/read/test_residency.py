@@ -1,0 +1,80 @@
+"""What is in memory: asked of the kernel, believed for a moment, over the edges of windows."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.log.mapped_file import MappedFile
+from skylarkmq.broker.store.read import residency
+from skylarkmq.broker.store.read.residency import BELIEVED_FOR_S, WINDOW_BYTES, Residency
+
+SIZE = 3 * WINDOW_BYTES
+
+
+@pytest.fixture
+def segment(tmp_path: Path) -> Iterator[MappedFile]:
+    path, disk = str(tmp_path / f"{0:020d}"), Disk()
+    segment = MappedFile(path, 0, SIZE, disk.create(path, SIZE), disk)
+    segment.write(b"x" * SIZE, 0)
+    yield segment
+    segment.close()
+
+
+class Kernel:
+    """Says what the test wants; `asked` are the ranges."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cold: set[int] = set()  # bytes
+        self.asked: list[tuple[int, int]] = []
+        self.now_s = 100.0
+        monkeypatch.setattr(residency, "in_memory", self._in_memory)
+
+    def _in_memory(self, _file: MappedFile, position: int, size: int) -> bool:
+        self.asked.append((position, size))
+        return not any(position <= byte < position + size for byte in self.cold)
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    return Kernel(monkeypatch)
+
+
+def test_the_kernel_knows(segment: MappedFile) -> None:
+    """What was written is in memory, what it was told to forget is not."""
+    segment.sync()
+    assert residency.in_memory(segment, 5_000, 300_000)
+    os.posix_fadvise(segment.fd, 0, SIZE, os.POSIX_FADV_DONTNEED)
+    assert not residency.in_memory(segment, 5_000, 300_000)
+
+
+def test_a_window_is_asked_about_once(segment: MappedFile, kernel: Kernel) -> None:
+    """Many runs of it cost one question, until what was said is too old."""
+    asked = Residency(lambda: kernel.now_s)
+    assert all(asked.holds(segment, position, 40_000) for position in range(0, 900_000, 40_000))
+    assert kernel.asked == [(0, WINDOW_BYTES)]
+    kernel.now_s += BELIEVED_FOR_S * 1.1
+    assert asked.holds(segment, 0, 40_000)
+    assert asked.statistics() == residency.ResidencyStatistics(24, 2)
+
+
+def test_a_window_that_is_not_whole_is_asked_about_by_run(segment: MappedFile, kernel: Kernel) -> None:
+    """What of it is there can be sent, the rest cannot."""
+    kernel.cold = {500_000}
+    asked = Residency(lambda: kernel.now_s)
+    assert asked.holds(segment, 0, 40_000)
+    assert not asked.holds(segment, 490_000, 40_000)
+    assert kernel.asked[1::2] == [(0, 40_000), (490_000, 40_000)]
+
+
+def test_a_run_may_reach_over_windows(segment: MappedFile, kernel: Kernel) -> None:
+    """All of them have to be in memory."""
+    asked = Residency(lambda: kernel.now_s)
+    assert asked.holds(segment, WINDOW_BYTES - 10, WINDOW_BYTES + 20)
+    assert [position for position, _ in kernel.asked] == [0, WINDOW_BYTES, 2 * WINDOW_BYTES]
+    kernel.cold = {2 * WINDOW_BYTES + 5}
+    kernel.now_s += 1.0
+    assert not asked.holds(segment, WINDOW_BYTES - 10, WINDOW_BYTES + 20)
+    assert kernel.asked[-1] == (2 * WINDOW_BYTES, 10)

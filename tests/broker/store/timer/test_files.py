@@ -1,0 +1,347 @@
+"""Wheel, log and check of timers: their bytes, the order of their writes, what an opening makes of them."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.errors import LoadStopped
+from skylarkmq.broker.store.timer.files import (
+    NOT_SYNCED,
+    NOT_WRITTEN,
+    RETRY_MS,
+    STOP_CHECK_ITEMS,
+    TimerFiles,
+    TimerFilesConfig,
+    behind,
+)
+from skylarkmq.broker.store.timer.flush_round import WriteRefused
+from skylarkmq.broker.store.timer.wheel import EMPTY, Slot, TimerWheel
+from skylarkmq.protocol.timers import CHECK_FILE, NORMAL, SLOT, TimerCheck, TimerUnit
+from tests.harness.stores import TestDisk
+from tests.harness.timed import LOG_BYTES, WHEEL_SLOTS
+
+W = 1_700_000_000_000
+UNITS_OF_A_FILE = 20
+
+
+class Log:
+    """A commit log of so many bytes, all of them on disk unless a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.min_physical_offset = 0
+        self.max_physical_offset = self.flushed_offset = 1_000_000
+
+
+class Opened:
+    """Timer files in a directory."""
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+        self.root = root
+        self.log = Log()
+        self.config = TimerFilesConfig(root=root, log_file_size=LOG_BYTES, slots=WHEEL_SLOTS)
+        self.files = TimerFiles(self.config, self.log, disk or Disk())
+        self.check = self.files.load(W, lambda offset: offset // 100)
+
+    def put(self, slot_ms: int, offset: int) -> int:
+        """A unit for the message at that byte; its position."""
+        slot = self.files.wheel.slot(slot_ms)
+        position = self.files.log.next_position(self.files.log.end)
+        unit = TimerUnit(slot.last, NORMAL, W, slot_ms - W, offset, 100, 7)
+        self.files.append([unit.encode()], [position])
+        self.files.wheel.put(slot_ms, behind(slot, position, NORMAL))
+        return position
+
+    def round(self, now_ms: int) -> None:
+        """One round, to its end."""
+        for _ in range(2):
+            self.files.step(now_ms, TimerCheck(read_ms=W))
+            if self.files._flusher is not None:
+                self.files._flusher.wait_idle()
+
+    def finish(self, read_ms: int = W, queue_offset: int = 0) -> None:
+        self.files.finish(W, TimerCheck(read_ms=read_ms, queue_offset=queue_offset, timestamp=W))
+
+
+@pytest.fixture
+def it(tmp_path: Path) -> Iterator[Opened]:
+    opened = Opened(tmp_path)
+    yield opened
+    opened.files.close()
+
+
+def test_the_bytes_are_rocketmqs(it: Opened) -> None:
+    """A slot where its number says, units in a row, a blank where a file ends, seven numbers in the check."""
+    positions = [it.put(W + 10_000, n * 100) for n in range(UNITS_OF_A_FILE + 1)]
+    it.finish(queue_offset=21)
+    assert positions == [*(52 * n for n in range(20)), LOG_BYTES]
+    first = (it.root / "timerlog" / f"{0:020d}").read_bytes()
+    assert len(first) == LOG_BYTES
+    assert TimerUnit.decode(first, 52) == TimerUnit(0, NORMAL, W, 10_000, 100, 100, 7)
+    assert first[20 * 52 :].hex() == "000000100000000000000000cbd43194"
+    time = (W + 10_000) // 1000
+    slot = (it.root / "timerwheel").read_bytes()[time % WHEEL_SLOTS * 32 :][:32]
+    assert SLOT.unpack(slot) == (time, 0, positions[-1], 21, 0)
+    assert (it.root / "timerwheel").stat().st_size == WHEEL_SLOTS * 32
+    check = (it.root / "config" / "timercheck").read_bytes()
+    assert TimerCheck.decode(check) == TimerCheck(W, LOG_BYTES + 52, 21, 21, 0, W, 1)
+
+
+def test_nothing_is_written_before_the_commit_log_is_on_disk(it: Opened) -> None:
+    """A round waits for the flush of what it speaks of; the check is the last of it."""
+    it.put(W + 10_000, 0)
+    it.log.flushed_offset = 0
+    it.files.step(W, TimerCheck(read_ms=W))
+    assert not any((it.root / "timerwheel").read_bytes())
+    it.log.flushed_offset = it.log.max_physical_offset
+    it.finish()
+    assert any((it.root / "timerwheel").read_bytes())
+    assert (it.root / "config" / "timercheck").exists()
+
+
+def test_what_waits_is_found_again(it: Opened) -> None:
+    """After a clean end: every chain, where the log ends, and where to go on."""
+    for n in range(UNITS_OF_A_FILE * 2):
+        it.put(W + 1_000 * (n % 3), n * 100)
+    slots = dict(it.files.wheel.slots())
+    it.finish(W + 1_000, UNITS_OF_A_FILE * 2)
+    again = Opened(it.root)
+    assert dict(again.files.wheel.slots()) == {time: slot for time, slot in slots.items() if time > W}
+    assert again.files.log.end == it.files.log.end
+    assert (again.check.read_ms, again.check.queue_offset) == (W + 1_000, UNITS_OF_A_FILE * 2)
+    chain, position = [], slots[W + 2_000].last
+    while position >= 0:
+        unit = again.files.log.unit(position)
+        assert unit is not None
+        chain.append(unit.physical_offset)
+        position = unit.previous
+    assert chain == [n * 100 for n in reversed(range(2, UNITS_OF_A_FILE * 2, 3))]
+    again.files.close()
+
+
+def test_units_behind_the_check_are_counted_once(it: Opened) -> None:
+    """What no slot on disk points to is cut, and to be had from the timer topic again; what one does is kept."""
+    it.put(W + 1_000, 0)
+    it.finish(queue_offset=1)
+    opened = Opened(it.root)
+    opened.put(W + 1_000, 100)
+    opened.files.close()  # killed: the wheel was not written
+    again = Opened(it.root)
+    assert (again.files.wheel.slot(W + 1_000), again.check.queue_offset) == (Slot(0, 0, 1), 1)
+    assert again.files.log.end == 52
+    again.put(W + 1_000, 100)
+    again.files.wheel.take_changed().sync()
+    again.files.close()  # killed: the wheel was written, the check was not
+    last = Opened(it.root)
+    assert (last.files.wheel.slot(W + 1_000), last.check.queue_offset) == (Slot(0, 52, 2), 2)
+    last.files.close()
+
+
+@pytest.mark.parametrize("read_ms", [2**62, W + 10 * 365 * 86_400_000])
+def test_a_check_of_a_time_to_come_stops_nothing(tmp_path: Path, read_ms: int) -> None:
+    """A damaged file, or a clock that was ten years ahead: what waits is still there."""
+    it = Opened(tmp_path)
+    it.put(W + 10_000, 0)
+    it.finish(read_ms=read_ms, queue_offset=1)
+    again = Opened(tmp_path)
+    assert again.check.read_ms < W
+    assert again.files.wheel.first_ms() == W + 10_000
+    again.files.close()
+
+
+def test_a_wheel_that_makes_no_sense_is_made_again(it: Opened) -> None:
+    """From the whole log; slots that were delivered stay so."""
+    for n in range(5):
+        it.put(W + 1_000 * n, n * 100)
+    it.finish(W + 2_000, 5)
+    data = bytearray((it.root / "timerwheel").read_bytes())
+    time = (W + 3_000) // 1000
+    SLOT.pack_into(data, time % WHEEL_SLOTS * 32, time, 0, 17, 1, 0)
+    (it.root / "timerwheel").write_bytes(data)
+    again = Opened(it.root)
+    found = {at - W: slot.last for at, slot in again.files.wheel.slots()}
+    assert found == {2_000: 104, 3_000: 156, 4_000: 208}
+    again.files.close()
+
+
+def test_old_log_files_go_with_their_messages(it: Opened) -> None:
+    """As soon as the commit log begins behind the last of them, but for the file that is written to."""
+    for n in range(UNITS_OF_A_FILE * 3):
+        it.put(W + 1_000, n * 100)
+    it.log.min_physical_offset = 19 * 100
+    it.files.remove_old(W)
+    assert it.files.log.begin == 0
+    it.log.min_physical_offset = 19 * 100 + 1
+    it.files.remove_old(W + 29_999)
+    assert it.files.log.begin == 0
+    it.files.remove_old(W + 30_000)
+    assert it.files.log.begin == LOG_BYTES
+    it.log.min_physical_offset = 1_000_000
+    it.files.remove_old(W + 60_000)
+    assert it.files.log.begin == 2 * LOG_BYTES
+    assert it.files.log.unit(52) is None
+    directory = it.root / "timerlog"
+    assert len(list(directory.iterdir())) == 3
+    it.round(W + 60_000)  # it is the thread that unlinks them
+    assert [path.name for path in directory.iterdir()] == [f"{2 * LOG_BYTES:020d}"]
+
+
+def test_what_cannot_be_removed_is_found_again(tmp_path: Path) -> None:
+    """An old file that stays ends nothing, and leaves no gap behind it."""
+    disk = TestDisk()
+    it = Opened(tmp_path, disk)
+    for n in range(UNITS_OF_A_FILE * 3):
+        it.put(W + 1_000, n * 100)
+    it.log.min_physical_offset = 1_000_000
+    it.files.remove_old(W)
+    disk.refuse = full("unlink", f"{0:020d}", errno.EBUSY)
+    it.round(W)
+    it.round(W + RETRY_MS)
+    assert (it.files.problem, len(list((tmp_path / "timerlog").iterdir()))) == ("", 3)
+    it.files.close()
+    again = Opened(tmp_path)
+    assert again.files.log.begin == 0
+    again.files.close()
+
+
+def test_a_slot_of_another_turn_of_the_wheel_counts_for_nothing(tmp_path: Path) -> None:
+    """What is in the file of a time that is over is not there, and is overwritten."""
+    wheel = TimerWheel(str(tmp_path / "timerwheel"), 1_000, Disk(), WHEEL_SLOTS)
+    wheel.make_file()
+    wheel.put(W, Slot(0, 0, 1))
+    wheel.take_changed().sync()
+    later = W + WHEEL_SLOTS * 1_000
+    assert wheel.slot(later) is EMPTY
+    again = TimerWheel(wheel.path, 1_000, Disk(), WHEEL_SLOTS)
+    again.load(W + 1_000)
+    assert (again.first_ms(), again.waiting) == (None, 0)
+    again.put(later, Slot(52, 52, 1))
+    assert (again.slot(later), again.first_ms(), again.waiting) == (Slot(52, 52, 1), later, 1)
+    again.pass_over(later)
+    assert (again.first_ms(), again.waiting) == (None, 0)
+
+
+def full(call: str, name: str, problem: int = errno.ENOSPC) -> Callable[[str, str], None]:
+    """A disk that refuses one kind of call on files of one kind."""
+
+    def refuse(made: str, path: str) -> None:
+        if made == call and name in path:
+            raise OSError(problem, os.strerror(problem), path)
+
+    return refuse
+
+
+@pytest.mark.parametrize("name", ["timerwheel", "timercheck"])
+def test_a_round_that_a_full_disk_refuses_is_made_again(tmp_path: Path, name: str) -> None:
+    """Whatever it refuses, the check stays behind; said while it lasts, and nothing is missing afterwards."""
+    disk = TestDisk()
+    it = Opened(tmp_path, disk)
+    it.put(W + 1_000, 0)
+    it.round(W)
+    it.put(W + 2_000, 100)
+    disk.refuse = full("pwrite", name)
+    for n in range(1, 4):
+        it.round(W + n * RETRY_MS)
+        assert NOT_WRITTEN in it.files.problem
+    assert (it.files.statistics().refusals, it.files.statistics().checked.log_position) == (3, 52)
+    disk.refuse = full("nothing", "")
+    it.round(W + 4 * RETRY_MS)
+    it.round(W + 5 * RETRY_MS)
+    assert (it.files.problem, it.files.statistics().checked.log_position) == ("", 104)
+    slots = dict(it.files.wheel.slots())
+    it.files.close()
+    again = Opened(tmp_path)
+    assert dict(again.files.wheel.slots()) == slots
+    again.files.close()
+
+
+@pytest.mark.parametrize(("call", "name"), [("create_sparse", "timerwheel"), ("pwrite", "timerlog")])
+def test_units_that_a_full_disk_refuses_do_not_count(tmp_path: Path, call: str, name: str) -> None:
+    """They have no place in the log; the next ones get it, once there is room, and that ends the problem."""
+    disk = TestDisk()
+    it = Opened(tmp_path, disk)
+    disk.refuse = full(call, name)
+    with pytest.raises(WriteRefused):
+        it.put(W + 1_000, 0)
+    assert (it.files.log.end, NOT_WRITTEN in it.files.problem, it.files.wheel.waiting) == (0, True, 0)
+    disk.refuse = full("nothing", "")
+    assert (it.put(W + 1_000, 0), it.files.problem) == (0, "")
+    it.finish(queue_offset=1)
+    again = Opened(tmp_path)
+    assert (again.files.wheel.waiting, again.check.queue_offset) == (1, 1)
+    again.files.close()
+
+
+@pytest.mark.parametrize("name", ["timerlog", "timerwheel"])
+def test_a_failed_sync_is_told_until_a_restart(tmp_path: Path, name: str) -> None:
+    """Nobody knows what is on disk: the check stays as it is, whatever the disk says later."""
+    disk = TestDisk()
+    it = Opened(tmp_path, disk)
+    it.put(W + 1_000, 0)
+    it.round(W)
+    it.put(W + 2_000, 100)
+    disk.refuse = full("fdatasync", name, errno.EIO)
+    it.round(W + RETRY_MS)
+    disk.refuse = full("nothing", "")
+    it.put(W + 3_000, 200)
+    it.round(W + 2 * RETRY_MS)
+    assert NOT_SYNCED in it.files.problem
+    assert (it.files.statistics().failed, it.files.statistics().checked.log_position) == (True, 52)
+    it.files.close()
+    again = Opened(tmp_path)
+    assert again.files.problem == ""
+    assert again.files.wheel.waiting >= 1
+    again.files.close()
+
+
+def test_pages_that_are_being_written_do_not_change(tmp_path: Path) -> None:
+    """What was taken is what is written, whatever happens to the wheel meanwhile; taking it costs no copies."""
+    wheel = TimerWheel(str(tmp_path / "timerwheel"), 1_000, Disk(), WHEEL_SLOTS)
+    wheel.make_file()
+    wheel.put(W, Slot(0, 0, 1))
+    write = wheel.take_changed()
+    wheel.put(W, Slot(0, 52, 2))
+    wheel.put(W + 1_000, Slot(104, 104, 1))
+    write.sync()
+    again = TimerWheel(str(tmp_path / "timerwheel"), 1_000, Disk(), WHEEL_SLOTS)
+    again.load(W)
+    assert dict(again.slots()) == {W: Slot(0, 0, 1)}
+    wheel.take_changed().sync()
+    again.load(W)
+    assert dict(again.slots()) == {W: Slot(0, 52, 2), W + 1_000: Slot(104, 104, 1)}
+
+
+@pytest.mark.parametrize("is_check_kept", [True, False])
+def test_a_load_can_be_called_off(tmp_path: Path, *, is_check_kept: bool) -> None:
+    """Wherever it is, in the wheel or in a log that is replayed; the next load finds everything."""
+    it = Opened(tmp_path)
+    for number in range(2 * STOP_CHECK_ITEMS):
+        it.put(W + 1_000 * (number % (WHEEL_SLOTS // 2 - 1)), number * 100)
+    it.finish()
+    if not is_check_kept:
+        (tmp_path / "config" / CHECK_FILE).unlink()
+    left = 0
+
+    def check_stop() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise LoadStopped
+
+    checks = 0
+    while True:
+        left = checks
+        files = TimerFiles(it.config, it.log, Disk())
+        try:
+            files.load(W, lambda offset: offset // 100, check_stop)
+        except LoadStopped:
+            checks += 1
+        else:
+            break
+        finally:
+            files.close()
+    assert checks == (1 if is_check_kept else 5)
+    assert files.wheel.waiting == 2 * STOP_CHECK_ITEMS

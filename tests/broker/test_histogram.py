@@ -1,0 +1,63 @@
+"""Counting values by size."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skylarkmq.broker.histogram import Buckets, count_up, plain_count_up
+
+BOUNDS = (10, 100, 1_000)
+
+
+def test_a_value_belongs_to_the_first_bound_that_it_does_not_exceed() -> None:
+    """Bounds are inclusive, and what is above all of them is counted last."""
+    buckets = Buckets(BOUNDS)
+    for value in (0, 10, 11, 1_000, 1_001):
+        buckets.note(value)
+    assert buckets.counts == [2, 1, 1, 1]
+    assert (buckets.count, buckets.total) == (5, 2_022)
+
+
+def test_a_value_may_come_several_times_at_once() -> None:
+    """A turn's equal values are one call."""
+    buckets = Buckets(BOUNDS)
+    buckets.note(50, 128)
+    assert (buckets.counts, buckets.total) == ([0, 128, 0, 0], 6_400)
+
+
+VARIANTS = [plain_count_up, count_up]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=["interpreted", "as installed"])
+@given(values=st.lists(st.integers(0, 2_000) | st.integers(0, 2**40), min_size=1, max_size=40))
+def test_each_variant_counts_alike(variant: Callable[..., int], values: list[int]) -> None:
+    """The leaf and its twin find the same bounds, and the same sum."""
+    counts = [0] * (len(BOUNDS) + 1)
+    assert variant(values, BOUNDS, counts) == sum(values)
+    assert counts == [
+        sum(below < value <= bound for value in values) for below, bound in pairwise((-1, *BOUNDS, 2**62))
+    ]
+
+
+@given(st.lists(st.integers(0, 2_000), min_size=1, max_size=40))
+def test_all_at_once_is_one_after_the_other(values: list[int]) -> None:
+    """Whatever the values, noting them together counts what noting each does."""
+    together, single = Buckets(BOUNDS), Buckets(BOUNDS)
+    together.note_all(values)
+    for value in values:
+        single.note(value)
+    assert (together.counts, together.total) == (single.counts, single.total)
+
+
+def test_sums_and_differences_leave_their_terms_alone() -> None:
+    """`plus` makes a new one."""
+    first, second = Buckets(BOUNDS), Buckets(BOUNDS)
+    first.note(5, 3)
+    second.note(500)
+    both = first.plus([second])
+    assert (both.counts, both.total) == ([3, 0, 1, 0], 515)
+    assert both.plus([second], -1).counts == first.counts == [3, 0, 0, 0]
+    assert "515" in repr(both)

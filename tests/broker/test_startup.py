@@ -1,0 +1,134 @@
+"""Loading the store beside the event loop, and stops that are asked for before a daemon is ready."""
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.broker.errors import StartError, StartStopped
+from skylarkmq.broker.startup import load_beside
+from skylarkmq.broker.store.errors import LoadStopped, StoreError
+from skylarkmq.broker.store.message_store import MessageStore
+from tests.harness.daemon import STORE, Daemon, running
+from tests.harness.stores import Opened, config_of, message
+
+RECORDS = 100_000
+PROGRESS_LIMIT_S = 30.0
+
+
+class SlowStore:
+    """A store that loads until it is told how that ends."""
+
+    def __init__(self) -> None:
+        self.ending: BaseException | None = None
+        self.may_end = threading.Event()
+        self.is_closed = False
+
+    def load(self, should_stop: Callable[[], bool]) -> None:
+        while not self.may_end.wait(0.001):
+            if should_stop():
+                raise LoadStopped
+        if self.ending is not None:
+            raise self.ending
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def loading(store: SlowStore, stop: asyncio.Event | None = None) -> asyncio.Task[None]:
+    return asyncio.create_task(load_beside(store, stop or asyncio.Event()))
+
+
+async def test_the_loop_is_free_while_a_store_is_loaded() -> None:
+    """What runs on the loop decides when the load ends: it would hang if the load held the loop."""
+    store = SlowStore()
+    task = loading(store)
+    asyncio.get_running_loop().call_later(0.01, store.may_end.set)
+    await task
+
+
+async def test_a_stop_ends_a_load() -> None:
+    """The load is called off, and that is no failure."""
+    stop = asyncio.Event()
+    task = loading(SlowStore(), stop)
+    asyncio.get_running_loop().call_soon(stop.set)
+    with pytest.raises(StartStopped):
+        await task
+
+
+async def test_a_store_that_cannot_be_served_stops_the_start() -> None:
+    """Its reason becomes the operator's line."""
+    store = SlowStore()
+    store.ending = StoreError("segment 0 has 17 bytes")
+    store.may_end.set()
+    with pytest.raises(StartError, match="segment 0 has 17 bytes"):
+        await loading(store)
+
+
+async def test_a_cancelled_start_waits_for_its_thread() -> None:
+    """No thread goes on loading behind a start that was cancelled."""
+    store = SlowStore()
+    task = loading(store)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not store.may_end.is_set()
+    assert not store.is_closed  # its load gave its files up
+
+
+async def test_what_a_cancelled_start_has_loaded_is_closed() -> None:
+    """A load that ended while it was called off leaves no lock and no files behind."""
+    store = SlowStore()
+    task = loading(store)
+    await asyncio.sleep(0)
+    store.may_end.set()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert store.is_closed
+
+
+def killed_store(root: Path) -> None:
+    """A store of many messages whose recovery takes some seconds."""
+    it = Opened(root, mapped_file_size_commit_log=8 << 20, mapped_file_size_consume_queue=6_000_000)
+    for begin in range(0, RECORDS, 500):
+        for number in range(begin, begin + 500):
+            it.store.put(message(b"%d" % number, "T", number % 4))
+        it.store.commit()
+    it.crash()
+
+
+def recovering(daemon: Daemon) -> str:
+    """What /readyz says once the log is being read; "" if it was ready before that was seen."""
+    deadline = time.monotonic() + PROGRESS_LIMIT_S
+    while time.monotonic() < deadline:
+        try:
+            status, body = daemon.page("/readyz")
+        except OSError:
+            continue
+        if status == 200 or "recovering" in body["checks"]["recovered"]:
+            return "" if status == 200 else str(body["checks"]["recovered"])
+    raise AssertionError(f"never seen recovering:\n{daemon.output}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_recovery_is_seen_and_can_be_stopped(tmp_path: Path, number: signal.Signals) -> None:
+    """While the log is read, /healthz answers and /readyz gives the progress; a signal ends it, and nothing is lost."""
+    killed_store(tmp_path / STORE)
+    sizes = {"mappedFileSizeCommitLog": 8 << 20, "mappedFileSizeConsumeQueue": 6_000_000}
+    with running(directory=tmp_path, settings=sizes, is_awaited=False, must_be_sound=False) as daemon:
+        assert "the store is being opened, recovering" in recovering(daemon)
+        assert daemon.page("/healthz") == (200, {"alive": True})
+        assert daemon.stop(number) == 0
+        assert "stopped before it was ready" in daemon.output
+        assert "ready port=" not in daemon.output
+    config = config_of(tmp_path / STORE, mapped_file_size_commit_log=8 << 20, mapped_file_size_consume_queue=6_000_000)
+    again = MessageStore(config, lambda: 0)
+    again.load()
+    assert [again.max_offset("T", queue_id) for queue_id in range(4)] == [RECORDS // 4] * 4
+    again.close()

@@ -1,0 +1,96 @@
+"""The connections of a client."""
+
+import asyncio
+
+import pytest
+
+from skylarkmq.clients.connection.connection import Connection
+from skylarkmq.clients.connection.connection_pool import Backoff, Connections
+from skylarkmq.clients.errors import ClientClosed, ConnectFailed
+from skylarkmq.clients.settings import ClientSettings
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from tests.clients.peer import Peer, peers, until
+
+SETTINGS = ClientSettings(backoff_min_s=0.001, backoff_max_s=0.002)
+
+
+async def test_all_who_ask_share_one_connection() -> None:
+    """Also those who ask while it is being opened."""
+    async with peers(1) as (peer,):
+        connections = Connections(SETTINGS, {})
+        got = await asyncio.gather(*(connections.get(peer.address) for _ in range(50)))
+        assert len(set(map(id, got))) == 1
+        assert await connections.get(peer.address) is got[0]
+        await connections.close()
+
+
+async def test_a_broken_connection_is_opened_again() -> None:
+    """The next who asks gets a new one."""
+    async with peers(1) as (peer,):
+        connections = Connections(SETTINGS, {})
+        first = await connections.get(peer.address)
+        await until(lambda: peer.connections)
+        peer.connections[0].transport.abort()
+        await until(lambda: first.closed)
+        second = await connections.get(peer.address)
+        assert second is not first
+        await connections.close()
+
+
+async def test_the_greeting_comes_first() -> None:
+    """Whatever is asked meanwhile comes after it."""
+    async with peers(1) as (peer,):
+
+        async def greet(connection: Connection) -> None:
+            await connection.invoke(RemotingCommand.request(RequestCode.HEART_BEAT), 5.0)
+
+        async def ask() -> None:
+            connection = await connections.get(peer.address)
+            await connection.invoke(RemotingCommand.request(28), 5.0)
+
+        connections = Connections(SETTINGS, {}, greet)
+        await asyncio.gather(ask(), ask())
+        assert [request.code for request in peer.requests] == [RequestCode.HEART_BEAT, 28, 28]
+        await connections.close()
+
+
+async def test_no_connection_says_where_and_comes_back_by_itself() -> None:
+    """A refused connect names the address; once the peer is there, the same call works."""
+    peer = Peer()
+    await peer.listen()
+    await peer.stop()
+    connections = Connections(SETTINGS, {})
+    for _ in range(3):
+        with pytest.raises(ConnectFailed, match=f"no connection to {peer.address}") as caught:
+            await connections.get(peer.address)
+        assert caught.value.broker == peer.address
+    await peer.listen(peer.address)
+    assert not (await connections.get(peer.address)).closed
+    await connections.close()
+    await peer.stop()
+
+
+def test_attempts_keep_a_growing_distance() -> None:
+    """Doubling from the smallest pause to the largest."""
+    backoff, settings = Backoff(), ClientSettings(backoff_min_s=0.1, backoff_max_s=1.0)
+    assert [backoff.failed(now_s, settings) for now_s in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)] == [
+        0.1,
+        0.2,
+        0.4,
+        0.8,
+        1.0,
+        1.0,
+    ]
+    assert backoff.not_before_s == 7.0
+
+
+async def test_nothing_opens_after_close() -> None:
+    """A stopped client stays stopped."""
+    async with peers(1) as (peer,):
+        connections = Connections(SETTINGS, {})
+        connection = await connections.get(peer.address)
+        await connections.close()
+        assert connection.closed
+        with pytest.raises(ClientClosed):
+            await connections.get(peer.address)

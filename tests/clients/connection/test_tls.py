@@ -1,0 +1,129 @@
+"""The SDK over TLS, against the broker of this repository as it is started by its users."""
+
+import random
+import ssl
+from pathlib import Path
+
+import pytest
+
+from skylarkmq import (
+    Client,
+    ClientSettings,
+    ConnectFailed,
+    ConsumeFrom,
+    Message,
+    MessageExt,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    TlsSettings,
+)
+from skylarkmq.clients.connection.tls import tls_context
+from tests.clients.peer import until
+from tests.harness.certificates import Certificates, Pair
+from tests.harness.daemon import running
+
+KIB = 1024
+SIZES = (0, 1, 100, 16_384, 100 * KIB, 1024 * KIB, 3 * 1024 * KIB)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path)
+
+
+def served_with(pair: Pair, **more: object) -> dict[str, object]:
+    """Settings of a broker with this certificate; `more` with dots for double underscores."""
+    given = {"tls.server.certPath": pair.cert, "tls.server.keyPath": pair.key}
+    return given | {key.replace("__", "."): value for key, value in more.items()}
+
+
+async def test_large_messages_go_there_and_back_unchanged(made: Certificates, tmp_path: Path) -> None:
+    """Sent and pulled over TLS, bodies of up to 3 MiB are equal byte by byte, and nothing is sent in the clear."""
+    rng = random.Random(5)
+    bodies = {str(n): rng.randbytes(size) for n, size in enumerate(SIZES * 3)}
+    tls = TlsSettings(trust_cert_path=made.authority.cert)
+    received: dict[str, bytes] = {}
+    settings = served_with(made.issue("server"), tls__server__mode="enforcing")
+    with running(directory=tmp_path, settings=settings | {"mappedFileSizeCommitLog": 32 << 20}) as daemon:
+        async with Producer("shop", namesrv=daemon.namesrv, tls=tls) as producer:
+            for n, body in bodies.items():
+                await producer.send(Message("Orders", body, keys=[n]))
+        async with PullConsumer("g", namesrv=daemon.namesrv, tls=tls, consume_from=ConsumeFrom.FIRST) as consumer:
+            await consumer.subscribe("Orders")
+            while len(received) < len(bodies):
+                received |= {message.keys[0]: message.body for message in await consumer.poll(timeout_s=10)}
+        with pytest.raises(ConnectFailed):
+            async with Producer("shop", namesrv=daemon.namesrv, tls=TlsSettings()) as stranger:
+                await stranger.send(Message("Orders", b"who signed this?"))
+        assert daemon.stop() == 0, daemon.output
+    assert received == bodies
+    assert "Traceback" not in daemon.output
+
+
+async def test_a_client_shows_its_certificate(made: Certificates, tmp_path: Path) -> None:
+    """Where one is required, those with one are served; push consumers and a shared client's producers too."""
+    pair, own = made.issue("server"), made.issue("own", password="geheim")
+    tls = TlsSettings(trust_cert_path=made.authority.cert, cert_path=own.cert, key_path=own.key, key_password="geheim")
+    settings = served_with(
+        pair, tls__server__need__client__auth="require", tls__server__trustCertPath=made.authority.cert
+    )
+    with running(directory=tmp_path, settings=settings) as daemon:
+        received: list[bytes] = []
+
+        async def handler(message: MessageExt) -> None:
+            received.append(message.body)
+
+        shared = Client(daemon.namesrv, ClientSettings(tls=tls))
+        async with shared, Producer("shop", client=shared) as producer:
+            await producer.send(Message("Orders", b"signed"))
+        consumer = PushConsumer("g", namesrv=daemon.namesrv, tls=tls, handler=handler, consume_from=ConsumeFrom.FIRST)
+        async with consumer:
+            await consumer.subscribe("Orders")
+            await until(lambda: received == [b"signed"])
+        assert daemon.stop() == 0, daemon.output
+
+
+async def test_a_test_certificate_is_served_to_who_does_not_look(tmp_path: Path) -> None:
+    """A broker that nobody configured speaks TLS on the ports it has, to plain clients' neighbours."""
+    with running(directory=tmp_path) as daemon:
+        async with Producer("a", namesrv=daemon.namesrv, tls=TlsSettings(check_server=False)) as careless:
+            await careless.send(Message("Orders", b"1"))
+        async with Producer("b", namesrv=daemon.namesrv) as plain:
+            await plain.send(Message("Orders", b"2"))
+        assert daemon.stop() == 0, daemon.output
+
+
+def test_a_client_that_is_not_told_otherwise_checks_all(made: Certificates) -> None:
+    """Authority and name; each may be left out, and a context of one's own is taken as it is."""
+    context = tls_context(TlsSettings())
+    assert context is not None
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    context = tls_context(TlsSettings(trust_cert_path=made.authority.cert, check_host_name=False))
+    assert context is not None
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, False)
+    assert len(context.get_ca_certs()) == 1
+    context = tls_context(TlsSettings(check_server=False))
+    assert context is not None
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
+    assert tls_context(context) is context
+    assert tls_context(None) is None
+
+
+def test_bad_files_are_told_when_the_client_is_made(made: Certificates, tmp_path: Path) -> None:
+    """Not at the first connection; and no password is asked for or shown."""
+    own = made.issue("own", password="geheim")
+    for tls in (
+        TlsSettings(trust_cert_path=tmp_path / "none.pem"),
+        TlsSettings(cert_path=own.cert, key_path=own.key),
+        TlsSettings(cert_path=own.key),
+    ):
+        with pytest.raises(OSError, match=r"."):
+            Client("127.0.0.1:1", ClientSettings(tls=tls))
+    assert "geheim" not in repr(ClientSettings(tls=TlsSettings(key_password="geheim")))
+
+
+async def test_tls_goes_with_an_address() -> None:
+    """A client that is shared brings its own."""
+    with pytest.raises(ValueError, match=r"tls=\.\.\. goes with namesrv"):
+        Producer("shop", client=Client("127.0.0.1:1"), tls=TlsSettings())

@@ -1,0 +1,136 @@
+"""Messages on their way out."""
+
+import zlib
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from skylarkmq.clients.errors import InvalidMessage
+from skylarkmq.clients.producing.outgoing_message import check_topic, prepare, prepare_batches, scheduled
+from skylarkmq.clients.settings import ProducerSettings
+from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.message import Message, decode_batch, decode_properties
+from skylarkmq.protocol.message_id import UniqueIds
+
+NOW_MS = 1_795_283_796_296
+SETTINGS = ProducerSettings()
+
+
+@pytest.fixture
+def ids() -> UniqueIds:
+    return UniqueIds("10.0.0.1", 7, 99)
+
+
+def test_properties_carry_tags_keys_and_id(ids: UniqueIds) -> None:
+    """What the application names is there, with a UNIQ_KEY that is the message id."""
+    message = Message("T", b"x", tags="paid", keys=["a", "b"], properties={"ü": "é"})
+    outgoing = prepare(message, ids, NOW_MS, SETTINGS)
+    properties = decode_properties(outgoing.properties)
+    assert properties == {"ü": "é", "KEYS": "a b", "TAGS": "paid", "UNIQ_KEY": outgoing.msg_id}
+    assert message.properties == {"ü": "é"}
+
+
+def test_an_id_that_is_there_is_kept(ids: UniqueIds) -> None:
+    """A message that is sent on keeps its name."""
+    assert prepare(Message("T", b"", properties={"UNIQ_KEY": "X"}), ids, NOW_MS, SETTINGS).msg_id == "X"
+
+
+def test_large_bodies_are_compressed(ids: UniqueIds) -> None:
+    """From 4 KiB on, if it makes them smaller, and the flag says so."""
+    outgoing = prepare(Message("T", b"a" * 4096), ids, NOW_MS, SETTINGS)
+    assert outgoing.sys_flag == SysFlag.COMPRESSED
+    assert zlib.decompress(outgoing.body) == b"a" * 4096
+    for body in (b"a" * 4095, zlib.compress(bytes(range(256)) * 64) + bytes(range(256)) * 17):
+        plain = prepare(Message("T", body), ids, NOW_MS, ProducerSettings(compression_level=0))
+        assert (plain.body, plain.sys_flag) == (body, 0)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("T", b"a" * (4 * 1024 * 1024 + 1)),
+        Message("T", b"", properties={"a\x01b": "c"}),
+        Message("T", b"", properties={"a": "c\x02"}),
+        Message("T", b"", properties={"a": "x" * 40_000}),
+    ],
+    ids=["body", "name", "value", "properties"],
+)
+def test_what_cannot_be_sent_is_refused(ids: UniqueIds, message: Message) -> None:
+    """Limits and separators are checked before anything leaves."""
+    with pytest.raises(InvalidMessage):
+        prepare(message, ids, NOW_MS, SETTINGS)
+
+
+def test_batch_is_one_body_of_all_messages(ids: UniqueIds) -> None:
+    """Each record keeps its flag, body and properties; the ids are joined."""
+    messages = [Message("T", b"%d" % n, tags=f"t{n}", flag=n) for n in range(3)]
+    (outgoing,) = prepare_batches(messages, ids, NOW_MS, SETTINGS)
+    records = decode_batch(outgoing.body)
+    assert [(record.flag, bytes(record.body)) for record in records] == [(0, b"0"), (1, b"1"), (2, b"2")]
+    properties = [decode_properties(bytes(record.properties).decode()) for record in records]
+    assert [entry["TAGS"] for entry in properties] == ["t0", "t1", "t2"]
+    assert ",".join(entry["UNIQ_KEY"] for entry in properties) == outgoing.msg_id
+    assert outgoing.is_batch
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [Message("A", b""), Message("B", b"")],
+        [Message("A", b""), Message("A", b"x" * 2**22)],
+        [Message("A", b"", properties={"DELAY": "3"})],
+    ],
+    ids=["empty", "topics", "size", "delayed"],
+)
+def test_impossible_batches_are_refused(ids: UniqueIds, messages: list[Message]) -> None:
+    """No message, two topics, a message beyond the limit, or one that is delivered later."""
+    with pytest.raises(InvalidMessage):
+        prepare_batches(messages, ids, NOW_MS, SETTINGS)
+
+
+def test_a_batch_is_split_at_the_limit(ids: UniqueIds) -> None:
+    """As few requests as can be, none above it, and the messages in their order."""
+    messages = [Message("T", bytes([n]) * 1000) for n in range(25)]
+    batches = prepare_batches(messages, ids, NOW_MS, ProducerSettings(max_message_bytes=10_800))
+    bodies = [[bytes(record.body) for record in decode_batch(batch.body)] for batch in batches]
+    assert [len(each) for each in bodies] == [10, 10, 5]
+    assert [body for each in bodies for body in each] == [message.body for message in messages]
+    assert max(len(batch.body) for batch in batches) <= 10_800
+    assert len({msg_id for batch in batches for msg_id in batch.msg_id.split(",")}) == 25
+
+
+AT = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("delay", "deliver_at", "level", "expected"),
+    [
+        (timedelta(seconds=1.5), None, None, {"TIMER_DELAY_MS": "1500"}),
+        (None, AT, None, {"TIMER_DELIVER_MS": "1893456000000"}),
+        (None, None, 4, {"DELAY": "4"}),
+    ],
+)
+def test_a_time_of_delivery_is_a_property(
+    delay: timedelta | None, deliver_at: datetime | None, level: int | None, expected: dict[str, str]
+) -> None:
+    """One of RocketMQ's three; the message that was given stays as it is."""
+    message = Message("T", b"x", properties={"k": "v"})
+    assert scheduled(message, delay, deliver_at, level).properties == {"k": "v"} | expected
+    assert message.properties == {"k": "v"}
+
+
+def test_times_that_are_none_are_refused() -> None:
+    """Two of them, or one that is not ahead."""
+    with pytest.raises(ValueError, match="one of"):
+        scheduled(Message("T", b"x"), timedelta(seconds=1), AT, None)
+    for delay, level in ((timedelta(0), None), (None, 0), (timedelta(seconds=-1), None)):
+        with pytest.raises(ValueError, match="not ahead"):
+            scheduled(Message("T", b"x"), delay, None, level)
+
+
+@pytest.mark.parametrize("topic", ["", " ", "a b", "ü", "x" * 128])
+def test_impossible_topics_are_refused(topic: str) -> None:
+    """With the broker's own rule and text."""
+    with pytest.raises(InvalidMessage, match="The specified topic"):
+        check_topic(topic)

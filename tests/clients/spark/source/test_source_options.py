@@ -1,0 +1,79 @@
+"""The options of the source: what they mean together."""
+
+import pickle
+
+import pytest
+
+from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+
+
+def made(**options: str) -> SourceOptions:
+    return parse(SOURCE_OPTIONS, {"nameServer": "n:1", "subscribe": "T"} | options)
+
+
+def test_defaults_are_those_of_the_documentation() -> None:
+    """One queue one task, everything, wait for nothing, fail on loss."""
+    options = made()
+    assert options.subscribe == ("T",)
+    assert (options.expression, options.expression_type, options.takes_everything) == ("*", "TAG", True)
+    assert (options.max_trigger_delay_ms, options.pull_batch, options.pull_timeout_ms) == (900_000, 32, 3_000)
+    assert options.fail_on_data_loss
+    assert options.pull_group == "spark-rocketmq-source"
+    assert options.tls_settings() is None
+
+
+def test_they_travel_to_executors() -> None:
+    """Pickled and back they are the same, JSON and secrets too."""
+    options = made(
+        startingOffsets='{"T":{"b":{"0":-1}}}', accessKey="k", secretKey="s", startingOffsetsByTimestamp='{"T":5}'
+    )
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_topics_queues_and_patterns() -> None:
+    """Lists lose their repetitions; queues are sorted."""
+    assert made(subscribe=" b, a ,b").subscribe == ("a", "b")
+    assigned = parse(SOURCE_OPTIONS, {"nameServer": "n:1", "assign": '{"T":{"b":[1,0,1]}}'})
+    assert assigned.assign == (MessageQueue("T", "b", 0), MessageQueue("T", "b", 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscribePattern": "T.*"}, "give one of subscribe"),
+        ({"subscribe": " , "}, "topics with commas"),
+        ({"startingOffsets": '{"T":{"b":{"0":-3}}}'}, "startingOffsets must be earliest, latest, or JSON"),
+        ({"endingOffsets": '{"T":{"b":{"0":-2}}}'}, "endingOffsets must be latest, or JSON"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is more than maxOffsetsPerTrigger"),
+        ({"minPartitions": "9", "maxPartitions": "8"}, "is more than maxPartitions"),
+        ({"expressionType": "SQL92"}, "needs a subExpression"),
+        ({"nameServer": "host"}, "nameServer must be host:port"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, str], said: str) -> None:
+    """Each with its own words."""
+    with pytest.raises(OptionError, match=said):
+        made(**options)
+
+
+def test_tags_and_expressions_become_subscriptions() -> None:
+    """Tags bring their hashes; SQL92 goes as it is."""
+    tags = made(subExpression="a || b").subscription("T")
+    assert (tags.sub_string, sorted(tags.tags_set), len(tags.code_set)) == ("a || b", ["a", "b"], 2)
+    sql = made(subExpression="x > 1", expressionType="sql92")
+    assert (sql.subscription("T").expression_type, sql.is_by_tags, sql.takes_everything) == ("SQL92", False, False)
+
+
+def test_tls_is_on_when_certificates_are_named() -> None:
+    """Or when it is asked for; the checks can be taken back."""
+    assert made(**{"tls.enable": "true"}).tls_settings() is not None
+    tls = made(**{"tls.trustCertPath": "/ca.pem", "tls.checkHostName": "false", "tls.keyPassword": "p"}).tls_settings()
+    assert tls is not None
+    assert (tls.trust_cert_path, tls.check_server, tls.check_host_name, tls.key_password) == (
+        "/ca.pem",
+        True,
+        False,
+        "p",
+    )

@@ -1,0 +1,289 @@
+"""The offsets of a query, against a cluster that is a few dictionaries."""
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.source.bounds import Away, ends_of, find_queues, settled, starts_of
+from skylarkmq.clients.spark.source.data_loss import DataLoss
+from skylarkmq.clients.spark.source.offsets import Offset, Positions
+from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions
+from skylarkmq.clients.spark.source.splitting import Range
+from skylarkmq.clients.spark.source.stream_plan import PlanStatistics, StreamPlan
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+
+A0, A1, B0 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)
+
+
+class Fake:
+    """Queues with bounds and store times (of offset n: 10 n); brokers that are away do not answer."""
+
+    def __init__(self, bounds: dict[MessageQueue, tuple[int, int]]) -> None:
+        self.bounds = bounds
+        self.away: set[str] = set()
+        self.registered = {"a", "b"}
+        self.commits: list[Positions] = []
+        self.flicker = 0  # so many times `queues` finds none
+
+    def queues(self) -> set[MessageQueue]:
+        if self.flicker:
+            self.flicker -= 1
+            return set()
+        return {queue for queue in self.bounds if queue.broker_name in self.registered}
+
+    def brokers(self) -> set[str]:
+        return self.registered
+
+    def _answering(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        return [queue for queue in queues if queue.broker_name not in self.away]
+
+    def first_offsets(self, queues: Iterable[MessageQueue]) -> Positions:
+        return {queue: self.bounds[queue][0] for queue in self._answering(queues)}
+
+    def end_offsets(self, queues: Iterable[MessageQueue]) -> Positions:
+        return {queue: self.bounds[queue][1] for queue in self._answering(queues)}
+
+    def offsets_at(self, times: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
+        found: dict[MessageQueue, int | None] = {}
+        for queue in self._answering(times):
+            first, end = self.bounds[queue]
+            offset = max(first, -(-times[queue] // 10))
+            found[queue] = offset if offset < end else None
+        return found
+
+    def commit(self, positions: Mapping[MessageQueue, int]) -> list[MessageQueue]:
+        self.commits.append(dict(positions))
+        return []
+
+
+def options(**given: str) -> SourceOptions:
+    return parse(SOURCE_OPTIONS, {"nameServer": "n:1", "subscribe": "T", "startingOffsets": "earliest"} | given)
+
+
+def planned(fake: Fake, **given: str) -> StreamPlan:
+    return StreamPlan(options(**given), fake, now_ms=0)
+
+
+def test_a_batch_begins_where_the_one_before_ended() -> None:
+    """And the last end comes back as it is when there is nothing more."""
+    fake = Fake({A0: (2, 5), B0: (0, 0)})
+    plan = planned(fake)
+    begin = plan.begin()
+    assert begin == plan.begin() == Offset({A0: 2, B0: 0}).to_dict()
+    first = plan.latest(begin, None, 0)
+    assert plan.ranges(begin, first) == [Range(A0, 2, 5)]
+    assert plan.latest(first, None, 0) == first
+    fake.bounds[B0] = (0, 7)
+    second = plan.latest(first, None, 0)
+    assert second == Offset({A0: 5, B0: 7}).to_dict()
+    assert plan.ranges(first, second) == [Range(B0, 0, 7)]
+    assert plan.reported() == second
+    assert plan.statistics() == PlanStatistics(queues=2, batches=2, backlog=7)
+
+
+def test_a_first_batch_is_planned_again_as_it_was() -> None:
+    """Though the start is asked for anew and has moved: also beyond the logged end."""
+    fake = Fake({A0: (0, 5)})
+    plan = planned(fake, startingOffsets="latest")
+    begin = plan.begin()
+    fake.bounds[A0] = (0, 8)
+    end = plan.latest(begin, None, 0)
+    fake.bounds[A0] = (0, 20)
+    again = planned(fake, startingOffsets="latest")
+    assert again.ranges(again.begin(), end) == plan.ranges(begin, end) == [Range(A0, 5, 8)]
+
+
+def test_a_limit_is_shared_and_the_rest_comes_later() -> None:
+    """Batch by batch, until everything was read once."""
+    fake = Fake({A0: (0, 100), A1: (0, 7), B0: (3, 40)})
+    plan = planned(fake)
+    start = plan.begin()
+    read: list[Range] = []
+    while (end := plan.latest(start, 30, 0)) != start:
+        found = plan.ranges(start, end)
+        assert sum(map(len, found)) <= 30
+        read += found
+        start = end
+    assert sum(map(len, read)) == 144
+    assert Offset.of(start).ends == {A0: 100, A1: 7, B0: 40}
+
+
+def test_a_minimum_is_waited_for() -> None:
+    """Until it has come, or the delay is over; not where all there is was asked for."""
+    fake = Fake({A0: (0, 5)})
+    plan = planned(fake, minOffsetsPerTrigger="10", maxTriggerDelay="1s")
+    begin = plan.begin()
+    assert plan.latest(begin, None, 500) == begin
+    assert plan.latest(begin, None, 500, is_all=True) != begin
+    assert plan.latest(begin, None, 1_000) != begin
+
+
+def test_available_now_goes_to_its_target_and_no_further() -> None:
+    """In batches of the limit; a minimum does not count; a queue that came since the last run is read, too."""
+    fake = Fake({A0: (0, 50)})
+    before = planned(fake)
+    start = before.latest(before.begin(), None, 0)
+    fake.bounds |= {A0: (0, 70), B0: (0, 10)}
+    plan = planned(fake, minOffsetsPerTrigger="1000", maxOffsetsPerTrigger="2000")
+    plan.fix_target()
+    fake.bounds |= {A0: (0, 900), B0: (0, 900), A1: (0, 5)}
+    read: list[Range] = []
+    while (end := plan.latest(start, 12, 0)) != start:
+        read += plan.ranges(start, end)
+        start = end
+    assert Offset.of(start).ends == {A0: 70, B0: 10}
+    assert sum(map(len, read)) == 30
+
+
+def test_available_now_does_not_end_without_a_broker() -> None:
+    """One that holds a part of what there is: it is waited for."""
+    fake = Fake({A0: (0, 5), B0: (0, 5)})
+    fake.away = {"b"}
+    with pytest.raises(Away, match="named b"):
+        planned(fake).fix_target()
+    fake.away = set()
+    plan = planned(fake)
+    start = plan.latest(plan.begin(), None, 0)
+    fake.registered = {"a"}
+    plan.fix_target()
+    with pytest.raises(Away, match="not registered any more: b"):
+        plan.latest(start, None, 0)
+
+
+def test_a_broker_that_is_away_holds_nobody_up() -> None:
+    """Its queues stay where they are, and go on when it is back."""
+    fake = Fake({A0: (0, 5), B0: (0, 5)})
+    plan = planned(fake)
+    start = plan.latest(plan.begin(), None, 0)
+    fake.bounds |= {A0: (0, 9), B0: (0, 9)}
+    fake.registered = {"a"}
+    second = plan.latest(start, None, 0)
+    assert Offset.of(second).ends == {A0: 9, B0: 5}
+    fake.registered, fake.away = {"a", "b"}, {"b"}
+    assert plan.latest(second, None, 0) == second
+    fake.away = set()
+    assert Offset.of(plan.latest(second, None, 0)).ends == {A0: 9, B0: 9}
+
+
+def test_a_route_that_is_gone_for_a_moment_is_no_loss() -> None:
+    """It is asked for again before that is said."""
+    fake = Fake({A0: (0, 5)})
+    plan = planned(fake)
+    start = plan.latest(plan.begin(), None, 0)
+    fake.flicker = 2
+    assert plan.latest(start, None, 0) == start
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_queue_that_its_broker_has_no_more_is_lost(fails: str) -> None:
+    """With failOnDataLoss an error that names it, else it is left out."""
+    fake = Fake({A0: (0, 5), A1: (0, 5)})
+    plan = planned(fake, failOnDataLoss=fails)
+    start = plan.latest(plan.begin(), None, 0)
+    del fake.bounds[A1]
+    if fails == "true":
+        with pytest.raises(DataLoss, match="T@a:1 from offset 5 on"):
+            plan.latest(start, None, 0)
+    else:
+        assert Offset.of(plan.latest(start, None, 0)).ends == {A0: 5}
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_queue_that_became_shorter_begins_anew(fails: str) -> None:
+    """Or is an error; its new messages are read from the first."""
+    fake = Fake({A0: (0, 9)})
+    plan = planned(fake, failOnDataLoss=fails)
+    start = plan.latest(plan.begin(), None, 0)
+    fake.bounds[A0] = (0, 4)
+    if fails == "true":
+        with pytest.raises(DataLoss, match="T@a:0 from offset 9 on"):
+            plan.latest(start, None, 0)
+    else:
+        end = plan.latest(start, None, 0)
+        assert plan.ranges(start, end) == [Range(A0, 0, 4)]
+
+
+def test_a_new_queue_joins_when_it_has_something() -> None:
+    """At its first offset, which the end of that batch tells."""
+    fake = Fake({A0: (0, 5)})
+    plan = planned(fake)
+    start = plan.latest(plan.begin(), None, 0)
+    fake.bounds[B0] = (0, 0)
+    assert plan.latest(start, None, 0) == start
+    fake.bounds[B0] = (3, 6)
+    end = plan.latest(start, None, 0)
+    assert Offset.of(end).starts == {B0: 3}
+    assert plan.ranges(start, end) == [Range(B0, 3, 6)]
+
+
+def test_what_is_not_meant_any_more_is_dropped_without_a_loss() -> None:
+    """As when a query comes back with another pattern."""
+    fake = Fake({A0: (0, 5)})
+    start = Offset({A0: 2, MessageQueue("Old", "a", 0): 7}).to_dict()
+    assert Offset.of(planned(fake).latest(start, None, 0)).ends == {A0: 5}
+
+
+def test_progress_is_told_when_it_has_changed() -> None:
+    """To the option's group, as soon as a batch is known to be done."""
+    fake = Fake({A0: (0, 5), B0: (0, 5)})
+    plan = planned(fake, groupId="g")
+    begin = plan.begin()
+    end = plan.latest(begin, 6, 0)
+    plan.tell(Offset.of(end).ends)
+    last = plan.latest(end, None, 0)
+    plan.latest(last, None, 0)
+    assert fake.commits == [{A0: 0, B0: 0}, {A0: 3, B0: 3}, {A0: 5, B0: 5}]
+    planned(fake).tell({A0: 1})  # without a group there is nobody to tell
+    assert len(fake.commits) == 3
+
+
+# ------------------------------------------------------------------------------------------------------- bounds
+
+
+def bounds(fake: Fake, **given: str) -> tuple[Positions, Positions]:
+    made = parse(SOURCE_OPTIONS, {"nameServer": "n:1", "subscribe": "T"} | given)
+    queues = find_queues(fake, made)
+    return settled(fake, starts_of(fake, made, queues, "earliest")), ends_of(fake, made, queues)
+
+
+def test_bounds_by_name_by_number_and_by_time() -> None:
+    """A time counts before times by topic, and these before offsets; what JSON does not name has its own bounds."""
+    fake = Fake({A0: (2, 9), B0: (0, 50)})
+    assert bounds(fake) == ({A0: 2, B0: 0}, {A0: 9, B0: 50})
+    assert bounds(fake, startingOffsets="latest")[0] == {A0: 9, B0: 50}
+    assert bounds(fake, startingOffsets='{"T":{"a":{"0":-1}}}', endingOffsets='{"T":{"b":{"0":7}}}') == (
+        {A0: 9, B0: 0},
+        {A0: 9, B0: 7},
+    )
+    by_queue = '{"T":{"a":{"0":50}}}'
+    assert bounds(fake, startingOffsetsByTimestamp=by_queue, endingOffsetsByTimestamp=by_queue) == (
+        {A0: 5, B0: 0},
+        {A0: 5, B0: 50},
+    )
+    both = {"startingTimestamp": "60", "startingOffsetsByTimestamp": by_queue, "startingOffsets": "latest"}
+    assert bounds(fake, **both)[0] == {A0: 6, B0: 6}
+    assert bounds(fake, endingTimestamp="100")[1] == {A0: 9, B0: 10}
+
+
+def test_a_time_that_no_message_reaches() -> None:
+    """An error that names the queue, or the latest offset, by the strategy."""
+    fake = Fake({A0: (2, 9), B0: (0, 50)})
+    with pytest.raises(OptionError, match="as young as asked for in T@a:0"):
+        bounds(fake, startingTimestamp="100")
+    latest = bounds(fake, startingTimestamp="100", startingOffsetsByTimestampStrategy="latest")[0]
+    assert latest == {A0: 9, B0: 10}
+
+
+def test_what_does_not_exist_or_answer_is_said() -> None:
+    """A topic, a queue of JSON, a broker."""
+    fake = Fake({A0: (2, 9)})
+    with pytest.raises(Away, match="queue of U"):
+        bounds(fake, subscribe="T,U")
+    with pytest.raises(OptionError, match="startingOffsets names queues that do not exist: T@b:0"):
+        bounds(fake, startingOffsets='{"T":{"b":{"0":1}}}')
+    with pytest.raises(OptionError, match="names what does not exist: U"):
+        bounds(fake, startingOffsetsByTimestamp='{"U":1}')
+    fake.away = {"a"}
+    with pytest.raises(Away, match="named a"):
+        bounds(fake)

@@ -1,0 +1,42 @@
+"""The rows of a store directory without Spark: planned, pickled and read as Spark would."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+from skylarkmq.clients.spark.store.store_options import StoreOptions
+from skylarkmq.clients.spark.store.store_source import FilteredStoreReader, StoreReader
+from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
+from skylarkmq.protocol.record import Record, iterate, to_message
+from tests.harness.spark_rows import row_of, rows_of
+
+GOLDEN_INDEX = {"index_slots": 100, "index_items": 200}
+
+
+def read(root: Path, **options: Any) -> list[dict[str, Any]]:
+    """The rows of all tasks, one task behind the other."""
+    reader = StoreReader(StoreOptions(path=str(root), **options))
+    return [row for rows in tasks_of(reader) for row in rows]
+
+
+def tasks_of(reader: StoreReader | FilteredStoreReader) -> list[list[dict[str, Any]]]:
+    """The rows of each task; the reader is pickled before it plans, as Spark does it."""
+    copy = pickle.dumps(reader)
+    partitions = pickle.loads(pickle.dumps(reader.partitions()))
+    return [[row for batch in pickle.loads(copy).read(one) for row in rows_of(batch)] for one in partitions]
+
+
+def place(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What tells a row from all others."""
+    return row["topic"], row["queueId"], row["queueOffset"]
+
+
+def everything(root: Path) -> list[Record]:
+    """Every sound record of a log, in order."""
+    segments = sorted((root / COMMIT_LOG_DIRECTORY).iterdir())
+    return [one for segment in segments for one in iterate(segment.read_bytes()) if isinstance(one, Record)]
+
+
+def expected(records: list[Record], *, include_properties: bool = False) -> list[dict[str, Any]]:
+    """The rows of records."""
+    return [row_of(to_message(record), None, include_properties=include_properties) for record in records]
