@@ -3,6 +3,7 @@
 The compiled leaves are built where Cython and a compiler are, and left out where not. Every module of protocol/compiled
 is one, in Cython's pure-Python mode. See docs/decisions/0007-compiled-leaves.md.
 
+    SKYLARK_PURE=1                         no compiled modules: a wheel for any platform (py3-none-any)
     SKYLARK_BOUNDSCHECK=1                  indexing checked, for tests
     SKYLARK_SANITIZE=address,undefined     the same, with these sanitizers of the C compiler (tests/fuzz/sanitized.py)
 """
@@ -20,7 +21,7 @@ except ImportError:
 
 def compiled_leaves():
     """The extension modules; none where there is no Cython. One that does not compile is left out with a warning."""
-    if cythonize is None:
+    if cythonize is None or os.environ.get("SKYLARK_PURE") == "1":
         return []
     modules = Path("src/skylarkmq/protocol/compiled").glob("*.py")
     sources = sorted(path for path in modules if path.name != "__init__.py")

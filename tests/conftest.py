@@ -1,11 +1,23 @@
-"""What holds for every test: the product's event loop, the order of kinds, and no silent skips in CI.
+"""Rules for every test: the product's event loop, the tiers, and no silent skips in CI.
 
-A test is of the kind of its marker (fuzz, crash, spark, interop), or a unit test without one. Units run first and
-interop last, and the terminal summary says how long each kind took. Under `CI=true` a skipped test of interop or Spark
-counts as failed: there the toolchains are present, and a skip would hide that a client was never tried.
+The tier of a test is its marker. Tests without one are the quick tier, which `pytest` runs by default: it needs no
+network, no Java, Node or Go, and 90 s on two cores. The other tiers:
 
-Several workers (`-n 2 --dist loadgroup`) share all tests but those of one kind that share what is dear to start: the
-official brokers and clients, Spark.
+    packaging   builds wheels, installs them in new environments, runs the image's commands
+    daemon      starts `mqbroker` or `mqnamesrv` as a process
+    crash       cuts the daemon or a simulated disk in the middle of its work
+    fuzz        feeds random input in large numbers
+    spark       runs a real Spark (Java 17)
+    interop     runs RocketMQ's official clients, tools and brokers (Java 17, Maven, Node, Go)
+
+    pytest -m ""            every tier
+    pytest -m daemon        one of them
+
+The terminal summary gives the time of each tier. With `CI=true` a skipped interop or Spark test counts as failed: the
+toolchains are present there, and a skip would hide that a client was never tried.
+
+Tests of one interop or Spark module run in one worker, because they share brokers and clients that are slow to start;
+different modules run side by side.
 """
 
 import asyncio
@@ -16,21 +28,23 @@ from collections.abc import Callable, Generator, Mapping
 import pytest
 import uvloop
 
-KINDS = ("unit", "fuzz", "crash", "spark", "interop")
+TIERS = ("interop", "spark", "packaging", "crash", "fuzz", "daemon", "quick")
+"""In the order in which they start: the longest groups first, so that no worker idles at the end."""
 NEVER_SKIPPED_IN_CI = frozenset({"spark", "interop"})
-IN_ONE_WORKER = frozenset({"spark", "interop"})
+ONE_WORKER_PER_MODULE = frozenset({"interop"})
 FUZZ_ROUNDS = 100_000
 
-seconds_by_kind: defaultdict[str, float] = defaultdict(float)
+seconds_by_tier: defaultdict[str, float] = defaultdict(float)
 
 
-def kind_of(item: pytest.Item) -> str:
-    return next((kind for kind in reversed(KINDS) if item.get_closest_marker(kind)), "unit")
+def tier_of(item: pytest.Item) -> str:
+    """Return the tier of a test; of a test with two markers, the one that comes first in TIERS."""
+    return next((tier for tier in TIERS if item.get_closest_marker(tier)), TIERS[-1])
 
 
 @pytest.fixture(scope="session")
 def fuzz_rounds() -> int:
-    """How many random inputs a fuzz test tries: SKYLARK_FUZZ, or what CI asks for."""
+    """Return how many random inputs a fuzz test tries: SKYLARK_FUZZ, or the number that CI uses."""
     return int(os.environ.get("SKYLARK_FUZZ", FUZZ_ROUNDS))
 
 
@@ -40,26 +54,29 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: KINDS.index(kind_of(item)))
+    items.sort(key=lambda item: TIERS.index(tier_of(item)))
     for item in items:
-        if (kind := kind_of(item)) in IN_ONE_WORKER:
-            item.add_marker(pytest.mark.xdist_group(kind))
+        if item.get_closest_marker("xdist_group") is None:
+            if (tier := tier_of(item)) in ONE_WORKER_PER_MODULE:
+                item.add_marker(pytest.mark.xdist_group(f"{tier} {item.path.stem}"))
+            elif tier == "spark":
+                item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    report.user_properties.append(("kind", kind_of(item)))
-    if report.skipped and kind_of(item) in NEVER_SKIPPED_IN_CI and os.environ.get("CI") == "true":
+    report.user_properties.append(("tier", tier_of(item)))
+    if report.skipped and tier_of(item) in NEVER_SKIPPED_IN_CI and os.environ.get("CI") == "true":
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI does not accept: {report.longreprtext}"
     return report
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    seconds_by_kind[str(dict(report.user_properties)["kind"])] += report.duration
+    seconds_by_tier[str(dict(report.user_properties)["tier"])] += report.duration
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    spent = ", ".join(f"{kind} {seconds_by_kind[kind]:.0f} s" for kind in KINDS if kind in seconds_by_kind)
-    terminalreporter.write_line(f"time by kind of test: {spent or 'none'}")
+    spent = ", ".join(f"{tier} {seconds_by_tier[tier]:.0f} s" for tier in TIERS if tier in seconds_by_tier)
+    terminalreporter.write_line(f"time by tier: {spent or 'none'}")

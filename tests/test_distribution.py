@@ -4,6 +4,7 @@ import ast
 import importlib.metadata
 import os
 import pkgutil
+import platform
 import re
 import subprocess
 import sys
@@ -23,8 +24,9 @@ PACKAGE = "skylarkmq"
 PARTS = ("protocol", "broker", "clients")  # of the package; each has a folder of its own, and a symbolic link to it
 
 COMPILE_TIME = {"cython"}  # what the sources of compiled leaves import is gone once they are compiled
-pytestmark = pytest.mark.xdist_group("distribution")  # one wheel for all
+pytestmark = [pytest.mark.packaging, pytest.mark.xdist_group("distribution")]  # one wheel for all
 
+MANYLINUX = f"manylinux_2_28_{platform.machine()}"
 SRC = "src"  # the package, and the modules that lie beside it
 PYTEST_PLUGIN = "src/skylarkmq/testing.py"  # imported by pytest itself, and by nobody else
 
@@ -32,14 +34,16 @@ PYTEST_PLUGIN = "src/skylarkmq/testing.py"  # imported by pytest itself, and by 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """The wheel, built from a copy of what it is built from, without a network."""
-    return built_wheel(tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel"))
+    return built_wheel(tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel"), MANYLINUX)
 
 
-def built_wheel(source: Path, target: Path, **environment: str) -> zipfile.ZipFile:
+def built_wheel(source: Path, target: Path, for_platform: str | None = None, **environment: str) -> zipfile.ZipFile:
+    """Return the wheel that pip builds from a copy of the sources, for `for_platform` if it has compiled modules."""
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", SRC, *PARTS):
         (source / name).symlink_to(ROOT / name)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel"]
     options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", str(target), str(source)]
+    options += [f"--config-settings=--build-option=--plat-name={for_platform}"] if for_platform else []
     subprocess.run([*pip, *options], check=True, capture_output=True, text=True, env=os.environ | environment)
     (path,) = target.glob("*.whl")
     return zipfile.ZipFile(path)
@@ -66,10 +70,36 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -
     assert f"{PACKAGE}/py.typed" in shipped
 
 
-def test_a_machine_without_a_compiler_builds_the_same_without_leaves(tmp_path: Path) -> None:
-    """What cannot be compiled is left out, and nothing fails."""
+def test_a_source_install_without_a_compiler_leaves_out_the_compiled_modules(tmp_path: Path) -> None:
+    """Modules that cannot be compiled are left out, and the build succeeds."""
     without = built_wheel(tmp_path, tmp_path / "wheel", CC="/bin/false")
     assert {name for name in without.namelist() if ".dist-info/" not in name} == sources()
+
+
+def test_the_pure_wheel_fits_every_platform(tmp_path: Path) -> None:
+    """The fallback of a release has the tag py3-none-any and no compiled module."""
+    pure = built_wheel(tmp_path, tmp_path / "wheel", SKYLARK_PURE="1")
+    assert str(pure.filename).endswith("-py3-none-any.whl")
+    assert {name for name in pure.namelist() if ".dist-info/" not in name} == sources()
+
+
+def test_a_manylinux_wheel_gives_the_compiled_variant_without_a_compiler(
+    wheel: zipfile.ZipFile, tmp_path: Path
+) -> None:
+    """pip installs the wheel where no compiler works, and every compiled module is used."""
+    assert str(wheel.filename).endswith(f"-{MANYLINUX}.whl")
+    python = environment_with_dependencies(tmp_path / "venv", with_pip=True)
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps"]
+    environment = os.environ | {"CC": "/bin/false", "CXX": "/bin/false"}
+    environment.pop("PYTHONPATH", None)
+    environment.pop("SKYLARK_COMPILED", None)
+    subprocess.run([*pip, str(wheel.filename)], check=True, capture_output=True, text=True, env=environment)
+    program = "from skylarkmq.protocol import compiled; print(compiled.__path__[0], compiled.variant())"
+    command = [python, "-c", program]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=True)
+    place, variant = run.stdout.split(maxsplit=1)
+    assert Path(place).is_relative_to(tmp_path)
+    assert variant == "compiled\n"
 
 
 def test_the_wheel_says_who_it_is(wheel: zipfile.ZipFile) -> None:
@@ -131,14 +161,19 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     if request.param == "editable":
         return Path(sys.executable)
     wheel = request.getfixturevalue("wheel")
-    home = tmp_path_factory.mktemp("environment")
-    venv.create(home, symlinks=True)
-    python = home / "bin" / "python"
-    (site,) = home.glob("lib/python*/site-packages")
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")  # .pth files in there are not read
+    python = environment_with_dependencies(tmp_path_factory.mktemp("environment"))
+    (site,) = python.parent.parent.glob("lib/python*/site-packages")
     with zipfile.ZipFile(wheel.filename) as archive:
         archive.extractall(site)
     return python
+
+
+def environment_with_dependencies(home: Path, *, with_pip: bool = False) -> Path:
+    """Return the interpreter of a new virtual environment that sees the packages of this one, but not Skylark."""
+    venv.create(home, symlinks=True, with_pip=with_pip)
+    (site,) = home.glob("lib/python*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")  # .pth files in there are not read
+    return home / "bin" / "python"
 
 
 @pytest.mark.parametrize("command", [["-m", "pytest"], ["-c", "import sys, pytest; sys.path.pop(0); pytest.main()"]])

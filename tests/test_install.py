@@ -20,6 +20,8 @@ import pytest
 
 from tests.harness.daemon import running
 
+pytestmark = pytest.mark.daemon
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 SHIPPED_FILES = ("pyproject.toml", "README.md", "LICENSE")
@@ -88,6 +90,7 @@ def data_directory(home: Path, *, of_another_user: bool) -> tuple[Path, dict[str
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.packaging
 def test_what_the_image_does_gives_a_ready_broker_to_a_user_without_rights(home: Path) -> None:
     """Installed as the image installs it and started by its CMD, the broker is ready, and stops in order."""
     interpreter = python()

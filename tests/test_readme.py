@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.harness.daemon import running
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,6 +19,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.daemon
 def test_the_example_sends_and_receives(tmp_path: Path) -> None:
     """Pasted into a file and pointed at a running broker, the example does what it says."""
     example, _ = blocks("python")

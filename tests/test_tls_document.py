@@ -29,6 +29,7 @@ def made(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.daemon
 async def test_the_certificate_of_the_document_serves_a_client_that_checks_it(made: Path) -> None:
     """Command, settings and the Python line fit together, host name and all."""
     assert 'tls=TlsSettings(trust_cert_path="server.pem")' in DOCUMENT

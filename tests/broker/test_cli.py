@@ -47,6 +47,7 @@ def on_free_ports() -> list[str]:
     return [part for key, port in zip(keys, free_ports(3), strict=True) for part in ("--set", f"{key}={port}")]
 
 
+@pytest.mark.daemon
 def test_p_prints_every_setting_with_its_origin(tmp_path: Path) -> None:
     """-p shows what the daemon would run with, one setting a line, and starts nothing."""
     (tmp_path / "b.conf").write_text("brokerName=from-file\n")
@@ -60,6 +61,7 @@ def test_p_prints_every_setting_with_its_origin(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["b.conf"]
 
 
+@pytest.mark.daemon
 def test_p_with_json_is_for_scripts(tmp_path: Path) -> None:
     """--json gives the same as an object; what is odd about a key goes to stderr, out of the way."""
     done = run(tmp_path, "-p", "--json", "--set", "listenPrt=1", command=MQNAMESRV)
@@ -67,6 +69,7 @@ def test_p_with_json_is_for_scripts(tmp_path: Path) -> None:
     assert done.stderr == "warning: --set: unknown key listenPrt, did you mean listenPort?\n"
 
 
+@pytest.mark.daemon
 @pytest.mark.parametrize(("command", "name"), [(MQBROKER, "mqbroker"), (MQNAMESRV, "mqnamesrv")])
 def test_help_has_examples_and_version_has_versions(tmp_path: Path, command: Sequence[str], name: str) -> None:
     """--help shows how the command is used, --version what is installed."""
@@ -76,6 +79,7 @@ def test_help_has_examples_and_version_has_versions(tmp_path: Path, command: Seq
     assert run(tmp_path, "--version", command=command).stdout.startswith("skylarkmq 0.1.0 (Python 3.")
 
 
+@pytest.mark.daemon
 def test_a_bad_key_names_file_line_key_and_what_was_expected(tmp_path: Path) -> None:
     """A mistake in the file is told in one line."""
     (tmp_path / "b.conf").write_text("# mine\nflushDiskType=NEVER\n")
@@ -83,6 +87,7 @@ def test_a_bad_key_names_file_line_key_and_what_was_expected(tmp_path: Path) -> 
     assert refusal(tmp_path, "-c", "b.conf") == expected
 
 
+@pytest.mark.daemon
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     """A missing file, or one that is no text, stops the start."""
     assert refusal(tmp_path, "-c", "none.conf") == "mqbroker: cannot read none.conf: No such file or directory"
@@ -90,6 +95,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert refusal(tmp_path, "-c", "b.conf").startswith("mqbroker: cannot read b.conf: 'utf-8' codec")
 
 
+@pytest.mark.daemon
 def test_tls_settings_may_stand_in_their_own_file(tmp_path: Path) -> None:
     """tls.config.file wins over broker.conf, and flags win over it; one that is named must be there."""
     (tmp_path / "b.conf").write_text("tls.config.file=tls.properties\ntls.server.mode=disabled\ntls.enable=false\n")
@@ -104,6 +110,7 @@ def test_tls_settings_may_stand_in_their_own_file(tmp_path: Path) -> None:
     assert "xyz" not in done.stdout
 
 
+@pytest.mark.daemon
 def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None:
     """One line names the setting and the file."""
     settings = ("--set", "tls.server.certPath=none.pem", "--set", "tls.server.keyPath=none.key")
@@ -112,6 +119,7 @@ def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path) -> No
     assert "none.pem" in line
 
 
+@pytest.mark.daemon
 @pytest.mark.parametrize("key", ["listenPort", "embeddedNamesrvPort", "metricsPromExporterPort"])
 def test_a_port_in_use_stops_the_start(tmp_path: Path, key: str) -> None:
     """One line names the port, whichever of the three it is."""
@@ -123,6 +131,7 @@ def test_a_port_in_use_stops_the_start(tmp_path: Path, key: str) -> None:
     assert f"port {port} on {LOOPBACK} is in use" in line
 
 
+@pytest.mark.daemon
 def test_a_name_server_s_port_in_use_stops_its_start(tmp_path: Path) -> None:
     """mqnamesrv says the same."""
     with socket.socket() as taken:
@@ -134,6 +143,7 @@ def test_a_name_server_s_port_in_use_stops_its_start(tmp_path: Path) -> None:
     assert f"port {port} on {LOOPBACK} is in use" in line
 
 
+@pytest.mark.daemon
 def test_a_store_of_another_broker_stops_the_start(tmp_path: Path) -> None:
     """Two brokers never write into one store; the second says who is in the way."""
     with running(directory=tmp_path) as first:
@@ -142,18 +152,21 @@ def test_a_store_of_another_broker_stops_the_start(tmp_path: Path) -> None:
     assert line == "mqbroker: the store directory store is in use by another broker"
 
 
+@pytest.mark.daemon
 def test_a_directory_without_rights_stops_the_start(tmp_path: Path) -> None:
     """A store where nobody may write, not even root, is named with the reason."""
     line = refusal(tmp_path, *on_free_ports(), "--set", f"storePathRootDir={UNWRITABLE}")
     assert line.startswith(f"mqbroker: the store directory {UNWRITABLE} cannot be used: ")
 
 
+@pytest.mark.daemon
 def test_a_store_that_is_a_file_stops_the_start(tmp_path: Path) -> None:
     """What is in the way of the store's directory is named."""
     (tmp_path / "store").write_text("")
     assert "store" in refusal(tmp_path, *on_free_ports())
 
 
+@pytest.mark.daemon
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_the_daemon_in_order(tmp_path: Path, number: signal.Signals) -> None:
     """After SIGTERM or SIGINT the exit code is 0, the store is closed cleanly, and the log says why."""
@@ -165,6 +178,7 @@ def test_a_signal_stops_the_daemon_in_order(tmp_path: Path, number: signal.Signa
     assert not (tmp_path / "store" / "abort").exists()
 
 
+@pytest.mark.daemon
 def test_a_daemon_takes_all_the_descriptors_it_may(tmp_path: Path) -> None:
     """A shell's soft limit is no limit on connections; the hard one is."""
 
@@ -179,6 +193,7 @@ def test_a_daemon_takes_all_the_descriptors_it_may(tmp_path: Path) -> None:
         assert daemon.stop() == 0
 
 
+@pytest.mark.daemon
 def test_a_name_server_runs_and_stops(tmp_path: Path) -> None:
     """mqnamesrv is ready, takes connections at its port, and stops with exit code 0."""
     (port,) = free_ports(1)
@@ -188,6 +203,7 @@ def test_a_name_server_runs_and_stops(tmp_path: Path) -> None:
         assert daemon.stop() == 0, daemon.output
 
 
+@pytest.mark.daemon
 def test_odd_keys_are_told_in_the_log(tmp_path: Path) -> None:
     """The start log lists unknown keys as warnings and keys that are not acted on as information."""
     (tmp_path / "b.conf").write_text("brokerNam=x\nhaListenPort=10912\n")

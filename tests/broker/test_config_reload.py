@@ -13,6 +13,8 @@ from tests.harness.daemon import MQBROKER, MQNAMESRV, Daemon, running
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient
 
+pytestmark = pytest.mark.daemon
+
 SEND = {
     "a": "PG", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "TAGS\x01t\x02", "m": False,
 }  # fmt: skip

@@ -18,6 +18,8 @@ from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 
+pytestmark = pytest.mark.daemon
+
 SEND = {"a": "PG", "b": "T", "c": "TBW102", "d": 1, "e": 0, "f": 0, "g": 1, "h": 0, "m": False}
 PULL = {
     "consumerGroup": "CG", "queueId": 0, "maxMsgNums": 32, "commitOffset": 0, "subVersion": 1, "subscription": "*",

@@ -241,6 +241,7 @@ async def test_no_descriptor_for_a_queue(start: Open, disk: TestDisk) -> None:
         assert await broker.pull() == [b"before", b"stored", b"after"]
 
 
+@pytest.mark.daemon
 def test_descriptors_are_given_up_for_others(tmp_path: Path) -> None:
     """With few descriptors the daemon serves who is there; a client too many is closed; all is well when some leave."""
     with running(directory=tmp_path, settings={"defaultTopicQueueNums": 64}, preexec_fn=few_descriptors) as daemon:
@@ -308,6 +309,7 @@ async def filled(start: Open, count: int = 20) -> None:
             assert (await broker.send(b"%d " % number + bytes(20_000))).code == ResponseCode.SUCCESS
 
 
+@pytest.mark.daemon
 async def test_a_segment_of_the_wrong_size(start: Open, tmp_path: Path) -> None:
     """The daemon does not start, and says which file it is and which two sizes do not agree."""
     await filled(start)
@@ -316,6 +318,7 @@ async def test_a_segment_of_the_wrong_size(start: Open, tmp_path: Path) -> None:
     assert start_line(tmp_path) == f"mqbroker: {path} has 5000 bytes, the configured size is {SEGMENT_BYTES}"
 
 
+@pytest.mark.daemon
 async def test_a_missing_segment(start: Open, tmp_path: Path) -> None:
     """The daemon names the gap and does not start, unless it is told to: then it serves the rest."""
     await filled(start)
@@ -348,6 +351,7 @@ def numbers_read(client: RawClient) -> list[int]:
         offset = answer.ext["nextBeginOffset"]
 
 
+@pytest.mark.daemon
 async def test_damaged_state_files(start: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The backup is taken, with a warning; without a good one the daemon says so and does not start."""
     async with start() as broker:

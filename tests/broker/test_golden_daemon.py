@@ -17,6 +17,8 @@ from tests.harness.daemon import MQBROKER, running
 from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
 from tests.harness.raw import Answer, RawClient
 
+pytestmark = pytest.mark.daemon
+
 WITH_SUBSCRIPTION: Final = 4
 SETTINGS: Final = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
 NAMES: Final = [name for version, name in GOLDEN_STORES if version == "4.9.8"]

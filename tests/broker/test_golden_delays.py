@@ -17,6 +17,8 @@ from tests.harness.daemon import MQBROKER, running
 from tests.harness.golden_stores import Golden, described, golden_store
 from tests.harness.raw import RawClient
 
+pytestmark = pytest.mark.daemon
+
 SETTINGS: Final = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
 SUSPEND_WITH_SUBSCRIPTION: Final = 6
 PATIENCE_S: Final = 20

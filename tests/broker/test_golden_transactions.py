@@ -14,6 +14,8 @@ from tests.harness.daemon import MQBROKER, running
 from tests.harness.golden_stores import golden_store
 from tests.harness.raw import RawClient
 
+pytestmark = pytest.mark.daemon
+
 SETTINGS: Final = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
 GROUP: Final = "fixture-tx"
 HOURS_OF_A_CENTURY: Final = 876_000

@@ -25,6 +25,8 @@ from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient
 from tests.harness.stores import BORN_HOST
 
+pytestmark = pytest.mark.daemon
+
 TIMER: Final = "rmq_sys_wheel_timer"
 SCHEDULE: Final = "SCHEDULE_TOPIC_XXXX"
 SETTINGS: Final = {

@@ -15,6 +15,8 @@ from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient
 
+pytestmark = pytest.mark.daemon
+
 KEPT_BYTES: Final = 64 << 10
 BODY: Final = b"b" * 8_000
 MESSAGES: Final = 100

@@ -116,6 +116,7 @@ def recovering(daemon: Daemon) -> str:
     raise AssertionError(f"never seen recovering:\n{daemon.output}")
 
 
+@pytest.mark.daemon
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_recovery_is_seen_and_can_be_stopped(tmp_path: Path, number: signal.Signals) -> None:
     """While the log is read, /healthz answers and /readyz gives the progress; a signal ends it, and nothing is lost."""

@@ -181,6 +181,7 @@ def test_repair_cannot_mend_the_log(store: Path) -> None:
     assert done.stdout.startswith("damage  commitlog/00000000000000000000:0  no sound record from 0 to 359: body CRC")
 
 
+@pytest.mark.daemon
 def test_a_running_broker_s_store_is_verified_and_not_repaired(tmp_path: Path) -> None:
     """verify may look; repair is refused in one line with exit code 2."""
     with running(directory=tmp_path) as daemon:

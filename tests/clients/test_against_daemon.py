@@ -4,9 +4,13 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from skylarkmq import ConsumeFrom, Message, MessageExt, Producer, PushConsumer
 from tests.clients.peer import until
 from tests.harness.daemon import running
+
+pytestmark = pytest.mark.daemon
 
 COUNT = 1000
 

@@ -131,6 +131,6 @@ def add_build(kind: str, checkout: Path, like: str) -> None:
 
     def commands(home: Path, namesrv_port: int, broker_port: int, settings: Mapping[str, object]) -> Commands:
         [(command, given)] = ours(environment, home, namesrv_port, broker_port, settings)
-        return [([program, *command[command.index("broker") + 1 :]], given)]
+        return [([program, *command[command.index("skylarkmq.broker") + 1 :]], given)]
 
     MAKERS[kind] = commands

@@ -38,6 +38,7 @@ def served_with(pair: Pair, **more: object) -> dict[str, object]:
     return given | {key.replace("__", "."): value for key, value in more.items()}
 
 
+@pytest.mark.daemon
 async def test_large_messages_go_there_and_back_unchanged(made: Certificates, tmp_path: Path) -> None:
     """Sent and pulled over TLS, bodies of up to 3 MiB are equal byte by byte, and nothing is sent in the clear."""
     rng = random.Random(5)
@@ -61,6 +62,7 @@ async def test_large_messages_go_there_and_back_unchanged(made: Certificates, tm
     assert "Traceback" not in daemon.output
 
 
+@pytest.mark.daemon
 async def test_a_client_shows_its_certificate(made: Certificates, tmp_path: Path) -> None:
     """Where one is required, those with one are served; push consumers and a shared client's producers too."""
     pair, own = made.issue("server"), made.issue("own", password="geheim")
@@ -84,6 +86,7 @@ async def test_a_client_shows_its_certificate(made: Certificates, tmp_path: Path
         assert daemon.stop() == 0, daemon.output
 
 
+@pytest.mark.daemon
 async def test_a_test_certificate_is_served_to_who_does_not_look(tmp_path: Path) -> None:
     """A broker that nobody configured speaks TLS on the ports it has, to plain clients' neighbours."""
     with running(directory=tmp_path) as daemon:

@@ -49,6 +49,7 @@ def expect_shape(figures: dict[str, Any]) -> None:
     assert {"at_s", "messages_per_s", "p50_us", "p99_us", "max_us"} == set(figures["timeline"][0])
 
 
+@pytest.mark.daemon
 @pytest.mark.parametrize("more", [(), ("--batch", "5"), ("--rate", "2000"), ("--topics", "3", "--queues", "12")])
 def test_produce(daemon: Daemon, more: tuple[str, ...]) -> None:
     """Sends singly, in batches, at a rate, and over many queues, none of them refused."""
@@ -60,12 +61,14 @@ def test_produce(daemon: Daemon, more: tuple[str, ...]) -> None:
         assert 0 < figures["messages"] <= 620
 
 
+@pytest.mark.daemon
 def test_produce_in_two_processes(daemon: Daemon) -> None:
     """Both take a share, and their figures become one."""
     figures = told("produce", address(daemon), *SHORT, *SMALL, "--processes", "2", "--rate", "1000")
     expect_shape(figures)
 
 
+@pytest.mark.daemon
 def test_a_plot_is_written(daemon: Daemon, tmp_path: Path) -> None:
     """Beside the table."""
     arguments = ["produce", address(daemon), *SHORT, *SMALL, "--plot", str(tmp_path / "x.svg")]
@@ -75,6 +78,7 @@ def test_a_plot_is_written(daemon: Daemon, tmp_path: Path) -> None:
     assert (tmp_path / "x.svg").exists()
 
 
+@pytest.mark.daemon
 def test_latency_finds_the_broker_by_its_name_server(daemon: Daemon) -> None:
     """One send in flight: as many requests as messages."""
     figures = told("latency", "-n", daemon.namesrv, *SHORT, "--size", "100")
@@ -83,6 +87,7 @@ def test_latency_finds_the_broker_by_its_name_server(daemon: Daemon) -> None:
     assert figures["workload"]["in_flight"] == 1
 
 
+@pytest.mark.daemon
 def test_consume_reads_what_was_produced(daemon: Daemon) -> None:
     """To the end once, or again and again."""
     filled = told("backlog", address(daemon), *SMALL, "--topic", "consume", "--messages", 1000)
@@ -95,6 +100,7 @@ def test_consume_reads_what_was_produced(daemon: Daemon) -> None:
     assert again["end_to_end_us"] is None
 
 
+@pytest.mark.daemon
 def test_consume_of_what_is_not_there_ends_at_once(daemon: Daemon) -> None:
     """No messages, no error."""
     told("latency", address(daemon), *SHORT, "--topic", "other")
@@ -102,6 +108,7 @@ def test_consume_of_what_is_not_there_ends_at_once(daemon: Daemon) -> None:
     assert figures["messages"] == 0
 
 
+@pytest.mark.daemon
 def test_backlog_reads_exactly_what_it_sent(daemon: Daemon) -> None:
     """Also where queues had messages before."""
     for _ in range(2):
@@ -110,6 +117,7 @@ def test_backlog_reads_exactly_what_it_sent(daemon: Daemon) -> None:
         expect_shape(figures["drain"])
 
 
+@pytest.mark.daemon
 def test_compare_shows_ratios_with_their_spread(daemon: Daemon) -> None:
     """A broker compared with itself: smallest, median, largest of each figure."""
     here = address(daemon)
@@ -120,6 +128,7 @@ def test_compare_shows_ratios_with_their_spread(daemon: Daemon) -> None:
         assert 0 < ratio["min"] <= ratio["median"] <= ratio["max"]
 
 
+@pytest.mark.daemon
 def test_a_workload_runs_by_its_name(daemon: Daemon) -> None:
     """With its own numbers, but for those that are given."""
     figures = told("run", "1-topic-16-queues-1kb", address(daemon), "--seconds", 0.3, "--rate", 500)
@@ -129,6 +138,7 @@ def test_a_workload_runs_by_its_name(daemon: Daemon) -> None:
     assert figures["drain"]["messages"] == 200
 
 
+@pytest.mark.daemon
 def test_loads_over_tls(daemon: Daemon, tmp_path: Path) -> None:
     """With an authority that is trusted, or without a look; each way of sending and reading, in processes too."""
     made = Certificates(tmp_path)

@@ -15,6 +15,8 @@ from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS
 from tests.harness.certificates import Certificates
 from tests.harness.daemon import running
 
+pytestmark = pytest.mark.daemon
+
 
 def rows_of(**options: str) -> Counter[bytes]:
     """The bodies that a batch reads."""

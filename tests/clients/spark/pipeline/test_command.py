@@ -77,7 +77,8 @@ def test_sizes_have_units() -> None:
 
 def test_a_long_error_becomes_what_happened() -> None:
     """The last Python error in Spark's account, or its first line."""
-    spark = "[STREAM_FAILED] Query\nTraceback\n  File x\nskylarkmq.clients.spark.source.data_loss.DataLoss: lost 5\n  at org.apache\n"
+    error = "skylarkmq.clients.spark.source.data_loss.DataLoss: lost 5"
+    spark = f"[STREAM_FAILED] Query\nTraceback\n  File x\n{error}\n  at org.apache\n"
     assert told(spark) == "lost 5"
     assert told("[STREAM_FAILED] Query\n  at org.apache\n") == "[STREAM_FAILED] Query"
 
