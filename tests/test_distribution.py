@@ -89,13 +89,13 @@ def test_a_manylinux_wheel_gives_the_compiled_variant_without_a_compiler(
     """pip installs the wheel where no compiler works, and every compiled module is used."""
     assert str(wheel.filename).endswith(f"-{MANYLINUX}.whl")
     python = environment_with_dependencies(tmp_path / "venv", with_pip=True)
-    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps"]
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps"]
     environment = os.environ | {"CC": "/bin/false", "CXX": "/bin/false"}
     environment.pop("PYTHONPATH", None)
     environment.pop("SKYLARK_COMPILED", None)
     subprocess.run([*pip, str(wheel.filename)], check=True, capture_output=True, text=True, env=environment)
     program = "from skylarkmq.protocol import compiled; print(compiled.__path__[0], compiled.variant())"
-    command = [python, "-c", program]
+    command = [str(python), "-c", program]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=True)
     place, variant = run.stdout.split(maxsplit=1)
     assert Path(place).is_relative_to(tmp_path)
