@@ -98,6 +98,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "skylarkmq": ("clients",),
 }
 
+ONLY_DOCSTRINGS = frozenset({"broker", "broker.config", "broker.host", "clients"})
+"""Packages whose `__init__` is only a docstring: importing one says nothing about a layer."""
+
 PURE = "protocol"
 IMPURE_MODULES = frozenset((
     "asyncio", "os", "pathlib", "random", "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess",
@@ -151,10 +154,7 @@ def layer_of(module: str) -> str:
 
 def layer_violations(module: str, source: str) -> list[str]:
     layer = layer_of(module)
-    # `broker` itself is only the docstring of the package; importing it says nothing about a layer.
-    ours = (
-        name for name in imported_names(source) if name.split(".")[0] in PACKAGES and name not in ("broker", "clients")
-    )
+    ours = (name for name in imported_names(source) if name.split(".")[0] in PACKAGES and name not in ONLY_DOCSTRINGS)
     return [
         f"{module} imports {name}"
         for name in ours
