@@ -1,9 +1,10 @@
-"""What has to be installed: said once, in words, before an import fails deeper down."""
+"""Checks that PySpark and PyArrow are installed, so that the import error names the extra that brings them."""
 
 try:
     import pyarrow  # noqa: F401
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f"skylarkmq.clients.spark needs PySpark 4.2 or newer and PyArrow ({error}): pip install 'skylarkmq[spark]'"
+        f"skylarkmq.clients.spark needs PySpark 4.2 or newer and PyArrow ({error}): pip install 'skylarkmq[spark]'",
+        name="pyspark",
     ) from error

@@ -14,9 +14,11 @@ def load(module: str, name: str, extra: str) -> Any:
     """Return `name` of a module of ours. MissingExtra: a package that the extra brings is not installed."""
     try:
         return getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         if error.name is None or error.name.partition(".")[0] == "skylarkmq":
             raise
+        if not isinstance(error, ModuleNotFoundError):  # it names the extra, or a package is too old
+            raise MissingExtra(str(error), name=error.name) from error
         part = module.removeprefix("skylarkmq.")
         message = f"{part} needs the package {error.name}: pip install 'skylarkmq[{extra}]'"
         raise MissingExtra(message, name=error.name) from error
