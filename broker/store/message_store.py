@@ -503,7 +503,7 @@ class MessageStore:
 
     def messages_into(self, topics: Iterable[str]) -> int:
         """How many messages came into these topics since the start; no other's queues are looked at."""
-        return sum(self._queues.noted(topic).sizes.count for topic in topics if topic in self._queues.traffic)
+        return sum(self._queues.topic_traffic(topic).sizes.count for topic in topics if topic in self._queues.traffic)
 
     def note_special(self, topic: str, kind: str, size: int) -> None:
         """A message that was put is of a special kind; unless its topic is gone already."""

@@ -117,7 +117,7 @@ class Durability:
         is_flushed = self.log.finish()
         self._reput.retry()
         last_round = self._begin_round(0, is_whole=True)
-        self._reput.writes.go_on(whole=True)
+        self._reput.writes.write_slice(whole=True)
         is_good = is_flushed and not self._reput.failed and self._reput.offset >= self._log.written
         queue_flusher.wait_idle()
         confirm = self._log.last_record if is_good else self._vouched.confirm_offset
@@ -175,7 +175,7 @@ class Durability:
             if now_ms < self._next_queue_flush_ms:
                 return
             self._round = self._due_round(now_ms)
-        if self._reput.writes.go_on():
+        if self._reput.writes.write_slice():
             found, self._round = self._round, None
             feed = self._reput.index
             self._submit_queues(

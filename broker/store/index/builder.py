@@ -1,16 +1,16 @@
-"""What goes into the index: messages as they are dispatched, and from the log what it lacks.
+"""The input of the index: dispatched messages, and the messages in the log that the index lacks.
 
-The index lacks messages after a crash (files that nobody can vouch for are removed), after a loss of its files, after
-a time in which `messageIndexEnable` was off, and when so many keys wait for a disk without room that they are dropped.
-Then it is behind: messages that are dispatched pass by, and the log is read from where the files really end to where
-dispatch is. At a start that happens before anybody is served, but for what is beyond a gigabyte and `messageIndexSafe`
-is off; else in slices of about a millisecond.
+The index lacks messages after a crash (files that were possibly not synced are removed), after a loss of its files,
+after a time with `messageIndexEnable` off, and when keys are dropped because too many of them wait for a full disk. The
+index is then behind: it ignores dispatched messages, and the log is read from the end of the files to the end of the
+dispatched records. At startup this happens before requests are served, except for the part beyond 1 GiB if
+`messageIndexSafe` is off. Otherwise it happens in slices of about a millisecond.
 
-Nothing is removed from the log here. Where a record is damaged the rest of its segment is passed over.
+This module removes nothing from the log. If a record is damaged, the rest of its segment is skipped.
 
-Files are kept only as far as they speak of this log: each goes on behind the one before it, and the message that the
-newest ends with is there and has that key. A log
-without index whose first and last messages have no keys is taken for one that has none at all.
+Files are kept only if they agree with this log: each one continues after the previous one, and the last message of the
+newest one is in the log and has the last key. A log without an index whose first and last messages have no keys counts
+as a log without keys.
 
 Source: docs/formats.md, "IndexFile", "Recovery".
 """
@@ -36,26 +36,26 @@ from skylarkmq.protocol.record import Blank, Record, UnreadableTopic, parse
 log = logging.getLogger(__name__)
 
 UNSAFE_CATCH_UP_BYTES: Final = 1 << 30
-"""How much of the log a start reads for the index, at most, if `messageIndexSafe` is off."""
+"""The most bytes of the log that a start reads for the index if `messageIndexSafe` is off."""
 
 _SLICE_RECORDS: Final = 256
 _SLICE_PAUSE_S: Final = 0.004
 _READ_AHEAD_BYTES: Final = 4 << 20
 _MOST_WAITING: Final = 1 << 18  # keys, about 40 MB
-_PROGRESS_BYTES: Final = 1 << 28  # a line for an operator every 256 MiB
+_PROGRESS_BYTES: Final = 1 << 28  # one log line per 256 MiB
 
 
 class IndexFeed:
-    """Between log and index. `offset` is how far the log is dispatched."""
+    """Adds messages of one log to the index."""
 
     def __init__(self, index: Index, commit_log: CommitLog, helper: Helper) -> None:
         self.index = index
         index.on_lost = self._fall_behind
         self._log = commit_log
         self._helper = helper
-        self._end = 0  # what lies below that byte of the log is dispatched
+        self._end = 0  # everything below this byte of the log is dispatched
         self._steps: Iterator[None] | None = None  # while the index is behind
-        self._at = 0  # how far they have come
+        self._at = 0  # the byte of the log up to which `_steps` has read
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -69,28 +69,28 @@ class IndexFeed:
         steady_ms: Callable[[], int],
         helper: Helper,
     ) -> Self:
-        """The feed of a store's index."""
+        """Return the feed for the index of a store."""
         layout = IndexLayout(config.max_hash_slot_num, config.max_index_num)
         index = Index(config.store_path_root_dir, layout, disk, now_ms, commit_log.flags, steady_ms)
         return cls(index, commit_log, helper)
 
-    # life
+    # load, start, close
 
     def open(self, *, trusted_to: int | None) -> None:
-        """Open the files that can be trusted (`Index.load`) and speak of this log. OSError: the disk refuses."""
+        """Open the files that can be trusted (`Index.load`) and agree with this log. Raises OSError."""
         is_cut = self.index.load(trusted_to=trusted_to)
         files = self.index.files
         gapless = next((at for at in range(1, len(files)) if self._lacks_between(*files[at - 1 : at + 1])), len(files))
-        while files and (len(files) > gapless or not self._agrees(is_torn=trusted_to is not None)):
+        while files and (len(files) > gapless or not self._agrees_with_log(is_torn=trusted_to is not None)):
             self.index.drop_newest()
         self._end = self._log.written
         if self.index.files or is_cut or trusted_to is not None or self._has_keys():
             self._begin_to_catch_up()
 
     def catch_up(self, most_bytes: int | None, check_stop: Callable[[], None] = lambda: None) -> None:
-        """Give the index what it lacks, as far as the disk lets it; beyond `most_bytes` of log the rest comes later.
+        """Add the messages that the index lacks, as far as the disk permits; after `most_bytes` of log, return early.
 
-        `check_stop` is called between slices and raises what ends this early.
+        `check_stop` runs between slices and may raise to end the call.
         """
         begin = self._at
         for _ in self._steps or ():
@@ -100,15 +100,18 @@ class IndexFeed:
                 return
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Messages come."""
+        """Start the index, before messages are dispatched."""
         self._loop = loop
         self.index.start(loop)
         if loop is not None:
             self.index.make_ahead(self._helper)
 
-    def _agrees(self, *, is_torn: bool) -> bool:
-        """Whether the log has the newest message of the index with the last of its keys. After a crash the newest file
-        must also end at that message's time: by an older one, left in a torn head, it would be trusted wrongly."""
+    def _agrees_with_log(self, *, is_torn: bool) -> bool:
+        """Return whether the log has the newest message of the index with the last of its keys.
+
+        After a crash the newest file must also end at the time of that message: with an older time, left in a torn
+        header, the file would wrongly count as synced.
+        """
         record = self._record_at(self.index.newest)
         if record is None:
             return self.index.newest < self._log.files.min_offset
@@ -118,7 +121,7 @@ class IndexFeed:
         return self.index.last_hash() in map(index_hash, keys)
 
     def _lacks_between(self, before: IndexFile, after: IndexFile) -> bool:
-        """Whether a file is missing between two, as far as a look at the next few records tells."""
+        """Return whether a file is missing between two, judged by the next few records."""
         at, end = before.header.end_offset, after.header.begin_offset
         record = self._record_at(at)
         for _ in range(_SLICE_RECORDS):
@@ -143,7 +146,7 @@ class IndexFeed:
     # adding
 
     def add(self, messages: Sequence[Indexed], end: int) -> None:
-        """Messages were dispatched, and now everything below byte `end` of the log is."""
+        """Add dispatched messages; everything below byte `end` of the log is now dispatched."""
         self._end = end
         if self._steps is not None:
             return
@@ -161,7 +164,7 @@ class IndexFeed:
         self._steps = self._catch_up()
 
     def step(self) -> None:
-        """Put what waits, and go on reading the log if the index is behind."""
+        """Put waiting keys, and continue reading the log if the index is behind."""
         self.index.step()
         if self._timer is None:
             self._advance()
@@ -175,20 +178,20 @@ class IndexFeed:
             self._timer = self._loop.call_later(_SLICE_PAUSE_S, self._advance)
 
     def close(self) -> None:
-        """Close the files."""
+        """Stop reading, and close the files."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop = None
         self.index.close()
 
     def follow(self, log_start: int, _now_ms: int) -> None:
-        """The log begins at byte `log_start`: files that only speak of what was before it go."""
+        """Remove the files whose messages are all before byte `log_start`, where the log begins now."""
         for file in self.index.take_before(log_start):
             log.info("index file deleted path=%s end_offset=%d", file.path, file.header.end_offset)
             self._helper.submit(partial(_remove, file))
 
     def _catch_up(self) -> Iterator[None]:
-        """Add records from where the index ends to where dispatch is, a slice at a time."""
+        """Add records from the end of the index to the end of the dispatched records, a slice at a time."""
         start = progress = self._at
         count = 0
         while self._at < self._end and not self.index.is_failing:
@@ -207,7 +210,7 @@ class IndexFeed:
             log.info("index rebuilt from=%d to=%d records=%d", start, self._at, count)
 
     def _next_records(self) -> list[Record]:
-        """Up to a slice of records from `_at`, which moves behind them."""
+        """Return up to a slice of records from `_at`, and move `_at` past them."""
         records: list[Record] = []
         segment = self._segment_at()
         if segment is not None and self._loop is not None:
@@ -223,7 +226,7 @@ class IndexFeed:
                 self._at += found.record.size
                 continue
             if not isinstance(found, Blank):
-                log.warning("index passes over what is no record from=%d to=%d", self._at, segment.end)
+                log.warning("index skips bytes that are not a record from=%d to=%d", self._at, segment.end)
             self._at = segment.end
             segment = self._segment_at()
         if segment is None:
@@ -231,10 +234,10 @@ class IndexFeed:
         return records
 
     def _segment_at(self) -> MappedFile | None:
-        """The segment to go on with; a gap that lies there is passed over, and a segment with lost bytes."""
+        """Return the segment at `_at`, which moves past a gap in the log or a segment with lost bytes."""
         segment = self._log.files.at_or_behind(self._at)
         while segment is not None and not segment.look():
-            log.warning("index passes over a segment with lost bytes from=%d to=%d", self._at, segment.end)
+            log.warning("index skips a segment with lost bytes from=%d to=%d", self._at, segment.end)
             self._at = segment.end
             segment = self._log.files.at_or_behind(self._at)
         if segment is not None:
@@ -246,7 +249,7 @@ class IndexFeed:
 
 
 def _remove(file: IndexFile) -> None:
-    """In the helper's thread: freeing the blocks of a large file takes long."""
+    """Remove the file in the helper thread: freeing the blocks of a large file takes long."""
     try:
         file.remove()
     except OSError as problem:

@@ -1,8 +1,8 @@
-"""Keys on their way into an index file: of each the hash, the physical offset and the store time of its message.
+"""Keys that wait for an index file: for each key the hash, and the physical offset and store time of its message.
 
-What a turn dispatches is only noted down, message by message; hashes are computed when somebody takes entries, as
-many at once as there are, since NumPy pays off on many. What a message is found by its maker may have said
-(`keys`); else its properties are searched.
+Dispatch only collects the keys, message by message. Hashes are computed when entries are taken, for as many keys at
+once as there are, because NumPy is fast for large batches only. The keys of a message come from its `keys` if these are
+set, otherwise from its properties.
 
 Source: docs/formats.md, "IndexFile".
 """
@@ -25,7 +25,7 @@ _KNOWN_PREFIXES: Final = 16_384
 
 
 class Indexed(Protocol):
-    """What the index wants to know of a message: appends and records are such."""
+    """The fields of a message that the index reads; appends and records have them."""
 
     @property
     def topic(self) -> str: ...
@@ -42,14 +42,14 @@ class Indexed(Protocol):
 
 
 class Entries(NamedTuple):
-    """Three arrays of one length: hashes of `topic#key`, physical offsets, store times in ms."""
+    """Three arrays of equal length: hashes of `topic#key`, physical offsets, store times in ms."""
 
     hashes: Numbers
     offsets: Numbers
     timestamps: Numbers
 
     def part(self, begin: int, end: int | None = None) -> "Entries":
-        """Those from `begin` on."""
+        """Return the entries [begin, end)."""
         return Entries(self.hashes[begin:end], self.offsets[begin:end], self.timestamps[begin:end])
 
 
@@ -58,14 +58,14 @@ NO_ENTRIES: Final = Entries(_NONE, _NONE, _NONE)
 
 
 class PlainIndexEntries:
-    """Entries in the order of the log; `len` says how many wait."""
+    """The pure-Python version: entries in log order. `len` returns the number of waiting entries."""
 
     def __init__(self) -> None:
         self._ready = NO_ENTRIES
         self.clear()
 
     def add(self, messages: Sequence[Indexed], passed: int = 0) -> None:
-        """Note the keys of messages, but for the first `passed` keys of the first of them."""
+        """Add the keys of messages, without the first `passed` keys of the first message."""
         keys, counts, prefixes = self._keys, self._counts, self._prefixes
         offsets, timestamps = self._offsets, self._timestamps
         topic, prefix = "", 0
@@ -101,26 +101,26 @@ class PlainIndexEntries:
         return len(self._ready.hashes) + len(self._keys)
 
     def first(self, count: int) -> Entries:
-        """The oldest entries, up to `count`; they stay until they are dropped."""
+        """Return the oldest entries, up to `count`. They stay until `drop`."""
         if self._keys:
             self._hash()
         return self._ready.part(0, count)
 
     def drop(self, count: int) -> None:
-        """The oldest `count` of what `first` gave are in a file."""
+        """Remove the oldest `count` of the entries that `first` returned: they are in a file."""
         self._ready = self._ready.part(count) if count < len(self._ready.hashes) else NO_ENTRIES
 
     def clear(self) -> None:
-        """Nothing waits any more."""
+        """Remove all entries."""
         self._ready = NO_ENTRIES
         self._keys: list[bytes] = []
-        self._counts: list[int] = []  # of each message: how many of the keys are its
+        self._counts: list[int] = []  # the number of keys of each message
         self._prefixes: list[int] = []
         self._offsets: list[int] = []
         self._timestamps: list[int] = []
 
     def _hash(self) -> None:
-        """What was noted becomes entries."""
+        """Turn the collected keys into entries."""
         before, keys = self._ready, self._keys
         counts = int64_array(self._counts)
         offsets = np.repeat(int64_array(self._offsets), counts)
@@ -138,10 +138,10 @@ def _joined(first: Entries, second: Entries) -> Entries:
 
 
 class CompiledIndexEntries:
-    """The same by the compiled leaf, which hashes at once."""
+    """The compiled version, which hashes each key when it is added."""
 
     def __init__(self) -> None:
-        self._rows: Any = _leaf.IndexEntries(index_keys)
+        self._rows: Any = _compiled.IndexEntries(index_keys)
         self.add: Callable[..., None] = self._rows.add
         self.drop: Callable[[int], None] = self._rows.drop
         self.clear: Callable[[], None] = self._rows.clear
@@ -150,7 +150,7 @@ class CompiledIndexEntries:
         return len(self._rows)
 
     def first(self, count: int) -> Entries:
-        """The oldest entries, up to `count`; they stay until they are dropped."""
+        """Return the oldest entries, up to `count`. They stay until `drop`."""
         return Entries(*(np.frombuffer(column, np.int64) for column in self._rows.columns(count)))
 
     def __repr__(self) -> str:
@@ -166,11 +166,11 @@ class _Prefixes(dict[str, int]):
 
 
 prefix_hash: Final = _Prefixes().__getitem__
-"""Java's hash of `topic#`, unsigned: what the hash of a key goes on from."""
+"""Return Java's hash of `topic#`, unsigned: the start value for the hash of a key."""
 
 
-_leaf = compiled.load("index")
-if TYPE_CHECKING or _leaf is None:
+_compiled = compiled.load("index")
+if TYPE_CHECKING or _compiled is None:
     IndexEntries = PlainIndexEntries
 else:
     IndexEntries = CompiledIndexEntries

@@ -1,17 +1,18 @@
-"""One index file: a hash table with chains, which leads from `topic#key` to physical offsets.
+"""One index file: a hash table with chains, from `topic#key` to physical offsets.
 
-A slot holds the number of the newest item of its chain, each item that of the one before it; items are numbered from 1
-in the order of arrival and never change. Layout: protocol.disk.IndexLayout.
+A slot contains the number of the newest item of its chain, and each item the number of the previous one. Items are
+numbered from 1 in the order of arrival and never change. Layout: protocol.disk.IndexLayout.
 
-This is the one kind of file that is stored through its mapping: 2,048 keys go to as many places. What is stored into
-has its blocks reserved first, the slots at once and the items in steps, so that a full disk is an OSError and not a
-SIGBUS. The mapping is made for the file that is written to and given up once that is full; readers use the descriptor.
-Syncing is `fdatasync`, which writes what the mapping changed and releases the GIL.
+Only this kind of file is written through its mapping, because 2,048 keys go to as many positions. Blocks are reserved
+before data is stored, for the slots at once and for the items in steps, so that a full disk raises OSError instead of
+SIGBUS. The file being written is mapped until it is full; readers use the descriptor. `fdatasync` writes the changes of
+the mapping and releases the GIL.
 
-Many keys are put by the compiled leaf, or by NumPy: all old slot values, all items, all new slot values. Keys of one
-batch that share a slot show by the slot not holding their number afterwards; their chain is made by a stable sort. Few
-keys go one by one. Each way leaves the same bytes, those of RocketMQ: item 1 counts its seconds from the header's first
-begin (the end of the file before), which it then replaces by its own time.
+The compiled module or NumPy puts many keys in one call: it reads all old slot values, then writes all items and all new
+slot values. If two keys of a batch share a slot, the slot does not contain the number of the first one afterwards; a
+stable sort then builds their chain. A few keys are put one by one. Each method writes the same bytes as RocketMQ does:
+the seconds of item 1 count from the begin time that the header has initially (the end of the previous file), and the
+time of item 1 replaces that begin time afterwards.
 
 Source: docs/formats.md, "IndexFile".
 """
@@ -29,14 +30,14 @@ from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.errors import LostBytesError
 from skylarkmq.broker.store.index.entries import Entries
 from skylarkmq.broker.store.index.hashing import Numbers
-from skylarkmq.broker.store.index.preallocation import Ahead
+from skylarkmq.broker.store.index.preallocation import Preallocated
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import INDEX_HEADER_SIZE, INDEX_ITEM, IndexHeader, IndexLayout
 
-_leaf = compiled.load("index")
-_put_items: Any = None if _leaf is None else _leaf.put_items
+_compiled = compiled.load("index")
+_put_items: Any = None if _compiled is None else _compiled.put_items
 
-FEW_KEYS: Final = 24 if _leaf is None else 2  # below that NumPy's calls cost more than they save
+FEW_KEYS: Final = 24 if _compiled is None else 2  # for fewer keys a batch call costs more than it saves
 MAX_SECONDS: Final = 2**31 - 1
 RESERVED_ITEMS: Final = 1 << 19  # items whose blocks are reserved at a time: 10 MiB
 _SLOT: Final = Struct(">i")
@@ -44,7 +45,7 @@ _ITEM_DTYPE: Final = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", "
 
 
 class _Writing:
-    """The mapping of a file that is written to, and what NumPy sees of it."""
+    """The mapping of the file being written, and NumPy's views of it."""
 
     __slots__ = ("faults", "hashes", "map", "offsets", "previous", "seconds", "slots")
 
@@ -63,7 +64,7 @@ class _Writing:
 
 
 class IndexFile:
-    """One file; `header` is what its first 40 bytes say. Readers and the flusher use `fd` only."""
+    """One file. `header` is its decoded first 40 bytes. Readers and the flusher use only `fd`."""
 
     __slots__ = ("_disk", "_readers", "_reserved", "_writing", "fd", "header", "is_removed", "layout", "path")
 
@@ -75,25 +76,28 @@ class IndexFile:
         self.is_removed = False
         self._disk = disk
         self._writing: _Writing | None = None
-        self._reserved = 0  # items below that have blocks
+        self._reserved = 0  # items with a lower number have blocks
         self._readers = 0
 
     @classmethod
     def create(cls, path: str, layout: IndexLayout, before: IndexHeader | None, disk: Disk) -> Self:
-        """A new file behind the one with header `before`. OSError: there is none."""
-        return cls(path, layout, disk.create_sparse(path, layout.size), _seed(before), disk)._with_room()
+        """Create a file after the one with header `before`. After an OSError there is no new file."""
+        file = cls(path, layout, disk.create_sparse(path, layout.size), _initial_header(before), disk)
+        return file._reserved_or_removed()
 
     @classmethod
-    def of_ahead(cls, path: str, layout: IndexLayout, before: IndexHeader | None, ahead: Ahead, disk: Disk) -> Self:
-        """The same over a file that was made ahead of need."""
-        file = cls(path, layout, ahead.fd, _seed(before), disk)
-        file._reserved = ahead.items
-        return file._with_room()
+    def from_preallocated(
+        cls, path: str, layout: IndexLayout, before: IndexHeader | None, preallocated: Preallocated, disk: Disk
+    ) -> Self:
+        """Turn a preallocated file into the file after the one with header `before`."""
+        file = cls(path, layout, preallocated.fd, _initial_header(before), disk)
+        file._reserved = preallocated.items
+        return file._reserved_or_removed()
 
-    def _with_room(self) -> Self:
-        """This new file, or OSError and none."""
+    def _reserved_or_removed(self) -> Self:
+        """Reserve blocks for this new file; remove it on OSError."""
         try:
-            self.make_room()
+            self.reserve()
         except OSError:
             self.close()
             self._disk.unlink(self.path)
@@ -102,18 +106,18 @@ class IndexFile:
 
     @classmethod
     def open(cls, path: str, layout: IndexLayout, disk: Disk) -> Self:
-        """A file that exists; its length was checked by the caller."""
+        """Open an existing file. The caller has checked its length."""
         fd = disk.open(path)
         return cls(path, layout, fd, IndexHeader.decode(os.pread(fd, INDEX_HEADER_SIZE, 0)), disk)
 
     @property
     def is_full(self) -> bool:
-        """Whether the next key needs another file."""
+        """Return whether the next key needs another file."""
         return self.header.next_item >= self.layout.items
 
     @property
-    def is_sound(self) -> bool:
-        """Whether the header can be one that was written, and the first and the last item are those that it tells of.
+    def is_consistent(self) -> bool:
+        """Return whether the header is valid and agrees with the first and the last item.
 
         After a power cut some fields of the header may be older than others.
         """
@@ -127,7 +131,7 @@ class IndexFile:
         )
 
     def item(self, number: int) -> tuple[int, int, int, int]:
-        """Key hash, physical offset, seconds, previous item."""
+        """Return key hash, physical offset, seconds, and previous item of one item."""
         found: tuple[int, int, int, int] = INDEX_ITEM.unpack(
             os.pread(self.fd, INDEX_ITEM.size, self.layout.item_at(number))
         )
@@ -135,26 +139,28 @@ class IndexFile:
 
     # writing
 
-    def make_room(self, count: int = 1) -> None:
-        """Have blocks for that many more items, and a mapping. OSError when the disk refuses."""
+    def reserve(self, count: int = 1) -> None:
+        """Reserve blocks for `count` more items, and map the file. Raises OSError if the disk is full."""
         if self.header.next_item + count > self._reserved:
-            self._reserve(self.header.next_item + count)
+            self._reserve_items(self.header.next_item + count)
         if self._writing is None:
             os.posix_fadvise(self.fd, 0, self.layout.item_at(0), os.POSIX_FADV_WILLNEED)
             self._writing = _Writing(self._disk.map(self.fd, self.layout.size), self.layout)
 
-    def _reserve(self, items: int) -> None:
+    def _reserve_items(self, items: int) -> None:
         wanted = min(items - items % RESERVED_ITEMS + RESERVED_ITEMS, self.layout.items)
         self._disk.reserve(self.fd, self.layout.item_at(wanted))
         self._reserved = wanted
 
     def put(self, entries: Entries) -> int:
-        """Put entries, as many as fit; returns how many. OSError: none of them. LostBytesError: the file is of no use
-        any more, because it was truncated or its disk fails."""
+        """Put as many of the entries as fit. Returns how many.
+
+        Raises OSError if none was put; LostBytesError if the file was truncated or its disk fails, and the file is
+        unusable."""
         count = min(len(entries.hashes), self.layout.items - self.header.next_item)
         if os.lseek(self.fd, 0, os.SEEK_END) < self.layout.size:
             raise LostBytesError(self.path, os.lseek(self.fd, 0, os.SEEK_END), "file truncated")
-        self.make_room(count)
+        self.reserve(count)
         begin = 0
         if self.header.next_item <= 1 or count < FEW_KEYS:
             begin = count if count < FEW_KEYS else 1
@@ -216,7 +222,7 @@ class IndexFile:
         at = hashes % self.layout.slots
         previous = writing.slots[at].byteswap()
         previous[(previous < 0) | (previous > numbers)] = 0
-        writing.slots[at] = swapped  # of several with one slot the last one stays
+        writing.slots[at] = swapped  # of several items with the same slot the last one stays
         if (writing.slots[at] != swapped).any():
             _chain_within(at, numbers, previous)
         writing.hashes[first:end] = hashes
@@ -232,38 +238,38 @@ class IndexFile:
     # the end
 
     def sync(self) -> None:
-        """Everything put so far is on disk afterwards, and found there. Called by the flusher's thread."""
+        """Sync everything put so far, and the directory entry. The flusher's thread calls this."""
         try:
             self._disk.fdatasync(self.fd)
             self._disk.sync_directory(os.path.dirname(self.path))
         except OSError:
-            if not self.is_removed:  # nothing of a removed file needs to last
+            if not self.is_removed:  # a removed file needs no sync
                 raise
 
     def stop_writing(self) -> None:
-        """Give up the mapping."""
+        """Release the mapping."""
         if self._writing is not None:
             self._writing.close()
             self._writing = None
 
     def hold(self) -> None:
-        """A reader begins: the descriptor stays open until its `release`."""
+        """Keep the descriptor open until the reader calls `release`."""
         self._readers += 1
 
     def release(self) -> None:
-        """A reader ends."""
+        """End a reader's `hold`; close the descriptor of a removed file after the last one."""
         self._readers -= 1
         if self._readers == 0 and self.is_removed:
             self._close_fd()
 
     def remove(self) -> None:
-        """Unlink the file; a reader that holds it may finish. It may take long: a serving store has a helper do it."""
+        """Unlink the file; a reader that holds it may finish. This may take long, so a helper thread calls it."""
         self.is_removed = True
         self.close()
         self._disk.unlink(self.path)
 
     def close(self) -> None:
-        """Give up mapping and, unless somebody reads a removed file, descriptor."""
+        """Release the mapping and, unless a removed file still has readers, the descriptor."""
         self.stop_writing()
         if not (self.is_removed and self._readers):
             self._close_fd()
@@ -277,8 +283,8 @@ class IndexFile:
         return f"<IndexFile {self.path} items={self.header.next_item - 1}/{self.layout.items - 1}>"
 
 
-def _seed(before: IndexHeader | None) -> IndexHeader:
-    """What the header of a file says that has no keys yet."""
+def _initial_header(before: IndexHeader | None) -> IndexHeader:
+    """Return the header of a file without keys."""
     seed = IndexHeader()
     if before is not None:
         seed.begin_timestamp = seed.end_timestamp = before.end_timestamp
@@ -287,7 +293,7 @@ def _seed(before: IndexHeader | None) -> IndexHeader:
 
 
 def _chain_within(slots: Numbers, numbers: NDArray[np.int32], previous: NDArray[np.int32]) -> None:
-    """Items of one batch that share a slot lead to one another, the later to the earlier."""
+    """Link items of one batch that share a slot: the later item to the earlier one."""
     order = np.argsort(slots, kind="stable")
     same = slots[order[1:]] == slots[order[:-1]]
     previous[order[1:][same]] = numbers[order[:-1][same]]

@@ -1,11 +1,13 @@
 """Java's hash of many index keys at once.
 
-h = sum of u[i] * 31^(n-1-i) over the n bytes of a key. Where the key's bytes stand in a row with those of others, at
-[begin, end), that is 31^end times the sum of u[p] * 31^(-1-p) over their positions p, all modulo 2^32, where 31 has an
-inverse. So all keys are joined, one product weighs every byte, one reduction adds up each key's, and the power of its
-end comes last. What stands before a key (`topic#`) is known by its hash alone: that times 31^n is added.
+The hash of a key of n bytes u[0..n-1] is h = sum of u[i] * 31^(n-1-i). If the key is at [begin, end) of a longer byte
+string, then h is 31^end times the sum of u[p] * 31^(-1-p) over the positions p of the key, modulo 2^32, where 31 has an
+inverse. So all keys are joined into one string, one product weighs every byte, one reduction adds up the bytes of each
+key, and the power of its end is multiplied last. The prefix of a key (`topic#`) is given by its hash, which is
+multiplied by 31^n and added.
 
-This holds for ASCII keys, whose bytes are their UTF-16 units. Others, very long ones and few are hashed one by one.
+This works for ASCII keys, whose bytes are their UTF-16 units. Other keys, very long ones and small batches are hashed
+one by one.
 
 Source: docs/formats.md, "Java hash", "IndexFile".
 """
@@ -21,7 +23,7 @@ from skylarkmq.protocol.message import java_hash
 
 Numbers: TypeAlias = NDArray[np.int64]
 
-_FEW: Final = 16  # below that NumPy's calls cost more than they save
+_FEW: Final = 16  # for fewer keys NumPy's calls cost more than they save
 _ROW: Final = 1 << 16  # bytes hashed at once
 _MASK: Final = 0xFFFF_FFFF
 _INVERSE: Final = pow(31, -1, _MASK + 1)
@@ -39,14 +41,14 @@ _WEIGHTS: Final = _powers(_INVERSE)[1:]
 
 
 def int64_array(numbers: Sequence[int]) -> Numbers:
-    """The numbers as an array; three times as fast as NumPy's own conversion of a list."""
+    """Return the numbers as an array, three times as fast as NumPy's own conversion of a list."""
     return np.frombuffer(array("q", numbers), np.int64)
 
 
 def hash_keys(keys: Sequence[bytes], prefixes: Numbers | None = None) -> Numbers:
-    """Java's hash without its sign (`protocol.disk.index_hash`) of every key, given as UTF-8.
+    """Return Java's hash without its sign (`protocol.disk.index_hash`) for each key, given as UTF-8.
 
-    `prefixes`: for each key the unsigned hash of what stands before it.
+    `prefixes`: for each key the unsigned hash of its prefix.
     """
     if prefixes is None:
         prefixes = np.zeros(len(keys), np.int64)

@@ -1,7 +1,7 @@
 """Messages by key: offsets from the index, then their records from the log, oldest first.
 
-Of more messages than are asked for the newest are answered; of more bytes than an answer should have, too. An offset
-whose record is gone, or was never one, is passed over.
+If more messages match than the query asks for, or more bytes than a response may have, the newest are returned. An
+offset without a record in the log is skipped.
 
 Source: docs/formats.md, "Index queries".
 """
@@ -12,18 +12,18 @@ from typing import Final
 import msgspec
 
 from skylarkmq.broker.store.index.builder import IndexFeed
-from skylarkmq.broker.store.index.search import Steps, Wanted, patiently, run_now
+from skylarkmq.broker.store.index.search import SearchCriteria, Steps, run_now, with_cold_read_retry
 from skylarkmq.broker.store.read.store_reader import StoreReader
 from skylarkmq.protocol.disk import index_hash
 
-MAX_ANSWER_BYTES: Final = 15 << 20
-"""Beyond that no further record is taken: an answer is one frame, and clients take 16 MiB."""
+MAX_RESPONSE_BYTES: Final = 15 << 20
+"""No further record is added beyond this size: a response is one frame, and clients accept 16 MiB."""
 
 
 class Found(msgspec.Struct, frozen=True):
-    """Whole records in the log's order; store time (ms) and physical offset of the newest message in the index.
+    """Complete records in log order, and the store time (ms) and physical offset of the newest message in the index.
 
-    The latter two are 0 when the index has nothing that was asked for.
+    The latter two are 0 if the index has no match.
     """
 
     records: list[bytes] = []
@@ -32,7 +32,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class KeyQuery:
-    """Queries of one store; at most `most` messages each. Without an index nothing is found."""
+    """Queries of one store, for at most `most` messages each. Without an index nothing is found."""
 
     def __init__(self, feed: IndexFeed | None, reader: StoreReader, most: int) -> None:
         self._feed = feed
@@ -40,11 +40,11 @@ class KeyQuery:
         self._most = most
 
     def limit(self, most: int) -> None:
-        """Answer with at most so many messages from now on."""
+        """Set the maximum number of messages per query."""
         self._most = most
 
     async def run(self, topic: str, key: str, max_num: int, begin: int, end: int) -> Found:
-        """The newest `max_num` messages of a topic with that key stored in [begin, end] (ms)."""
+        """Return the newest `max_num` messages of a topic with this key, stored in [begin, end] (ms)."""
         steps = self._steps(topic, key, max_num, begin, end)
         try:
             while True:
@@ -57,25 +57,25 @@ class KeyQuery:
             steps.close()
 
     def run_now(self, topic: str, key: str, max_num: int, begin: int, end: int) -> Found:
-        """The same without a loop."""
+        """Return the same as `run`, without an event loop."""
         return run_now(self._steps(topic, key, max_num, begin, end))
 
     def _steps(self, topic: str, key: str, max_num: int, begin: int, end: int) -> Steps[Found]:
         if self._feed is None:
             return Found()
         index = self._feed.index
-        wanted = Wanted(index_hash(f"{topic}#{key}"), min(max_num, self._most), begin, end)
-        offsets = yield from index.search(wanted, self._reader.reads.read)
+        criteria = SearchCriteria(index_hash(f"{topic}#{key}"), min(max_num, self._most), begin, end)
+        offsets = yield from index.search(criteria, self._reader.reads.read)
         if not offsets:
             return Found()
         last_update = index.last_update
         records: list[bytes] = []
         size = 0
         for offset in sorted(offsets, reverse=True):
-            record = yield from patiently(self._reader.record_at, offset)
+            record = yield from with_cold_read_retry(self._reader.record_at, offset)
             if record is not None:
                 size += len(record)
-                if records and size > MAX_ANSWER_BYTES:
+                if records and size > MAX_RESPONSE_BYTES:
                     break
                 records.append(bytes(record))
         return Found(records[::-1], *last_update)

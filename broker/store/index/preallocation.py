@@ -1,12 +1,12 @@
-"""The next index file, made ahead of need by a helper thread.
+"""The next index file, created ahead of need by a helper thread.
 
-A fresh file costs most with its first keys: they go to as many pages of slots, and each page that is touched for the
-first time has to be found and cleared while the event loop waits, 20 ms for the first 2,048 keys. Here a thread
-reserves the file, and reads its slots: then their pages stand in the page cache, clean, and not in anybody's memory;
-the same keys take less than a millisecond. The loop takes the descriptor, and gives the file its name.
+The first keys of a new file are the most expensive: they are stored on many pages of slots, and the kernel has to
+allocate and clear each page while the event loop waits, 20 ms for the first 2,048 keys. Here a thread reserves the
+blocks of the file and reads its slots. Their pages are then in the page cache, clean, and not in the memory of the
+process. The same keys then take less than a millisecond. The event loop takes the descriptor and renames the file.
 
-Until then it lies beside the directory of the index, under a name that nobody takes for an index file; what a killed
-process leaves there is replaced by the next one. What cannot be made ahead is made when it is needed, or fails then.
+Until then the file is next to the index directory, under a name that is not the name of an index file. A leftover of a
+killed process is overwritten by the next one. If the preallocation fails, the file is created when it is needed.
 
 Source: docs/formats.md, "IndexFile".
 """
@@ -24,62 +24,62 @@ from skylarkmq.protocol.disk import INDEX_DIRECTORY, IndexLayout
 
 _PIECE_BYTES: Final = 256 << 10
 
-AHEAD_FILE: Final = INDEX_DIRECTORY + TEMPORARY_SUFFIX
+PREALLOCATED_FILE: Final = INDEX_DIRECTORY + TEMPORARY_SUFFIX
 
 log = logging.getLogger(__name__)
 
 
-class Ahead(msgspec.Struct, frozen=True):
-    """A file without keys: its descriptor, and how many items have blocks."""
+class Preallocated(msgspec.Struct, frozen=True):
+    """A file without keys: its descriptor, and the number of items with reserved blocks."""
 
     fd: int
     items: int
 
 
-class IndexAhead:
-    """Makes files of one layout for the index of `root`, one at a time; `items`: as many get blocks beforehand."""
+class IndexPreallocation:
+    """Creates files of one layout for the index of `root`, one at a time, with blocks reserved for `items` items."""
 
     def __init__(self, root: str, layout: IndexLayout, items: int, disk: Disk, helper: Helper) -> None:
-        self._path = f"{root}/{AHEAD_FILE}"
+        self._path = f"{root}/{PREALLOCATED_FILE}"
         self._layout = layout
         self._items = min(items, layout.items)
         self._disk = disk
         self._helper = helper
-        self._making: Future[Ahead] | None = None
+        self._making: Future[Preallocated] | None = None
 
     def __repr__(self) -> str:
-        return f"<IndexAhead ready={self._making is not None and self._making.done()}>"
+        return f"<IndexPreallocation ready={self._making is not None and self._making.done()}>"
 
     @property
     def is_making(self) -> bool:
-        """Whether a file will be there soon."""
+        """Return whether a file is being created."""
         return self._making is not None and not self._making.done()
 
     def prepare(self) -> None:
-        """Have the next file made, unless there is one."""
+        """Have the helper create the next file, unless there is one already."""
         if self._making is None:
             self._making = self._helper.submit(self._make)
 
-    def take(self, path: str) -> Ahead | None:
-        """The file that was made, as `path` from now on; None if there is none. OSError: it cannot be had there."""
+    def take(self, path: str) -> Preallocated | None:
+        """Rename the created file to `path` and return it; None without one. Raises OSError if the rename fails."""
         making = self._making
         if making is None or not making.done():
             return None
         self._making = None
         try:
-            ahead = making.result()
+            created = making.result()
         except OSError as problem:
-            log.warning("index file not made ahead path=%s error=%s", self._path, problem)
+            log.warning("index file not preallocated path=%s error=%s", self._path, problem)
             return None
         try:
             self._disk.rename(self._path, path)
         except OSError:
-            os.close(ahead.fd)
+            os.close(created.fd)
             raise
-        return ahead
+        return created
 
     def close(self) -> None:
-        """Remove what was made and never taken."""
+        """Remove a created file that was not taken."""
         making, self._making = self._making, None
         if making is None or making.cancel() or making.exception() is not None:
             return
@@ -87,10 +87,10 @@ class IndexAhead:
         try:
             self._disk.unlink(self._path)
         except OSError as problem:
-            log.warning("index file made ahead not removed path=%s error=%s", self._path, problem)
+            log.warning("preallocated index file not removed path=%s error=%s", self._path, problem)
 
-    def _make(self) -> Ahead:
-        """In the helper's thread."""
+    def _make(self) -> Preallocated:
+        """Create the file. Runs in the helper thread."""
         layout = self._layout
         fd = self._disk.create_sparse(self._path, layout.size)
         try:
@@ -102,4 +102,4 @@ class IndexAhead:
             os.close(fd)
             self._disk.unlink(self._path)
             raise
-        return Ahead(fd, self._items)
+        return Preallocated(fd, self._items)

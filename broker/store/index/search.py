@@ -1,11 +1,11 @@
-"""Finding messages by key: the chains of the index files, newest file first, each chain from its newest item.
+"""Search for messages by key: the newest index file first, and each chain from its newest item.
 
-A search may be long: chains that a hostile producer grew, a cold disk. So it is a generator that pauses after every
-`SLICE_ITEMS` items, giving None (others may have their turn), and where bytes are not in memory, giving the ColdRead
-that is to be fetched. `run_now` goes through the pauses in place, where nobody else is served yet.
+A search may take long, because of long chains from a hostile producer or a cold disk. It is therefore a generator. It
+yields None after every `SLICE_ITEMS` items, so that other work can run, and yields a ColdRead if bytes must be fetched
+into memory first. `run_now` runs a search without pauses, before requests are served.
 
-A chain's numbers only ever go down; one that does not is damaged and ends there, so a search always ends. Only hashes
-are compared and times are cut to seconds: whoever asked compares keys.
+The item numbers of a chain only decrease. A chain with an increasing number is damaged and ends there, so a search
+always ends. The search compares hashes and times in seconds only; the caller compares keys.
 
 Source: docs/formats.md, "Index queries".
 """
@@ -20,17 +20,17 @@ from skylarkmq.broker.store.index.file import IndexFile
 from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.protocol.disk import INDEX_ITEM, INDEX_ITEM_SIZE, INDEX_SLOT_SIZE
 
-SLICE_ITEMS: Final = 256  # about half a millisecond
+SLICE_ITEMS: Final = 256  # takes about 0.5 ms
 _SLOT: Final = Struct(">i")
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[ColdRead | None, None, T]
 Read: TypeAlias = Callable[[int, str, int, int], bytes | bytearray]
-"""`(descriptor, path, at, size)`, as ColdReads.read"""
+"""`(descriptor, path, at, size)`, as `ColdReads.read` takes them."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """What is looked for: items of this key hash stored in [begin, end] (ms), the newest `limit` of them."""
+class SearchCriteria(msgspec.Struct, frozen=True):
+    """The newest `limit` items with this key hash, of messages stored in [begin, end] (ms)."""
 
     key_hash: int
     limit: int
@@ -38,35 +38,36 @@ class Wanted(msgspec.Struct, frozen=True):
     end: int
 
 
-def search(files: Sequence[IndexFile], wanted: Wanted, read: Read) -> Steps[list[int]]:
-    """Physical offsets, newest first. `files` are given oldest first."""
+def search(files: Sequence[IndexFile], criteria: SearchCriteria, read: Read) -> Steps[list[int]]:
+    """Return physical offsets, newest first. `files` are in order, oldest first."""
     found: list[int] = []
     for file in reversed(files):
         header = file.header
-        if header.begin_timestamp <= wanted.end and header.end_timestamp >= wanted.begin and not file.is_removed:
+        if header.begin_timestamp <= criteria.end and header.end_timestamp >= criteria.begin and not file.is_removed:
             file.hold()
             try:
-                yield from _search_file(file, wanted, read, found)
+                yield from _search_file(file, criteria, read, found)
             finally:
                 file.release()
-        if header.begin_timestamp < wanted.begin or len(found) >= wanted.limit:
+        if header.begin_timestamp < criteria.begin or len(found) >= criteria.limit:
             break
     return found
 
 
-def _search_file(file: IndexFile, wanted: Wanted, read: Read, found: list[int]) -> Steps[None]:
+def _search_file(file: IndexFile, criteria: SearchCriteria, read: Read, found: list[int]) -> Steps[None]:
     layout, begin_timestamp = file.layout, file.header.begin_timestamp
-    slot_at = layout.slot_at(wanted.key_hash % layout.slots)
-    (number,) = _SLOT.unpack((yield from patiently(read, file.fd, file.path, slot_at, INDEX_SLOT_SIZE)))
+    slot_at = layout.slot_at(criteria.key_hash % layout.slots)
+    (number,) = _SLOT.unpack((yield from with_cold_read_retry(read, file.fd, file.path, slot_at, INDEX_SLOT_SIZE)))
     above = file.header.next_item
     steps = 0
-    while 0 < number < above and len(found) < wanted.limit:
-        data = yield from patiently(read, file.fd, file.path, layout.item_at(number), INDEX_ITEM_SIZE)
+    while 0 < number < above and len(found) < criteria.limit:
+        item_at = layout.item_at(number)
+        data = yield from with_cold_read_retry(read, file.fd, file.path, item_at, INDEX_ITEM_SIZE)
         key_hash, offset, seconds, previous = INDEX_ITEM.unpack(data)
         timestamp = begin_timestamp + seconds * 1000
-        if key_hash == wanted.key_hash and wanted.begin <= timestamp <= wanted.end:
+        if key_hash == criteria.key_hash and criteria.begin <= timestamp <= criteria.end:
             found.append(offset)
-        if seconds < 0 or timestamp < wanted.begin:
+        if seconds < 0 or timestamp < criteria.begin:
             return
         above, number = number, previous
         steps += 1
@@ -74,17 +75,17 @@ def _search_file(file: IndexFile, wanted: Wanted, read: Read, found: list[int]) 
             yield None
 
 
-def patiently(ask: Callable[..., T], *arguments: object) -> Steps[T]:
-    """Ask until everything that it takes is in memory."""
+def with_cold_read_retry(call: Callable[..., T], *arguments: object) -> Steps[T]:
+    """Return the result of `call`; yield each ColdRead that it raises, and call it again."""
     while True:
         try:
-            return ask(*arguments)
+            return call(*arguments)
         except ColdRead as cold:
             yield cold
 
 
 def run_now(steps: Steps[T]) -> T:
-    """Go through the pauses without one, waiting for disks in place."""
+    """Return the result of a search, run without pauses. Reads wait for the disk."""
     try:
         while True:
             next(steps)

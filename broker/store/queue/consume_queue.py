@@ -1,17 +1,17 @@
-"""One (topic, queue id): its next offset in the log, and its chain of 20-byte units on disk.
+"""One consume queue (topic, queue id): its next queue offset, and its chain of 20-byte units on disk.
 
-Three positions: `next_offset` is what the next appended record of this queue gets (the topic-queue table's entry);
-`end` is behind the last unit that may be seen, `written` behind the last that is in a file. The first two differ by
-what is appended and not yet dispatched, the last two by what of `pending` was published and still is in memory only:
-readers get units from there as from the files.
+A queue has three positions. `next_offset` is the queue offset of the next appended record (the topic-queue table's
+entry). `end` is one past the last visible unit. `written` is one past the last unit in a file. The records between
+`end` and `next_offset` are appended and not yet dispatched. The units between `written` and `end` are visible and only
+in memory, in `pending`; readers get units from memory and files alike.
 
-Where a unit goes is told by its record's queue offset, never by arrival, so that dispatching a record twice writes the
-same bytes to the same place: live dispatch always continues at the end; recovery overlaps what is there (`_reconcile`)
-or finds a queue that begins later (`_skip_to`, which fills the hole with units of nobody). A failed write keeps
-`pending` whole, for another try.
+The queue offset of its record, never the order of arrival, decides the position of a unit. So dispatching a record
+twice writes the same bytes to the same position. Live dispatch always continues at the end. Recovery either overlaps
+existing units (`_reconcile`) or starts a queue at a later offset (`_fill_gap_to`, which fills the gap with filler
+units). If a write fails, `pending` stays complete for the next attempt.
 
-The unit at `offset` lies in the segment that starts at byte offset·20 rounded down to the segment size; segments are
-consecutive, so the first one's start and `end` tell every name. Files are opened by `QueueFiles`.
+The unit at `offset` is in the segment that starts at byte offset * 20, rounded down to the segment size. Segments are
+consecutive, so the start of the first one and `end` determine all file names. `QueueFiles` opens the files.
 
 Source: docs/formats.md, "ConsumeQueue".
 """
@@ -41,14 +41,14 @@ _FIRST_SCAN_BYTES: Final = 4_000
 
 
 class ConsumeQueueStatistics(msgspec.Struct, frozen=True):
-    """Offsets in units."""
+    """Offsets, in units."""
 
     min_offset: int
     max_offset: int
 
 
 class ConsumeQueue(QueueTail):
-    """Positions and offsets are counted in units; `physical_end` in bytes of the log."""
+    """One queue. Positions and offsets count units; `physical_end` is a byte offset in the log."""
 
     __slots__ = (
         "_corrected_for",
@@ -60,7 +60,7 @@ class ConsumeQueue(QueueTail):
         "last_start",
         "min_offset",
         "physical_end",
-        "sound_from",
+        "verified_from",
         "written",
     )
 
@@ -69,24 +69,24 @@ class ConsumeQueue(QueueTail):
         self.min_offset = 0
         self.written = 0
         self.physical_end = 0  # end of the last unit's record
-        self.sound_from = 0  # units from here on were written or compared since the start; older ones may be damaged
-        self.traffic = Buckets(SIZE_BOUNDS)  # all sizes of records of its topic since the start
-        self.first_start = self.last_start = -1  # bytes where the first and last segment begin; -1: no files
-        self._corrected_for = -1  # the log's start that `min_offset` belongs to
+        self.verified_from = 0  # older units were neither written nor compared since the start: they may be damaged
+        self.traffic = Buckets(SIZE_BOUNDS)  # sizes of all records of the topic since the start
+        self.first_start = self.last_start = -1  # byte offsets where the first and last segment begin; -1: no files
+        self._corrected_for = -1  # the log start for which `min_offset` was computed
         self._directory = directory
         self._files = files
         self._path = ""
-        self._path_start = -1  # the segment that `_path` names
+        self._path_start = -1  # start of the segment at `_path`
 
     @property
     def max_offset(self) -> int:
-        """One past the last unit."""
+        """Return the offset one past the last unit."""
         return self.end
 
     # writing
 
     def write_pending(self) -> None:
-        """Write what is pending, in one write within a segment, and let it be seen. OSError keeps it."""
+        """Write the pending units, with one write per segment, and make them visible. On OSError they stay pending."""
         if self.is_removed:
             self.drop_pending()
         units = bytes(self.pending)
@@ -95,13 +95,13 @@ class ConsumeQueue(QueueTail):
         last = self.pending_next
         first = last - len(units) // UNIT_SIZE
         if first * UNIT_SIZE < self.first_start:
-            self._begin_anew()
+            self._discard_stale_files()
         if first < self.written:
             self._reconcile(first, units)
-            self.sound_from = min(self.sound_from, first)
+            self.verified_from = min(self.verified_from, first)
         else:
             if first > self.written:
-                self._skip_to(first)
+                self._fill_gap_to(first)
             self._write(first, units)
         if last >= self.written:
             self.written = last
@@ -111,10 +111,10 @@ class ConsumeQueue(QueueTail):
         note_units(self)
         self.drop_pending()
 
-    def _begin_anew(self) -> None:
-        """Units come for before the first segment (only in recovery): what is there is from before the deletion of the
-        topic, brought back by a cut."""
-        log.warning("queue has files of its topic's former life topic=%s queue_id=%d", self.topic, self.queue_id)
+    def _discard_stale_files(self) -> None:
+        """Remove existing units: the new ones belong before the first segment (only in recovery), so the files date
+        from before a deletion of the topic and came back after a power cut."""
+        log.warning("queue files are older than their topic's deletion topic=%s queue_id=%d", self.topic, self.queue_id)
         next_offset = self.next_offset
         self.cut(0)
         self.min_offset = 0
@@ -124,18 +124,19 @@ class ConsumeQueue(QueueTail):
         at = offset * UNIT_SIZE
         size = self._files.file_size
         in_file = at % size
-        room = size - in_file
-        if len(units) > room:
+        remaining = size - in_file
+        if len(units) > remaining:
             view = memoryview(units)
-            self._write(offset, view[:room])
-            self._write(offset + room // UNIT_SIZE, view[room:])
+            self._write(offset, view[:remaining])
+            self._write(offset + remaining // UNIT_SIZE, view[remaining:])
             return
         start = at - in_file
         if start != self._path_start:
-            self._turn_to(start)
+            self._select_segment(start)
         self._files.write(self._path, units, in_file)
 
-    def _turn_to(self, start: int) -> None:
+    def _select_segment(self, start: int) -> None:
+        """Make the segment that begins at byte `start` the one to write to; create it if it is a new last segment."""
         path = self._segment(start)
         if start > self.last_start:
             self._files.create(path)
@@ -144,8 +145,9 @@ class ConsumeQueue(QueueTail):
                 self.first_start = start
         self._path, self._path_start = path, start
 
-    def _skip_to(self, offset: int) -> None:
-        """The queue goes on at a later `offset` than its end: units of nobody fill the hole (or its last segment)."""
+    def _fill_gap_to(self, offset: int) -> None:
+        """Continue the queue at an `offset` after its end: fill the gap, or its part in the last segment, with filler
+        units."""
         size = self._files.file_size
         begin = self.end if self.first_start >= 0 else offset * UNIT_SIZE // size * size // UNIT_SIZE
         log.info(
@@ -160,18 +162,19 @@ class ConsumeQueue(QueueTail):
             begin += count
             self.written = self.end = begin
 
-    def leave_hole(self, begin: int, end: int) -> None:
-        """The offsets [begin, end) have no records: units of nobody take the place of what stands there. What lies
-        behind the last unit is filled when the next one comes (`_skip_to`)."""
+    def fill_gap(self, begin: int, end: int) -> None:
+        """Overwrite the units at [begin, end), which have no records, with filler units.
+
+        The part after the last unit is filled when the next unit is written (`_fill_gap_to`)."""
         begin, end = max(begin, self.first_start // UNIT_SIZE), min(end, self.written)
         while self.first_start >= 0 and begin < end:
             count = min(end - begin, self._files.file_size // UNIT_SIZE)
             self._reconcile(begin, FILLER_UNIT * count)
-            self.sound_from = min(self.sound_from, begin)
+            self.verified_from = min(self.verified_from, begin)
             begin += count
 
     def _reconcile(self, first: int, units: bytes) -> None:
-        """Units from before `end` arrive again: keep those that agree, replace the others."""
+        """Compare units that precede `end` with the existing ones, and write those that differ."""
         there = self._read_through(first, len(units) // UNIT_SIZE)
         if there == units:
             return
@@ -181,7 +184,7 @@ class ConsumeQueue(QueueTail):
                 self._write(first + at // UNIT_SIZE, unit)
 
     def _read_through(self, offset: int, count: int) -> bytes:
-        """As `read`, over the ends of segments."""
+        """Return units as `read` does, across segment boundaries."""
         parts = []
         while count > 0 and (units := self.read(offset, count)):
             parts.append(units)
@@ -192,22 +195,22 @@ class ConsumeQueue(QueueTail):
     # reading
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to `count` units from `offset`, not beyond its segment nor the end; b"" when there is no segment."""
+        """Return up to `count` units from `offset`, within its segment and before the end; b"" without a segment."""
         count = self._readable(offset, count)
         filed = min(count, self.written - offset)
         if filed <= 0:
             return self._in_memory(offset, count)
-        path, in_file = self._place(offset)
+        path, in_file = self._locate(offset)
         units = self._files.read(path, in_file, filed * UNIT_SIZE)
         return units if filed == count else units + self._in_memory(self.written, count - filed)
 
     def read_nowait(self, offset: int, count: int, reads: ColdReads) -> bytes | bytearray:
-        """As `read`; ColdRead when the units are not in memory."""
+        """Return units as `read` does. Raises ColdRead if they are not in the page cache."""
         count = self._readable(offset, count)
         filed = min(count, self.written - offset)
         if filed <= 0:
             return self._in_memory(offset, count)
-        path, in_file = self._place(offset)
+        path, in_file = self._locate(offset)
         units = self._files.read_nowait(path, in_file, filed * UNIT_SIZE, reads)
         return units if filed == count else units + self._in_memory(self.written, count - filed)
 
@@ -215,37 +218,37 @@ class ConsumeQueue(QueueTail):
         per_file = self._files.file_size // UNIT_SIZE
         return min(count, per_file - offset % per_file, self.end - offset)
 
-    def _place(self, offset: int) -> tuple[str, int]:
-        """The path of a unit's segment, and the byte in it."""
+    def _locate(self, offset: int) -> tuple[str, int]:
+        """Return the path of the unit's segment, and the unit's byte offset in it."""
         at = offset * UNIT_SIZE
         in_file = at % self._files.file_size
         start = at - in_file
         return self._path if start == self._path_start else self._segment(start), in_file
 
     def _in_memory(self, offset: int, count: int) -> bytes:
-        """Units that are published and in no file yet."""
+        """Return units that are visible and not yet in a file."""
         begin = (offset - self.written) * UNIT_SIZE
         return bytes(self.pending[begin : begin + count * UNIT_SIZE]) if count > 0 else b""
 
     def unit(self, offset: int) -> tuple[int, int, int] | None:
-        """`(physical offset, size, tags code)` of one unit."""
+        """Return `(physical offset, size, tags code)` of one unit, None if there is no such unit."""
         data = self.read(offset, 1)
         return UNIT.unpack(data) if len(data) == UNIT_SIZE else None
 
     def unit_nowait(self, offset: int, reads: ColdReads) -> tuple[int, int, int] | None:
-        """As `unit`; ColdRead when it is not in memory."""
+        """Return the same as `unit`. Raises ColdRead if the unit is not in the page cache."""
         data = self.read_nowait(offset, 1, reads)
         return UNIT.unpack(data) if len(data) == UNIT_SIZE else None
 
     def next_segment_offset(self, offset: int) -> int:
-        """The first offset of the segment behind the one that `offset` falls into."""
+        """Return the first offset of the segment after the one that contains `offset`."""
         per_file = self._files.file_size // UNIT_SIZE
         return offset - offset % per_file + per_file
 
     # load, truncation, removal
 
     def load(self, disk: Disk) -> None:
-        """Find the segments and the end of the units. StoreError: a file of another length, or one missing."""
+        """Find the segments and the last unit. Raises StoreError if a file has another length or is missing."""
         starts = segment_starts(self._directory, self._files.file_size, disk, is_rebuilt=True)
         if not starts:
             return
@@ -259,10 +262,10 @@ class ConsumeQueue(QueueTail):
             if count:
                 break
         self._find_physical_end()
-        self.next_offset = self.sound_from = self.written = self.end
+        self.next_offset = self.verified_from = self.written = self.end
 
     def _count_units(self, start: int) -> int:
-        """Valid units at the beginning of a segment; looks at four times as much while all of it is valid."""
+        """Return the number of valid units at the start of a segment. Each scan reads four times as much."""
         size = self._files.file_size
         span = min(_FIRST_SCAN_BYTES, size)
         while True:
@@ -281,34 +284,34 @@ class ConsumeQueue(QueueTail):
         if unit is not None and unit[1] != FILLER_RECORD_SIZE:
             self.physical_end = unit[0] + unit[1]
 
-    def distrust(self, offset: int) -> None:
-        """Units from `offset` on, and files gone, may be another process's work, and not synced: the next flush covers
-        them."""
+    def mark_unsynced(self, offset: int) -> None:
+        """Have the next flush sync the segments from `offset` on and the directory: another process may have written
+        units or removed files without a sync."""
         size = self._files.file_size
-        self._files.distrust_directory(self._directory)
+        self._files.mark_directory_unsynced(self._directory)
         if self.first_start >= 0:
             begin = offset * UNIT_SIZE // size * size
             for start in range(max(begin, self.first_start), self.last_start + 1, size):
-                self._files.distrust(self._segment(start))
+                self._files.mark_unsynced(self._segment(start))
 
     def truncate(self, log_end: int) -> int:
-        """Take back units of records at or behind byte `log_end`, clearing what they occupied. Returns how many."""
+        """Remove the units of records at or after byte `log_end` and zero their bytes. Returns the number of units."""
         return 0 if self.physical_end <= log_end else self.cut(self.first_at_or_behind(log_end))
 
     def cut(self, kept: int) -> int:
-        """Take back the units at `kept` and behind it, clearing what they occupied. Returns how many."""
+        """Remove the units from offset `kept` on and zero their bytes. Returns the number of units."""
         taken = self.end - kept
         if taken <= 0:
             return 0
         self.end = self.written = self.next_offset = kept
-        self.sound_from = min(self.sound_from, kept)
+        self.verified_from = min(self.verified_from, kept)
         self._drop_empty_segments()
         self.clear_tail()
         self._find_physical_end()
         return taken
 
     def clear_tail(self) -> None:
-        """Nothing stands behind the last unit: what a crash left there would read as units after the next write."""
+        """Zero the bytes after the last unit: remains of a crash would read as units after the next write."""
         at = self.end * UNIT_SIZE
         for start in range(self.first_start, self.last_start + 1, self._files.file_size):
             if start + self._files.file_size > at and self.first_start >= 0:
@@ -317,7 +320,7 @@ class ConsumeQueue(QueueTail):
                     log.info("queue tail cleared topic=%s queue_id=%d bytes=%d", self.topic, self.queue_id, cleared)
 
     def _drop_empty_segments(self) -> None:
-        """An empty last segment would read as one unit to RocketMQ (docs/formats.md, "Traps")."""
+        """Remove empty last segments: RocketMQ reads one as a single unit (docs/formats.md, "Traps")."""
         while self.first_start >= 0 and self.last_start >= self.end * UNIT_SIZE:
             self._files.remove(self._segment(self.last_start))
             self._path_start = -1
@@ -326,13 +329,15 @@ class ConsumeQueue(QueueTail):
                 self.first_start = self.last_start = -1
 
     def first_at_or_behind(self, physical_offset: int) -> int:
-        """The first unit whose record begins at or behind that byte of the log; `end` if none does."""
+        """Return the offset of the first unit whose record begins at or after byte `physical_offset` of the log;
+        `end` if there is none."""
         return first_at_or_behind(self.read, max(self.first_start, 0) // UNIT_SIZE, self.end, physical_offset)
 
     def correct_min_offset(self, log_start: int, reads: ColdReads | None = None) -> None:
-        """Units of records that the log no longer has do not count; a queue without any other is empty but numbered.
+        """Move `min_offset` past the units of records that the log no longer has; if none remains, it is `end`.
 
-        A look at one number unless the log's start has moved. With `reads`: ColdRead, and nothing is changed.
+        The method compares one number unless the start of the log has moved. With `reads` it may raise ColdRead, and
+        changes nothing then.
         """
         if log_start == self._corrected_for:
             return
@@ -342,18 +347,18 @@ class ConsumeQueue(QueueTail):
             self.min_offset = first_at_or_behind(read, first, self.end, log_start)
         self._corrected_for = log_start
 
-    # the end
+    # expiry and removal
 
     @property
     def has_several_segments(self) -> bool:
-        """Whether it has a segment that it could give up."""
+        """Return whether there is a segment that may expire."""
         return 0 <= self.first_start < self.last_start
 
     def take_expired(self) -> list[str]:
-        """Give up the leading segments that hold nothing from `min_offset` on. Their paths.
+        """Drop the leading segments that have no unit from `min_offset` on. Returns their paths.
 
-        The segment that follows must hold a unit of an expired record as well: that one is on disk. A cut could take
-        all others with their records, and the queue would be numbered anew.
+        The segment that follows must contain a unit of an expired record as well, since such a unit is on disk. A power
+        cut could take all other units with their records, and the queue offsets would restart at 0.
         """
         taken = []
         size = self._files.file_size
@@ -363,7 +368,7 @@ class ConsumeQueue(QueueTail):
         return taken
 
     def remove(self) -> None:
-        """Unlink the segments and the directory, which a cut may have left without any."""
+        """Unlink the segments and the directory; after a power cut the directory may have no segments."""
         self.is_removed = True
         self._files.finish_expiry()
         if os.path.isdir(self._directory):
@@ -371,7 +376,7 @@ class ConsumeQueue(QueueTail):
         self.first_start = self.last_start = self._path_start = -1
 
     def statistics(self) -> ConsumeQueueStatistics:
-        """The numbered range."""
+        """Return the range of offsets."""
         return ConsumeQueueStatistics(self.min_offset, self.end)
 
     def _segment(self, start: int) -> str:

@@ -1,16 +1,15 @@
-"""The files of all consume queues: a bounded cache of descriptors, and what is written and not yet synced.
+"""The files of all consume queues: a bounded cache of descriptors, and the set of files with unsynced writes.
 
-A broker may have 100,000 queues; a descriptor or a mapping each would exhaust the process's limits. A queue file is
-therefore opened when it is needed and kept among the `open_queue_files` used last; closing one loses nothing, since
-its bytes are in the page cache and the flusher opens it again by its path.
+A broker may have 100,000 queues; a descriptor or a mapping for each would exceed the limits of the process. A queue
+file is therefore opened on demand, and the `limit` most recently used files stay open. Closing one loses nothing: its
+bytes are in the page cache, and the flusher opens the file again by its path.
 
-Nothing here is synced at once, not even a new file's directory entry: a queue can be rebuilt from the log. The
-checkpoint, which says from where, is written only behind everything that `take_dirty` hands to the flusher.
+Nothing is synced at once, not even the directory entry of a new file, because the log can rebuild a queue. The
+checkpoint defines where a rebuild starts. It is written only after all files from `take_dirty` are synced.
 
-No path is created or deleted without a check by `QueuePaths`, wherever its caller got it; those of a start were checked
-when they were found, so to open one again costs nothing more. A segment is never created in the place of a file, which
-may be a live queue's; only what a failed deletion left is replaced. Deletion takes segments, and directories that hold
-nothing else.
+`QueuePaths` checks each path before a creation or deletion, whatever its source. Paths found at startup were checked
+then, so opening them again needs no check. Creating a segment never replaces a file, which may belong to a live queue;
+only remains of a failed deletion are replaced. Deletion removes segments, and directories that contain nothing else.
 """
 
 import logging
@@ -31,11 +30,11 @@ from skylarkmq.protocol.disk import parse_offset_file_name
 log = logging.getLogger(__name__)
 
 PAGE_BYTES: Final = 4096
-_DIRECTORIES: Final = 4  # queue, topic, consumequeue, and the store's root
+_DIRECTORIES: Final = 4  # levels: queue, topic, consumequeue, and the root of the store
 
 
 class DirtyFile:
-    """A file to be synced, by path: the flusher's thread opens, syncs and closes it."""
+    """A file to sync, given by path: the flusher's thread opens, syncs and closes it."""
 
     __slots__ = ("_disk", "path")
 
@@ -44,7 +43,7 @@ class DirtyFile:
         self._disk = disk
 
     def sync(self) -> None:
-        """What was written to it so far is on disk afterwards; a file deleted meanwhile needs nothing."""
+        """Sync all bytes written so far. A file deleted in the meantime needs no sync."""
         try:
             fd = self._disk.open(self.path)
         except FileNotFoundError:
@@ -56,7 +55,7 @@ class DirtyFile:
 
 
 class DirtyDirectory:
-    """A directory to be synced."""
+    """A directory to sync."""
 
     __slots__ = ("_disk", "path")
 
@@ -65,7 +64,7 @@ class DirtyDirectory:
         self._disk = disk
 
     def sync(self) -> None:
-        """Its entries are on disk afterwards; a directory deleted meanwhile needs nothing."""
+        """Sync the entries of the directory. A directory deleted in the meantime needs no sync."""
         try:
             self._disk.sync_directory(self.path)
         except FileNotFoundError:
@@ -73,28 +72,31 @@ class DirtyDirectory:
 
 
 class QueueFilesStatistics(msgspec.Struct, frozen=True):
-    """Descriptors open now, files waiting for a sync."""
+    """Open descriptors, and files that wait for a sync."""
 
     open_files: int
     dirty_files: int
 
 
 class QueueFiles:
-    """Creates, writes and reads queue segments of `file_size` bytes by path, below the directory `root`."""
+    """Creates, writes and reads queue segments of `file_size` bytes by path, below the directory `root`.
+
+    At most `limit` descriptors are open.
+    """
 
     def __init__(self, root: str, file_size: int, limit: int, disk: Disk) -> None:
         self.paths = QueuePaths(root)
         self.file_size = file_size
         self._limit = limit
         self._disk = disk
-        self._descriptors: dict[str, int] = {}  # in the order of last use
+        self._descriptors: dict[str, int] = {}  # least recently used first
         self._dirty: dict[str, int] = {}  # path -> bytes written since its last sync
         self._dirty_directories: dict[str, None] = {}  # with new entries, outer ones first
-        self._left: set[str] = set()  # directories of removed queues whose files could not all be deleted
+        self._left: set[str] = set()  # directories of removed queues, in which a deletion failed
         self._expiry: Future[None] | None = None
 
     def create(self, path: str) -> None:
-        """A new segment, sparse: 100,000 queues must not reserve 600 GB. FileExistsError if there is such a file."""
+        """Create a sparse segment: 100,000 queues must not reserve 600 GB. Raises FileExistsError if it exists."""
         self.paths.check(path)
         directory = os.path.dirname(path)
         if directory in self._left:
@@ -106,43 +108,43 @@ class QueueFiles:
         self._keep(path, self._opened(partial(self._disk.create_new, path, self.file_size)))
 
     def write(self, path: str, data: Data, at: int) -> None:
-        """Write at byte `at`. OSError as the disk gives it."""
+        """Write `data` at byte `at`. Raises the OSError of the disk."""
         self._disk.pwrite(self._descriptor(path), data, at)
         self._dirty[path] = self._dirty.get(path, 0) + len(data)
 
     def read(self, path: str, at: int, count: int) -> bytes:
-        """Up to `count` bytes from byte `at`; b"" when there is no such file."""
+        """Return up to `count` bytes from byte `at`; b"" if the file does not exist."""
         try:
             return os.pread(self._descriptor(path), count, at)
         except FileNotFoundError:
             return b""
 
     def read_nowait(self, path: str, at: int, count: int, reads: ColdReads) -> bytes | bytearray:
-        """`count` bytes from byte `at`, b"" when there is no such file. ColdRead when they are not in memory."""
+        """Return `count` bytes from byte `at`; b"" if there is no file. Raises ColdRead if they are not cached."""
         try:
             return reads.read(self._descriptor(path), path, at, count)
         except FileNotFoundError:
             return b""
 
     def clear(self, path: str, begin: int) -> int:
-        """Zero what stands at and behind byte `begin`. Returns how many bytes were not zero."""
+        """Zero all bytes from byte `begin` on. Returns how many of them were not zero."""
         cleared = self._disk.clear(self._descriptor(path), begin, self.file_size)
         if cleared:
             self._dirty[path] = self._dirty.get(path, 0) + cleared
         return cleared
 
-    def distrust(self, path: str) -> None:
-        """Someone else wrote it and may not have synced it: it counts as written just now."""
+    def mark_unsynced(self, path: str) -> None:
+        """Have the next flush sync this file: another process may have written it without a sync."""
         self._dirty.setdefault(path, 0)
 
-    def distrust_directory(self, directory: str) -> None:
-        """Someone else made or removed files there, or made it, and may not have synced that."""
+    def mark_directory_unsynced(self, directory: str) -> None:
+        """Have the next flush sync this directory and its parents: another process may have changed entries."""
         for _ in range(_DIRECTORIES):
             self._dirty_directories[directory] = None
             directory = os.path.dirname(directory)
 
     def expire(self, paths: list[str], helper: Helper) -> "Future[None]":
-        """Have segments of one queue unlinked by a helper thread, in order, each lasting before the next."""
+        """Have a helper thread unlink segments of one queue, in order; each unlink is synced before the next."""
         for path in paths:
             self.paths.check(path)
             self._forget(path)
@@ -151,12 +153,12 @@ class QueueFiles:
         return self._expiry
 
     def finish_expiry(self) -> None:
-        """Wait until what `expire` was asked for is over, well or not: its paths may be used again then."""
+        """Wait for the last `expire`, successful or not: its paths may be reused afterwards."""
         if self._expiry is not None:
             self._expiry.exception()
 
     def remove(self, path: str) -> None:
-        """Unlink a segment; lasting after the next flush."""
+        """Unlink a segment. The next flush syncs the deletion."""
         self.paths.check(path)
         self._forget(path)
         self._dirty.pop(path, None)
@@ -164,9 +166,12 @@ class QueueFiles:
         self._dirty_directories[os.path.dirname(path)] = None
 
     def remove_all(self, directory: str) -> None:
-        """Remove a queue's segments, the first one last: what a cut leaves begins where it began. Then its directory,
-        unless that holds anything else, which is logged and stays. OSError: what is left goes before a new segment is
-        created there."""
+        """Remove the segments of a queue, and then its directory.
+
+        The first segment goes last, so that after an interruption the queue still begins where it began. A directory
+        that contains other files stays, with a warning. After an OSError the remaining segments are removed before a
+        new segment is created in the directory.
+        """
         self.paths.check_directory(directory)
         self._left.add(directory)
         self._remove_left(directory)
@@ -178,7 +183,7 @@ class QueueFiles:
         self._left.discard(directory)
 
     def remove_directory(self, path: str) -> None:
-        """Remove a directory, unless it holds anything; its parent is synced with what is dirty."""
+        """Remove an empty directory; one with entries stays, with a warning. The next flush syncs its parent."""
         if kept := os.listdir(path):
             log.warning("directory stays, it holds other files path=%s files=%d first=%s", path, len(kept), kept[0])
             return
@@ -186,7 +191,8 @@ class QueueFiles:
         self._dirty_directories[os.path.dirname(path)] = None
 
     def take_dirty(self, least_pages: int) -> list[DirtyFile | DirtyDirectory]:
-        """New directory entries, and files with at least that many pages unsynced (0: all); clean from now on."""
+        """Return new directory entries, and files with at least `least_pages` unsynced pages (0: all), and mark them
+        as synced."""
         directories, self._dirty_directories = self._dirty_directories, {}
         least = least_pages * PAGE_BYTES
         taken = [path for path, count in self._dirty.items() if count >= least]
@@ -196,13 +202,13 @@ class QueueFiles:
         return [*files, *(DirtyDirectory(path, self._disk) for path in directories)]
 
     def close(self) -> None:
-        """Close every descriptor; nothing is synced here."""
+        """Close all descriptors without a sync."""
         for fd in self._descriptors.values():
             os.close(fd)
         self._descriptors.clear()
 
     def statistics(self) -> QueueFilesStatistics:
-        """Counts for operators."""
+        """Return counts for operators."""
         return QueueFilesStatistics(len(self._descriptors), len(self._dirty))
 
     def _descriptor(self, path: str) -> int:
@@ -213,14 +219,14 @@ class QueueFiles:
         return fd
 
     def _keep(self, path: str, fd: int) -> None:
-        """The last one used stands last; the first one goes, if they are too many."""
+        """Store the descriptor as the most recently used one; close the least recently used one at the limit."""
         descriptors = self._descriptors
         if len(descriptors) >= self._limit:
             os.close(descriptors.pop(next(iter(descriptors))))
         descriptors[path] = fd
 
     def _opened(self, call: Callable[[], int]) -> int:
-        """A new descriptor. When the process has none to spare, ours go: half of them, the longest unused."""
+        """Return a new descriptor. If the process has none left, close the least recently used half of ours first."""
         try:
             return call()
         except OSError as problem:
@@ -242,7 +248,7 @@ class QueueFiles:
 
 
 def _segments_in(directory: str) -> list[str]:
-    """Names of the regular files that have the names of segments."""
+    """Return the names of regular files that are segment names."""
     with os.scandir(directory) as entries:
         segments = (entry for entry in entries if parse_offset_file_name(entry.name) is not None)
         return [entry.name for entry in segments if entry.is_file(follow_symlinks=False)]
@@ -253,5 +259,5 @@ def _unlink_all(paths: list[str], disk: Disk) -> None:
         try:
             disk.unlink(path)
         except FileNotFoundError:
-            continue  # tried before
+            continue  # unlinked by an earlier attempt
         disk.sync_directory(os.path.dirname(path))

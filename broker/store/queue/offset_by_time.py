@@ -1,10 +1,10 @@
-"""Which queue offset belongs to a point in time.
+"""Search for the queue offset that belongs to a point in time.
 
-Store timestamps never decrease along a queue, so this is a binary search over its units, reading one timestamp from
-the log for each, over the ends of segments. LOWER: the first message at or after the time (one past the last if all
-are older). UPPER: the last message at or before it (the first if all are newer). A run of equal times is entered from
-its left end or its right end. Units whose record the log no longer has are older than everything that it has; a hole
-in the queue has the time of the first message behind it.
+Store timestamps never decrease along a queue. The search is therefore a binary search over the units, across segments,
+which reads one timestamp from the log per step. LOWER: the first message at or after the time (one past the last
+message if all are older). UPPER: the last message at or before it (the first message if all are newer). In a run of
+equal times LOWER finds the first message, UPPER the last. A unit whose record is no longer in the log is older than all
+others. A gap in the queue has the time of the first message after it.
 
 Source: docs/formats.md, "Offset by time".
 """
@@ -20,7 +20,7 @@ from skylarkmq.protocol.disk import FILLER_RECORD_SIZE
 from skylarkmq.protocol.record_fields import store_timestamp_at
 from skylarkmq.protocol.unit_search import first_of_somebody
 
-_UP_TO_TIMESTAMP = 76  # bytes of a record, with the longest born host
+_UP_TO_TIMESTAMP = 76  # bytes of a record up to the store timestamp, with the longest born host
 _LONG_AGO = -1
 
 
@@ -32,23 +32,23 @@ class Boundary(Enum):
 
 
 class OffsetByTime:
-    """Searches in queues of one log. ColdRead when what a search needs is not in memory."""
+    """Searches the queues of one log. Raises ColdRead if a search needs bytes that are not in the page cache."""
 
-    def __init__(self, commit_log: CommitLog, places: LogReads, reads: ColdReads) -> None:
+    def __init__(self, commit_log: CommitLog, log_reads: LogReads, reads: ColdReads) -> None:
         self._log = commit_log
-        self._places = places
+        self._log_reads = log_reads
         self._reads = reads
 
     def store_time_at(self, queue: ConsumeQueue, offset: int) -> int | None:
-        """The store timestamp (ms) of the message at a queue offset; None when its record is not there."""
+        """Return the store timestamp (ms) of the message at a queue offset; None if there is no record."""
         unit = queue.unit_nowait(offset, self._reads) if queue.min_offset <= offset < queue.end else None
         if unit is None:
             return None
-        record = self._places.bytes_at(unit[0], min(unit[1], _UP_TO_TIMESTAMP))
+        record = self._log_reads.bytes_at(unit[0], min(unit[1], _UP_TO_TIMESTAMP))
         return store_timestamp_at(record, 0) if record is not None and len(record) == _UP_TO_TIMESTAMP else None
 
     def find(self, queue: ConsumeQueue, timestamp: int, boundary: Boundary) -> int:
-        """A queue offset in [min, max]; the queue's min when a record that the search needs is not there."""
+        """Return a queue offset in [min, max]; the minimum if a record that the search needs is missing."""
         is_lower = boundary is Boundary.LOWER
         low, high = queue.min_offset, queue.end
         read = partial(queue.read_nowait, reads=self._reads)
@@ -70,7 +70,7 @@ class OffsetByTime:
         return self._last_before(queue, low)
 
     def _last_before(self, queue: ConsumeQueue, offset: int) -> int:
-        """The last offset below `offset` that is not in a hole; the queue's min if there is none."""
+        """Return the last offset below `offset` that is not in a gap; the queue's minimum if there is none."""
         while (offset := offset - 1) > queue.min_offset:
             unit = queue.unit_nowait(offset, self._reads)
             if unit is None or unit[1] != FILLER_RECORD_SIZE:

@@ -1,11 +1,12 @@
-"""Which paths belong to consume queues: nothing else is created or deleted below consumequeue/.
+"""Paths of consume queues: nothing else is created or deleted below consumequeue/.
 
     consumequeue / <topic> / <queue id> / <20 digits>
 
-Topics come from records and requests, so names are checked twice. `may_have_queue` (broker.store.log.record_rules) is
-the first wall: a queue exists only for a storable topic and a queue id that fits into a record. `QueuePaths` is the
-second one, at each start, creation and deletion: every part of the path has its form, and no directory on the way is a
-symbolic link that leads out of consumequeue/ (which may be a link itself). It costs two `lstat` calls, 3 us in all.
+Topics come from records and requests, so names are checked twice. First, `may_have_queue`
+(broker.store.log.record_rules) limits queues to storable topics and to queue ids that fit into a record. Second,
+`QueuePaths` checks the path at each start, creation and deletion: each part of the path has the required form, and no
+directory on the way is a symbolic link that leads out of consumequeue/ (consumequeue/ itself may be a link). The check
+takes two `lstat` calls, about 3 us.
 
 Source: docs/formats.md, "Store directory", "Names".
 """
@@ -23,7 +24,7 @@ LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 
 
 def parse_queue_id(name: str) -> int | None:
-    """Return the id of the queue whose directory has this name; None if no queue's has: ids have no leading zeros."""
+    """Return the queue id for a directory name; None if the name is not a queue id (ids have no leading zeros)."""
     if not (name.isascii() and name.isdigit()) or len(name) > len(str(INT32_MAX)):
         return None
     queue_id = int(name)
@@ -40,18 +41,18 @@ class QueuePaths:
         return f"<QueuePaths {self._root}>"
 
     def check(self, path: str) -> None:
-        """PermissionError unless `path` is that of a queue's segment, and lies where it says."""
+        """Raise PermissionError unless `path` is that of a queue segment and its symbolic links stay in the root."""
         directory, _, name = path.rpartition("/")
         if parse_offset_file_name(name) is None:
-            raise _refusal(path, "it is not named like a segment")
+            raise _refusal(path, "the name is not a segment name")
         self.check_directory(directory)
 
     def check_directory(self, directory: str) -> None:
-        """PermissionError unless `directory` is that of a queue, and lies where it says."""
+        """Raise PermissionError unless `directory` is a queue directory and its symbolic links stay in the root."""
         of_topic, _, queue_id = directory.rpartition("/")
         root, _, topic = of_topic.rpartition("/")
         if root != self._root or parse_queue_id(queue_id) is None or not _is_topic_directory(topic):
-            raise _refusal(directory, "it is not named like a queue")
+            raise _refusal(directory, "the name is not a queue directory")
         if _is_link(of_topic) or _is_link(directory):
             real_root, real = os.path.realpath(root), os.path.realpath(directory)
             if os.path.commonpath((real_root, real)) != real_root:
@@ -59,7 +60,7 @@ class QueuePaths:
 
 
 def _is_topic_directory(topic: str) -> bool:
-    """Whether a topic's directory may have this name; those of light queues are served as they are found."""
+    """Return whether a directory of a topic may have this name. Light queues are served as found."""
     if topic.startswith(LIGHT_QUEUE_PREFIX):
         return "\0" not in topic
     return is_storable_topic(topic)
@@ -73,4 +74,4 @@ def _is_link(path: str) -> bool:
 
 
 def _refusal(path: str, reason: str) -> PermissionError:
-    return PermissionError(errno.EPERM, f"no path of a queue, {reason}", path)
+    return PermissionError(errno.EPERM, f"not a path of a queue, {reason}", path)

@@ -1,12 +1,12 @@
 """All consume queues by (topic, queue id).
 
-A queue object is a few hundred bytes and owns no descriptor; it is made at the first message, or at load from the
-directories consumequeue/<topic>/<queue id>. Directories of light queues (%LMQ%) belong to someone else: they are
-served as they are, if they can be, and never truncated, tidied up or removed. A topic of batchconsumequeue/ has
-another kind of queue: a recovery gives it none of ours, with which RocketMQ would refuse the store.
+A queue object takes a few hundred bytes and owns no descriptor. It is created at the first message, or at startup from
+the directories consumequeue/<topic>/<queue id>. Directories of light queues (%LMQ%) are RocketMQ's: they are served
+unchanged if they are readable, and never truncated, cleared or removed. A topic in batchconsumequeue/ has another queue
+type. Recovery creates no consume queue for it, because RocketMQ would reject such a store.
 
-A directory whose name no topic or queue may have is not ours: it is passed over with one warning, and nothing in it is
-ever read, written or deleted (broker.store.queue.paths).
+A directory whose name is neither a topic nor a queue id is skipped with one warning. Nothing in it is ever read,
+written or deleted (broker.store.queue.paths).
 
 Source: docs/formats.md, "Store directory".
 """
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class QueueTable:
-    """`by_key` and `by_topic` are read on the hot path; only this class adds to them or takes from them."""
+    """All queues. The hot path reads `by_key` and `by_topic`; only this class adds or removes entries."""
 
     def __init__(self, root: Path, files: QueueFiles, disk: Disk) -> None:
         self._root = str(root / CONSUME_QUEUE_DIRECTORY)
@@ -46,21 +46,23 @@ class QueueTable:
         self.traffic: dict[str, TopicTraffic] = {}
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if it ever had a message."""
+        """Return the queue; None if it never had a message."""
         return self.by_key.get((topic, queue_id))
 
     def make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made now if there is none. Its files come with its first unit. ValueError if there cannot be one:
-        no path is built from such a topic or queue id."""
+        """Return the queue, created if it does not exist. Its files are created with its first unit.
+
+        Raises ValueError if the topic or the queue id is invalid; no path is built from such a name.
+        """
         queue = self.by_key.get((topic, queue_id))
         if queue is None and not may_have_queue(topic, queue_id):
-            raise ValueError(f"no queue can be named {topic[:MAX_STORED_TOPIC_LENGTH]!r}/{queue_id}")
+            raise ValueError(f"invalid topic or queue id: {topic[:MAX_STORED_TOPIC_LENGTH]!r}/{queue_id}")
         return queue or self._make(topic, queue_id)
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = self.by_key.get((topic, queue_id))
         if queue is None:
-            topic = intern(topic)  # one object for all queues: what is the same need not be compared
+            topic = intern(topic)  # one object for all queues, so that comparing equal topics is an identity check
             queue = ConsumeQueue(topic, queue_id, f"{self._root}/{topic}/{queue_id}", self._files)
             self.by_key[topic, queue_id] = self.by_topic.setdefault(topic, {})[queue_id] = queue
             queue.traffic = self._traffic_of(topic).sizes
@@ -72,22 +74,23 @@ class QueueTable:
             traffic = self.traffic[topic] = TopicTraffic()
         return traffic
 
-    def noted(self, topic: str) -> TopicTraffic:
-        """What came into a topic that has queues, with the sizes of all that came."""
+    def topic_traffic(self, topic: str) -> TopicTraffic:
+        """Return the traffic of a topic that has queues, with the sizes of all records received so far."""
         for queue in self.by_topic[topic].values():
             note_units(queue)
         return self.traffic[topic]
 
     def begin_traffic(self) -> None:
-        """Count what comes from now on: what a recovery dispatched came before the start."""
+        """Start counting; records that recovery dispatched do not count, they were received before the start."""
         self.traffic.clear()
         for queue in self.by_key.values():
             queue.traffic = self._traffic_of(queue.topic).sizes
 
     def load(self, deleted: DeletedTopics | None = None, check_stop: Callable[[], None] = lambda: None) -> int:
-        """Open every queue directory. StoreError as in ConsumeQueue.load; `check_stop` raises what ends this early.
+        """Open all queue directories. Returns how many queues were removed instead.
 
-        Returns how many queues were removed first, because a cut had brought them back behind their topic's deletion.
+        A removed queue is one that a power cut restored after its topic was deleted. Raises StoreError as
+        ConsumeQueue.load does; `check_stop` may raise to end the load early.
         """
         removed = 0
         self.batch_topics = frozenset(_directories(self._batch_root))
@@ -103,17 +106,20 @@ class QueueTable:
                 if queue_id is None:
                     foreign.append(f"{topic}/{name}")
                 elif is_light and not self._is_whole(directory):
-                    log.info("light queue passed over, it cannot be read as it is topic=%s queue_id=%s", topic, name)
+                    log.info("light queue skipped, it cannot be read unchanged topic=%s queue_id=%s", topic, name)
                 else:
                     removed += self._load_queue(topic, queue_id, directory, deleted)
         if foreign:
-            log.warning("directories that are no queues passed over count=%d first=%r", len(foreign), foreign[0])
+            log.warning("directories that are not queues skipped count=%d first=%r", len(foreign), foreign[0])
         if removed:
             log.warning("queues of deleted topics removed queues=%d", removed)
         return removed
 
     def _load_queue(self, topic: str, queue_id: int, directory: str, deleted: DeletedTopics | None) -> bool:
-        """Open a queue, or remove it; whether it was removed. StoreError, also if a symbolic link leads elsewhere."""
+        """Open a queue, or remove it if it is stale. Returns whether it was removed.
+
+        Raises StoreError also if a symbolic link leads elsewhere.
+        """
         try:
             self._files.paths.check_directory(directory)
         except PermissionError as problem:
@@ -125,7 +131,7 @@ class QueueTable:
         return False
 
     def _is_whole(self, directory: str) -> bool:
-        """Whether a queue can be read without anything being tidied up first."""
+        """Return whether a queue is readable without a cleanup."""
         size = self._files.file_size
         names = os.listdir(directory)
         starts = sorted(start for start in map(parse_offset_file_name, names) if start is not None)
@@ -133,16 +139,16 @@ class QueueTable:
         return len(starts) == len(names) and is_full and not any(gaps(starts, size))
 
     def sync(self) -> None:
-        """What was written to queues is on disk afterwards. OSError."""
+        """Sync all writes to queues. Raises OSError."""
         for item in self._files.take_dirty(0):
             item.sync()
 
     def has_topic(self, topic: str) -> bool:
-        """Whether a topic has queues that may be removed."""
+        """Return whether a topic has queues that may be removed."""
         return not topic.startswith(LIGHT_QUEUE_PREFIX) and topic in self.by_topic
 
     def queues_needed(self) -> dict[str, int]:
-        """Return, by topic, how many queues its messages need: one more than the highest id of a queue with any."""
+        """Return the number of queues that each topic needs: one more than its highest queue id with messages."""
         needed: dict[str, int] = {}
         for queue in self.truncatable():
             if queue.end > queue.min_offset:
@@ -150,18 +156,18 @@ class QueueTable:
         return needed
 
     def truncatable(self) -> Iterable[ConsumeQueue]:
-        """Every queue whose units follow the log as we read it."""
+        """Return all queues that this broker writes; light queues are not among them."""
         return (queue for queue in self.by_key.values() if not queue.topic.startswith(LIGHT_QUEUE_PREFIX))
 
     def remove_topic(self, topic: str) -> int:
-        """Remove the topic's queues, from the table and from disk. Returns how many there were."""
+        """Remove the queues of a topic, from the table and from disk. Returns the number of queues."""
         queues = self.by_topic.pop(topic, {})
         for queue_id in queues:
             self.by_key.pop((topic, queue_id)).remove()
         self.traffic.pop(topic, None)
         directory = f"{self._root}/{topic}"
         if queues and os.path.isdir(directory):
-            for name in _directories(directory):  # of queues that a cut has left without files
+            for name in _directories(directory):  # directories without files, remains of a power cut
                 if parse_queue_id(name) is not None:
                     self._files.remove_all(f"{directory}/{name}")
             self._files.remove_directory(directory)

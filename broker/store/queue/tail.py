@@ -1,10 +1,10 @@
-"""What a record takes from its queue, and what it leaves there: the side of a ConsumeQueue that every message touches.
+"""The part of a ConsumeQueue that each message uses.
 
-    put        topic field and magic into the record; `next_offset`, which the record takes and moves
-    dispatch   the record's unit of 20 bytes behind `pending`, which is what nobody has written to a file yet; `end`,
-               up to which units may be seen
+    put        reads the topic field and the magic for the record; the record takes `next_offset`, which advances
+    dispatch   appends the record's unit (20 bytes) to `pending`, the units not yet written to a file, and moves `end`,
+               the end of the visible units
 
-The compiled twin is in protocol/compiled/queue_tail.py.
+The compiled counterpart is protocol/compiled/queue_tail.py.
 
 Source: docs/formats.md, "ConsumeQueue".
 """
@@ -20,26 +20,29 @@ from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
 from skylarkmq.protocol.record import topic_field
 
-# One Struct for each number of units, so that a turn's units are packed by one call.
+# One Struct per number of units, so that one call packs the units of an event-loop iteration.
 _UNITS: Final = [Struct(">" + "qiq" * count) for count in range(257)]
 _MOST_FIELDS: Final = 16_384
 
 _topic_field: Final = lru_cache(_MOST_FIELDS)(topic_field)
-"""The queues of a topic share one."""
+"""Cached, so that the queues of a topic share one topic field."""
 
 
 def pack_units(fields: Sequence[int]) -> bytes:
-    """Units from a flat list: physical offset, size, tags code, and again."""
+    """Return units packed from a flat list: physical offset, size, tags code, and so on."""
     count = len(fields) // 3
     packer = _UNITS[count] if count < len(_UNITS) else Struct(">" + "qiq" * count)
     return packer.pack(*fields)
 
 
 class PlainQueueTail:
-    """`pending`: units that are not in a file, the last of them at queue offset `pending_next` - 1. The last `turn` of
-    them are of this turn, the sizes of `unnoted` before these are not in `traffic` yet.
+    """The pure-Python version of a queue's tail.
 
-    With many queues each message finds another one, in no cache: what it touches here is as little as may be.
+    `pending` contains the units that are not in a file; the last one has queue offset `pending_next` - 1. The last
+    `turn` units are from this event-loop iteration. The sizes of the `unnoted` units before them are not yet in
+    `traffic`.
+
+    With many queues each message uses a different one, which is in no CPU cache, so a message touches few fields.
     """
 
     __slots__ = (
@@ -69,23 +72,23 @@ class PlainQueueTail:
         self.pending = bytearray()
         self.pending_next = 0
         self.end = 0
-        self.is_removed = False  # deleted with its topic; what is still on its way to it is dropped
+        self.is_removed = False  # deleted with its topic; units that still arrive are dropped
         self.turn = self.unnoted = 0
 
     def drop_pending(self) -> None:
-        """They are in a file, or not wanted any more."""
+        """Forget the pending units: they are in a file, or no longer needed."""
         self.pending.clear()
         self.turn = self.unnoted = 0
 
     def take_turn(self) -> list[int]:
-        """Tags codes of the units gathered since the last call."""
+        """Return the tags codes of the units added since the last call."""
         units = self.pending[len(self.pending) - UNIT_SIZE * self.turn :]
         self.turn = 0
         return [code for _, _, code in UNIT.iter_unpack(units)]
 
 
-_leaf = compiled.load("queue_tail")
+_compiled = compiled.load("queue_tail")
 if TYPE_CHECKING:
     QueueTail = PlainQueueTail
 else:
-    QueueTail = PlainQueueTail if _leaf is None else _leaf.QueueTail
+    QueueTail = PlainQueueTail if _compiled is None else _compiled.QueueTail

@@ -1,17 +1,17 @@
-"""When units go into their files: in the turn of their dispatch, or later, many of a queue in one write.
+"""When units are written to their files: in the event-loop iteration of their dispatch, or later in larger writes.
 
-A write per queue and turn is what most units would cost otherwise, above all where thousands of queues get one message
-each. So units that were dispatched stand in memory, where readers find them (broker.store.queue.consume_queue), until
-their queue has `FULL_UNITS`, until all queues together have more than `limit`, or until a round: before queues are
-synced and the checkpoint speaks of them, everything that was dispatched by the round's begin is written, a slice per
-step.
+Otherwise most units would take one write per queue and iteration, above all with thousands of queues that get one
+message each. So dispatched units stay in memory, where readers find them (broker.store.queue.consume_queue). A queue
+is written when it has `FULL_UNITS` units, when all queues together have more than `limit` units, or by a write round.
+Before queues are synced and the checkpoint is written, a round writes all units that were dispatched when the round
+began, a slice per step.
 
-A crash takes what stands in memory, as a power cut takes what was written and not synced: recovery makes it again.
+A crash loses the units in memory, as a power cut loses unsynced writes; recovery rebuilds them.
 
-Whatever a queue's write raises is that queue's failure alone: the others are written, and a stop ends.
+An exception in the write of one queue affects that queue only: the others are written, and a shutdown completes.
 
-With `limit` 0 (recovery; queueUnitsInMemory=0) each turn writes, and units are seen once they are written. A queue that
-cannot be written keeps its units, and is tried again by `retry`.
+With `limit` 0 (recovery; queueUnitsInMemory=0) each iteration writes, and units become visible once they are written. A
+queue whose write fails keeps its units; `retry` writes it again.
 
 Source: docs/formats.md, "Dispatch".
 """
@@ -26,25 +26,25 @@ from skylarkmq.protocol.disk import UNIT_SIZE
 log = logging.getLogger(__name__)
 
 FULL_UNITS: Final = 256
-"""A page and a quarter: more units than that are not worth waiting for."""
+"""5,120 bytes, a page and a quarter; larger writes save nothing more."""
 
 FULL_BYTES: Final = FULL_UNITS * UNIT_SIZE
-_WRITTEN_PER_STEP: Final = 64  # queues of a round, at least; a hundredth of all, if that is more
+_WRITTEN_PER_STEP: Final = 64  # minimum of queues per step of a round; a hundredth of all if that is more
 
 
 class UnitWrites:
-    """`waiting`: queues whose newest units are in no file yet, in the order of the oldest of them."""
+    """Schedules the writes. `waiting`: queues with units that are in no file, the queue with the oldest unit first."""
 
     def __init__(self) -> None:
         self.limit = 0
         self.units = 0
         self.waiting: dict[ConsumeQueue, None] = {}
         self.failed: set[ConsumeQueue] = set()
-        self.failure: Exception | None = None  # of the last write that failed
+        self.failure: Exception | None = None  # the last write error
         self._round: list[ConsumeQueue] = []
 
     def add(self, queue: ConsumeQueue, count: int) -> bool:
-        """A queue has `count` new units; whether they may be seen."""
+        """Register `count` new units of a queue. Returns whether they may become visible."""
         self.units += count
         if not self.limit:
             return self.write(queue)
@@ -58,16 +58,16 @@ class UnitWrites:
         return True
 
     def write_oldest(self) -> None:
-        """Write queues until no more than `limit` units wait, or one fails."""
+        """Write queues until at most `limit` units wait, or a write fails."""
         while self.units > self.limit and self.write(next(iter(self.waiting))):
             pass
 
     def write(self, queue: ConsumeQueue) -> bool:
-        """Write a queue's units; False: it failed, and has them still."""
+        """Write the units of a queue. Returns False if the write fails; the queue keeps its units then."""
         count = len(queue.pending) // UNIT_SIZE
         try:
             queue.write_pending()
-        except Exception as problem:  # noqa: BLE001 (whatever fails in one queue, the others are written)
+        except Exception as problem:  # noqa: BLE001 (a failure of one queue must not stop the writes of others)
             if queue not in self.failed:
                 log.error("queue units not written topic=%s queue_id=%d error=%s", queue.topic, queue.queue_id, problem)
             self.failed.add(queue)
@@ -78,12 +78,12 @@ class UnitWrites:
         return True
 
     def retry(self) -> list[ConsumeQueue]:
-        """Try the failed queues again; those that are written now."""
+        """Write the failed queues again. Returns those that are written now."""
         failed, self.failed = self.failed, set()
         return [queue for queue in failed if self.write(queue)]
 
     def note_units(self) -> None:
-        """Have what waits counted, as what is written is."""
+        """Add the waiting units to the traffic counters, as written units are."""
         for queue in self.waiting:
             if queue.unnoted:
                 note_units(queue)
@@ -92,15 +92,15 @@ class UnitWrites:
 
     @property
     def is_short(self) -> bool:
-        """Whether a round takes no more than a step."""
+        """Return whether a round takes at most one step."""
         return len(self.waiting) <= _WRITTEN_PER_STEP
 
     def begin_round(self) -> None:
-        """Everything that waits now is to be written."""
+        """Begin a round: all queues that wait now are to be written."""
         self._round = list(self.waiting)[::-1]
 
-    def go_on(self, *, whole: bool = False) -> bool:
-        """Write a slice of the round, or all that is left of it; whether nothing is left."""
+    def write_slice(self, *, whole: bool = False) -> bool:
+        """Write a slice of the round, or all of it with `whole`. Returns whether the round is complete."""
         queues = self._round
         most = len(queues) if whole else max(_WRITTEN_PER_STEP, len(self.waiting) // 100)
         for _ in range(min(most, len(queues))):

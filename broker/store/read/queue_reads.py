@@ -182,7 +182,7 @@ class Reader:
         """Up to `count` of the units from `offset` on, whose records are sound and in memory, and no long ones."""
         if self._files.gaps:
             return None
-        if offset < queue.sound_from and not self._checks.knows_units(queue, offset, min(offset + count, queue.end)):
+        if offset < queue.verified_from and not self._checks.knows_units(queue, offset, min(offset + count, queue.end)):
             return None
         units = queue.read_nowait(offset, count, self._reads)
         if not units:
@@ -202,7 +202,7 @@ class Reader:
     def _scan(
         self, queue: ConsumeQueue, offset: int, max_count: int, matches: Wanted | None, max_total_bytes: int
     ) -> GetResult:
-        scan = _Scan(offset, self._log.files.min_offset, offset >= queue.sound_from)
+        scan = _Scan(offset, self._log.files.min_offset, offset >= queue.verified_from)
         if matches is not None and not callable(matches):
             scan.tests = PropertyTests(self._places, matches)
             matches = None

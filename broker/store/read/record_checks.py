@@ -86,7 +86,7 @@ class RecordChecks:
         if units is None:
             if len(self._units) >= _MOST_QUEUES:
                 self._units.clear()
-            units = self._units[queue] = VerifiedRanges(tail=queue.sound_from)
+            units = self._units[queue] = VerifiedRanges(tail=queue.verified_from)
         begin = end = records[0][2]
         for _, _, offset in records:
             if offset != end:

@@ -141,7 +141,7 @@ async def test_nothing_is_found_by_another_key(parts: BrokerParts) -> None:
 
 async def test_an_answer_is_one_frame(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more than a client takes the newest messages are answered."""
-    monkeypatch.setattr("skylarkmq.broker.store.index.key_query.MAX_ANSWER_BYTES", 45_000)
+    monkeypatch.setattr("skylarkmq.broker.store.index.key_query.MAX_RESPONSE_BYTES", 45_000)
     properties = b"KEYS\x01large\x02"
     for number in range(6):
         parts.store.put(message(bytes([number]) * 10_000, TOPIC, properties=properties))

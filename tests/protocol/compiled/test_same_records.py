@@ -223,10 +223,10 @@ def test_index_files(tmp_path: Path, slots: int) -> None:
         for file, put_many in zip(files, (IndexFile._put_many, IndexFile._put_compiled), strict=True):
             one_first = 1 if file.header.next_item <= 1 else 0
             for column in zip(*(column.tolist() for column in entries.part(0, one_first)), strict=True):
-                file.make_room(1)
+                file.reserve(1)
                 file._put_one(*column)
             if one_first < count:
-                file.make_room(count)
+                file.reserve(count)
                 put_many(file, *entries.part(one_first))
             file._close_put(7, 9)
         assert files[0].header == files[1].header

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skylarkmq.broker.store.index.index import BATCH_KEYS, Index
-from skylarkmq.broker.store.index.search import Wanted, run_now
+from skylarkmq.broker.store.index.search import SearchCriteria, run_now
 from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.disk import IndexLayout, index_hash
@@ -59,7 +59,7 @@ class IndexParts:
         self.index.load(trusted_to=trusted_to)
 
     def find(self, key: str, topic: str = "T", limit: int = 99, begin: int = 0, end: int = 1 << 62) -> list[int]:
-        wanted = Wanted(index_hash(f"{topic}#{key}"), limit, begin, end)
+        wanted = SearchCriteria(index_hash(f"{topic}#{key}"), limit, begin, end)
         return run_now(self.index.search(wanted, lambda fd, path, at, size: os.pread(fd, size, at)))
 
     def items(self) -> list[list[int]]:

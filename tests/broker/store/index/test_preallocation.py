@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.store.index.index import Index
-from skylarkmq.broker.store.index.preallocation import AHEAD_FILE
-from skylarkmq.broker.store.index.search import Wanted, run_now
+from skylarkmq.broker.store.index.preallocation import PREALLOCATED_FILE
+from skylarkmq.broker.store.index.search import SearchCriteria, run_now
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.running_flags import RunningFlags
 from skylarkmq.protocol.disk import IndexLayout, index_hash
@@ -61,9 +61,9 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
 
 def test_what_was_made_is_taken(parts: Parts) -> None:
     """Under the name of an index file; the next one is made once this one is half full."""
-    parts.index.make_ahead(parts.helper)
+    parts.index.preallocate_with(parts.helper)
     parts.helper.shutdown()
-    assert parts.files == [AHEAD_FILE]
+    assert parts.files == [PREALLOCATED_FILE]
     parts.add(3)
     parts.index.put_waiting()
     parts.helper.shutdown()
@@ -71,16 +71,16 @@ def test_what_was_made_is_taken(parts: Parts) -> None:
     parts.add(2)
     parts.index.put_waiting()
     parts.helper.shutdown()
-    assert parts.files[0] == AHEAD_FILE
+    assert parts.files[0] == PREALLOCATED_FILE
     parts.add(4)
     parts.index.put_waiting()
     assert parts.offsets() == [[n * 100 for n in range(7)], [700, 800]]
-    assert AHEAD_FILE not in parts.files
+    assert PREALLOCATED_FILE not in parts.files
 
 
 def test_keys_wait_a_while_for_a_file_that_is_being_made(parts: Parts) -> None:
     """And are put as soon as it is there; who asks for one does not wait."""
-    parts.index.make_ahead(parts.helper)
+    parts.index.preallocate_with(parts.helper)
     parts.add(2)
     parts.index.put_waiting(at_once=False)
     parts.index.step()
@@ -92,23 +92,23 @@ def test_keys_wait_a_while_for_a_file_that_is_being_made(parts: Parts) -> None:
 
 def test_who_asks_does_not_wait(parts: Parts) -> None:
     """Then the file is made on the spot, and the other is there for later."""
-    parts.index.make_ahead(parts.helper)
+    parts.index.preallocate_with(parts.helper)
     parts.add(2)
-    wanted = Wanted(index_hash("T#k1"), 9, 0, 1 << 62)
+    wanted = SearchCriteria(index_hash("T#k1"), 9, 0, 1 << 62)
     assert run_now(parts.index.search(wanted, lambda fd, path, at, size: os.pread(fd, size, at))) == [100]
     parts.helper.shutdown()
-    assert AHEAD_FILE in parts.files
+    assert PREALLOCATED_FILE in parts.files
 
 
 def test_what_cannot_be_made_ahead_is_made_when_it_is_needed(parts: Parts) -> None:
     """A disk that was full for a while ends nothing."""
 
     def refuse(call: str, path: str) -> None:
-        if call == "create_sparse" and path.endswith(AHEAD_FILE):
+        if call == "create_sparse" and path.endswith(PREALLOCATED_FILE):
             raise OSError(errno.ENOSPC, "no space")
 
     parts.disk.refuse = refuse
-    parts.index.make_ahead(parts.helper)
+    parts.index.preallocate_with(parts.helper)
     parts.helper.shutdown()
     parts.add(2)
     parts.index.put_waiting(at_once=False)
@@ -118,10 +118,10 @@ def test_what_cannot_be_made_ahead_is_made_when_it_is_needed(parts: Parts) -> No
 @pytest.mark.parametrize("is_made", [True, False])
 def test_nothing_is_left_over(parts: Parts, is_made: bool) -> None:
     """A file that nobody needed goes at the end, or is never made; one of a killed process is replaced."""
-    (parts.root / AHEAD_FILE).write_bytes(b"left over")
-    parts.index.make_ahead(parts.helper)
+    (parts.root / PREALLOCATED_FILE).write_bytes(b"left over")
+    parts.index.preallocate_with(parts.helper)
     if is_made:
         parts.helper.shutdown()
-        assert (parts.root / AHEAD_FILE).stat().st_size == LAYOUT.size
+        assert (parts.root / PREALLOCATED_FILE).stat().st_size == LAYOUT.size
     parts.index.close()
-    assert (AHEAD_FILE in parts.files) is not is_made
+    assert (PREALLOCATED_FILE in parts.files) is not is_made
