@@ -25,7 +25,7 @@ class TidyingProcessor:
         self._store = store
 
     def __repr__(self) -> str:
-        return f"<TidyingProcessor {self._store.tidying!r}>"
+        return f"<TidyingProcessor {self._store.manual_cleanup!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
         """What this processor serves."""
@@ -38,13 +38,13 @@ class TidyingProcessor:
     def walk_queues(self, connection: Connection, _command: RemotingCommand) -> RemotingCommand:
         """Request 306."""
         log.info("queues are looked through by request peer=%s", connection.peer)
-        self._store.tidying.walk_queues()
+        self._store.manual_cleanup.walk_queues()
         return RemotingCommand.response()
 
     def delete_due_segments(self, connection: Connection, _command: RemotingCommand) -> RemotingCommand:
         """Request 329."""
         log.info("due segments are deleted by request peer=%s", connection.peer)
-        self._store.tidying.delete_due_segments()
+        self._store.manual_cleanup.delete_due_segments()
         return RemotingCommand.response()
 
     def remove_unused_topics(self, connection: Connection, _command: RemotingCommand) -> Awaitable[RemotingCommand]:
@@ -53,7 +53,7 @@ class TidyingProcessor:
         return self._remove_unused_topics()
 
     async def _remove_unused_topics(self) -> RemotingCommand:
-        for topic in sorted(self._store.tidying.topics()):
+        for topic in sorted(self._store.manual_cleanup.topics()):
             if self._topics.find(topic) is None and not self._topics.is_system(topic):
                 await self._store.delete_topic(topic)
         return RemotingCommand.response()

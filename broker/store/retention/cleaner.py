@@ -1,18 +1,20 @@
-"""Acts on the rules of retention: old segments of the log go, queues and index follow, a full disk refuses messages.
+"""Applies the rules of retention: deletes old log segments, trims queues and index, and sets the disk-full flag.
 
-`step(now_ms)` does at most a little: every `cleanResourceInterval` it looks how full the disk is and asks the rules
-(`broker/store/retention/rules.py`) what this round may take; then one segment leaves per
-`deleteCommitLogFilesInterval`, until the round is used up or the oldest is not due. The last one never leaves, nor
-what is not flushed. Deleting begins a minute after the first step, so that a start under a wrong clock or setting can
-be stopped.
+`step(now_ms)` takes little time. Every `cleanResourceInterval` it measures the disk usage and gets from the rules
+(`broker/store/retention/rules.py`) how many segments this round may delete. Then it deletes one segment per
+`deleteCommitLogFilesInterval`, until the round is complete or the oldest segment is not due. It never deletes the last
+segment or an unflushed one. Deletion begins a minute after the first step, so that an operator can stop a broker that
+started with a wrong clock or setting.
 
-`step` goes by a steady clock. How old a segment is depends on Unix time, in which file systems note when it was last
-modified. A machine's clock that is set forward by years must not expire everything at once: the age counts by Unix
-time at the first step plus what the steady clock has advanced since, or by Unix time now, whichever is earlier. So a
-clock that is set forward takes effect with the next start, and one that is set back keeps segments for longer.
+`step` uses a steady clock. The age of a segment depends on Unix time, because file systems store the time of the last
+modification. If the clock of the machine is set forward by years, the segments must not all expire at once. So the
+current time for an age is the earlier of two: the Unix time now, and the Unix time at the first step plus the time that
+the steady clock has advanced since. A clock set forward therefore takes effect at the next start, and a clock set back
+keeps segments for longer.
 
-A segment leaves the log at once, on the loop; its file goes in a helper thread (`broker/store/retention/removal.py`).
-Queues and index follow at their own pace behind it, since nothing reads behind the log's start whether they did or not.
+A segment is removed from the log at once, on the event loop; a helper thread deletes its file
+(`broker/store/retention/removal.py`). Queues and index are trimmed later, at their own pace, because no read goes
+before the start of the log in any case.
 
 Source: docs/formats.md, "Retention".
 """
@@ -34,19 +36,21 @@ from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
 log = logging.getLogger(__name__)
 
 FIRST_ROUND_MS: Final = 60_000
-HURRIED_LOOKS: Final = 20
+ANY_HOUR_ROUNDS: Final = 20
+"""How many rounds after `delete_at_any_hour` ignore `deleteWhen`."""
+
 _NOTHING: Final = Round(segments=0, is_forced=False, is_disk_full=False, reason="")
 
 
 class Follower(Protocol):
-    """What points into the log and has to give up what the log gave up."""
+    """A structure that refers to the log and must remove references to deleted segments."""
 
     def follow(self, log_start: int, now_ms: int) -> None:
-        """Called at each step: the log begins at byte `log_start`. Does at most a millisecond's work."""
+        """Called at each step: the log begins at byte `log_start`. Takes at most a millisecond."""
 
 
 class CleanerStatistics(msgspec.Struct, frozen=True):
-    """`deleted` segments since the start; `usage` as last measured, in percent."""
+    """`deleted` segments since the start; `usage` as last measured, percent."""
 
     deleted: int
     usage: DiskUsage | None
@@ -54,7 +58,7 @@ class CleanerStatistics(msgspec.Struct, frozen=True):
 
 
 class Cleaner:
-    """For one store. `step` is handed what it has to ask for: how full the disk is, up to where the log is settled."""
+    """The cleaner of one store."""
 
     def __init__(
         self,
@@ -71,47 +75,52 @@ class Cleaner:
         self._removal = removal
         self._followers = followers
         self._unix_ms = unix_ms
-        self._unix_ahead_ms = 0  # of the steady clock, at the first step
+        self._unix_ahead_ms = 0  # Unix time minus steady time, at the first step
         self._usage: DiskUsage | None = None
         self._round = _NOTHING
-        self._left = 0  # how many the round may still take
+        self._left = 0  # how many segments the round may still delete
         self._first_round_ms = -1
-        self._hurried_looks = 0
-        self._next_look_ms = 0
+        self._any_hour_left = 0
+        self._next_measurement_ms = 0
         self._next_delete_ms = 0
         self._deleted = 0
 
-    def hurry(self) -> None:
-        """An operator wants what is due to go: so it does at any hour, for some looks."""
-        self._hurried_looks = HURRIED_LOOKS
-        self._next_look_ms = 0
+    def delete_at_any_hour(self) -> None:
+        """Delete the segments that are due in the next rounds at any hour, as an operator requested."""
+        self._any_hour_left = ANY_HOUR_ROUNDS
+        self._next_measurement_ms = 0
 
     def configure(self, config: StoreConfig) -> None:
-        """Go by these settings from now on."""
+        """Apply these settings from now on."""
         self._rules = RetentionRules(config)
-        self._look_interval_ms = config.clean_resource_interval
+        self._measure_interval_ms = config.clean_resource_interval
         self._delete_interval_ms = config.delete_commit_log_files_interval
 
     def step(self, now_ms: int, measure: Callable[[], DiskUsage], settled: Callable[[], int]) -> None:
-        """What is due by now. `settled()`: below that byte of the log everything is flushed, queues too."""
+        """Do what is due at steady time `now_ms`.
+
+        `measure()` returns the disk usage. `settled()` returns the byte of the log below which everything is flushed,
+        queues included.
+        """
         if self._first_round_ms < 0:
             self._first_round_ms = now_ms + FIRST_ROUND_MS
             self._unix_ahead_ms = self._unix_ms() - now_ms
         self._removal.step(now_ms)
-        if now_ms >= self._next_look_ms:
-            self._next_look_ms = now_ms + self._look_interval_ms
+        if now_ms >= self._next_measurement_ms:
+            self._next_measurement_ms = now_ms + self._measure_interval_ms
             try:
-                self._look(now_ms, measure())
+                self._begin_round(now_ms, measure())
             except OSError as problem:
                 log.warning("disk not measured error=%s", problem)
         if self._left and now_ms >= self._next_delete_ms and self._removal.is_ready:
             self._delete_first(now_ms, settled())
-        for follower in self._followers if self._removal.is_ready else ():  # else a cut may bring the segment back
+        # While an unlink is outstanding, a power cut may restore the segment.
+        for follower in self._followers if self._removal.is_ready else ():
             follower.follow(self._files.min_offset, now_ms)
 
-    def _look(self, now_ms: int, usage: DiskUsage) -> None:
+    def _begin_round(self, now_ms: int, usage: DiskUsage) -> None:
         self._usage = usage
-        decided = self._rules.look(local_hour(self._unix_ms()), usage, is_hurried=self._hurried_looks > 0)
+        decided = self._rules.decide(local_hour(self._unix_ms()), usage, is_any_hour=self._any_hour_left > 0)
         if decided.is_disk_full:
             self._flags.set(
                 RunningFlag.DISK_FULL, f"{usage.fullest} percent used, {self._rules.warning_at} are allowed"
@@ -119,12 +128,12 @@ class Cleaner:
         else:
             self._flags.clear(RunningFlag.DISK_FULL)
         if now_ms >= self._first_round_ms:
-            self._hurried_looks = max(self._hurried_looks - 1, 0)
+            self._any_hour_left = max(self._any_hour_left - 1, 0)
             self._round = decided
             self._left = decided.segments
 
     def _delete_first(self, now_ms: int, settled: int) -> None:
-        """The oldest segment goes if it may; else this round is over."""
+        """Delete the oldest segment if this is permitted; otherwise end the round."""
         if not self._may_go(self._files.segments[:2], now_ms, settled):
             self._left = 0
             return
@@ -149,7 +158,7 @@ class Cleaner:
         return self._round.is_forced or self._rules.is_due(modified_ms, unix_ms)
 
     def statistics(self) -> CleanerStatistics:
-        """Counts since the start, and the disk as last seen."""
+        """Return counts since the start, and the last measured disk usage."""
         return CleanerStatistics(self._deleted, self._usage, self._removal.statistics())
 
     def __repr__(self) -> str:

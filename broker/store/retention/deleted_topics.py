@@ -1,12 +1,13 @@
-"""Topics that were deleted while the log still has their records: `config/deletedTopics.json`, {topic: end of the log
-at its deletion}.
+"""Deleted topics with records in the log: `config/deletedTopics.json`, {topic: end of the log at its deletion}.
 
-The log keeps the records of a deleted topic until they expire, and a recovery reads them again. Those below the topic's
-entry are not dispatched, so its queues stay away, and a topic made again begins at queue offset 0. The entry is on disk
-before the first queue file goes; a deletion may take more syncs than the loop can wait for, so they are awaited.
+The log keeps the records of a deleted topic until they expire, and recovery reads them again. Records below the entry
+of the topic are not dispatched. So its queues are not created again, and a topic that is created anew begins at queue
+offset 0. The entry is on disk before the first queue file is deleted. A deletion may take more syncs than the event
+loop can wait for, so they are awaited.
 
-A cut may undo the unlinking of single queue files: `is_stale` tells them by their first unit, which points below the
-entry. It may also take back the log's end, which new records reach again: entries are lowered to it (`limit`).
+A power cut may undo the unlinking of single queue files. `is_stale` detects such a file by its first unit, which points
+below the entry. A power cut may also move back the end of the log, and new records then reuse its bytes; `limit` lowers
+the entries to the new end.
 
 Source: docs/formats.md, "Deleted topics", "State files".
 """
@@ -38,7 +39,7 @@ _DECODER: Final = msgspec.json.Decoder(dict[str, int])
 
 
 class DeletedTopics:
-    """`ends`: topic -> byte of the log below which its records belong to nobody."""
+    """`ends`: topic -> byte of the log; the records of the topic below it are deleted."""
 
     def __init__(self, root: Path, disk: Disk, helper: Helper) -> None:
         self._file = StateFile(root / CONFIG_DIRECTORY / DELETED_TOPICS_FILE, validate=_DECODER.decode, disk=disk)
@@ -47,16 +48,16 @@ class DeletedTopics:
         self.ends: dict[str, int] = {}
 
     def load(self) -> None:
-        """Read the file. StoreError when it and its backup are damaged."""
+        """Read the file. Raises StoreError if both the file and its backup are damaged."""
         data = self._file.load()
         self.ends = {} if data is None else _DECODER.decode(data)
 
     def covers(self, topic: str, physical_offset: int) -> bool:
-        """Whether the record that begins there went with its topic."""
+        """Return whether the record that begins at `physical_offset` was deleted with its topic."""
         return physical_offset < self.ends.get(topic, 0)
 
     def is_stale(self, topic: str, directory: str) -> bool:
-        """Whether a queue's directory has a file from before its topic's deletion."""
+        """Return whether a queue directory has a file that is older than the deletion of its topic."""
         end = self.ends.get(topic)
         if end is None:
             return False
@@ -64,13 +65,13 @@ class DeletedTopics:
         return any(_begins_below(f"{directory}/{name}", end) for name in names)
 
     def limit(self, log_end: int) -> None:
-        """After a recovery: the log ends here, and what comes behind is new. Waits for the disk; OSError."""
+        """Lower the entries to the end of the log after a recovery. Waits for the disk. Raises OSError."""
         if any(end > log_end for end in self.ends.values()):
             self.ends = {topic: min(end, log_end) for topic, end in self.ends.items()}
             self._file.save(self._encode())
 
     async def add(self, topic: str, log_end: int) -> None:
-        """Enter a topic, unless it is there with that end; on disk when this returns. OSError: it is not."""
+        """Add or update the entry of a topic; it is on disk when this returns. Raises OSError if the save fails."""
         before = self.ends.get(topic, 0)
         if before == log_end:
             return
@@ -78,11 +79,11 @@ class DeletedTopics:
         try:
             await asyncio.wrap_future(self._helper.submit(partial(self._file.save, self._encode())))
         except OSError:
-            self.ends[topic] = before  # or a later save would delete a topic that is still served
+            self.ends[topic] = before  # a later save must not mark a topic as deleted that is still served
             raise
 
     def follow(self, log_start: int, _now_ms: int) -> None:
-        """Entries that the log's start has passed go; on disk with the next change, for they harm nobody."""
+        """Remove the entries at or below byte `log_start`; the file is saved in the background."""
         if log_start == self._log_start:
             return
         self._log_start = log_start

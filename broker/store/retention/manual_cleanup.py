@@ -1,8 +1,7 @@
-"""What an operator may have tidied up before its time: expired segments of the log and of queues, and what belongs to
-no topic.
+"""The cleanup that an operator may request: expired segments of the log and of queues, and queues without a topic.
 
-None of it goes beyond what retention does by itself (`broker/store/retention/cleaner.py`); it only does not wait for
-its hour. Source: docs/formats.md, "Retention".
+It deletes nothing that retention (`broker/store/retention/cleaner.py`) would keep; it only does not wait for the
+configured hour. Source: docs/formats.md, "Retention".
 """
 
 from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX
@@ -11,8 +10,8 @@ from skylarkmq.broker.store.retention.cleaner import Cleaner
 from skylarkmq.broker.store.retention.queue_cleaner import QueueCleaner
 
 
-class Tidying:
-    """For one store."""
+class ManualCleanup:
+    """The cleanup of one store."""
 
     def __init__(self, cleaner: Cleaner, queue_cleaner: QueueCleaner, queues: QueueTable) -> None:
         self._cleaner = cleaner
@@ -20,16 +19,16 @@ class Tidying:
         self._queues = queues
 
     def __repr__(self) -> str:
-        return f"<Tidying {self._cleaner!r} {self._queue_cleaner!r}>"
+        return f"<ManualCleanup {self._cleaner!r} {self._queue_cleaner!r}>"
 
     def delete_due_segments(self) -> None:
-        """Let segments of the log that are due go at the next looks, whatever the hour."""
-        self._cleaner.hurry()
+        """Delete due log segments in the next rounds, at any hour."""
+        self._cleaner.delete_at_any_hour()
 
     def walk_queues(self) -> None:
-        """Look at every queue for segments that the log has left behind."""
-        self._queue_cleaner.start_over()
+        """Check all queues for expired segments."""
+        self._queue_cleaner.restart()
 
     def topics(self) -> set[str]:
-        """The topics that have queues which are ours."""
+        """Return the topics that have queues, without light queues."""
         return {topic for topic in self._queues.by_topic if not topic.startswith(LIGHT_QUEUE_PREFIX)}

@@ -1,11 +1,11 @@
-"""Deleted segments on their way out: unlinked at once, unmapped behind their last holder. Neither happens on the loop.
+"""Removal of deleted segments: unlinked at once, unmapped after the last holder. Neither happens on the event loop.
 
-Unlinking a gigabyte, and even more the close that frees its blocks, may take tens of milliseconds. Both are done by a
-helper thread, one segment at a time and in order, each unlink synced before the next: whatever a power cut undoes, the
-log that is left has no gap.
+Unlinking a gigabyte may take tens of milliseconds, and so may the close that frees its blocks. A helper thread does
+both, one segment at a time and in order, and syncs each unlink before the next. Whatever a power cut undoes, the
+remaining log has no gap.
 
-A segment whose file cannot be unlinked is tried again every `redeleteHangedFileInterval`, and everything behind it
-waits. Holders that keep one for `destroyMapedFileIntervalForcibly` are asked to let go.
+If a file cannot be unlinked, the unlink is repeated every `redeleteHangedFileInterval`, and all later segments wait.
+Transfers that hold a segment for longer than `destroyMapedFileIntervalForcibly` are canceled.
 
 Source: docs/formats.md, "Retention".
 """
@@ -24,14 +24,14 @@ from skylarkmq.broker.store.log.mapped_file import MappedFile
 log = logging.getLogger(__name__)
 
 
-class _Leaving(msgspec.Struct):
+class _Deleted(msgspec.Struct):
     segment: MappedFile
     since_ms: int
     is_revoked: bool = False
 
 
 class RemovalStatistics(msgspec.Struct, frozen=True):
-    """`unlinked` since the start; now: how many wait for their unlink, and how many for their holders."""
+    """`unlinked` since the start; segments that wait for their unlink, and segments that wait for their holders."""
 
     unlinked: int
     waiting: int
@@ -39,40 +39,40 @@ class RemovalStatistics(msgspec.Struct, frozen=True):
 
 
 class Removal:
-    """Takes deleted segments and makes them go away."""
+    """Unlinks and closes deleted segments."""
 
     def __init__(self, config: StoreConfig, helper: Helper) -> None:
         self.configure(config)
         self._helper = helper
-        self._to_unlink: deque[_Leaving] = deque()
-        self._to_close: deque[_Leaving] = deque()
-        self._call: Future[Any] | None = None  # the one under way, for the first of `_to_unlink` or of `_to_close`
-        self._is_closing = False  # which of the two
+        self._to_unlink: deque[_Deleted] = deque()
+        self._to_close: deque[_Deleted] = deque()
+        self._call: Future[Any] | None = None  # the current call, for the first of `_to_unlink` or of `_to_close`
+        self._is_closing = False  # whether the current call is for `_to_close`
         self._next_unlink_ms = 0
         self._unlinked = 0
 
     def configure(self, config: StoreConfig) -> None:
-        """Go by these settings from now on."""
+        """Apply these settings from now on."""
         self._force_after_ms = config.destroy_maped_file_interval_forcibly
         self._retry_ms = config.redelete_hanged_file_interval
 
     @property
     def is_ready(self) -> bool:
-        """No unlink is outstanding: the next segment may be deleted."""
+        """Return whether no unlink is outstanding, so that the next segment may be deleted."""
         return not self._to_unlink
 
     def add(self, segment: MappedFile, now_ms: int) -> None:
-        """A segment that has just left the log."""
-        self._to_unlink.append(_Leaving(segment, now_ms))
+        """Add a segment that was just removed from the log."""
+        self._to_unlink.append(_Deleted(segment, now_ms))
         self._start(now_ms)
 
     def step(self, now_ms: int) -> None:
-        """Take note of what the thread has done, and give it the next call."""
-        for leaving in self._to_close:
-            if not leaving.is_revoked and leaving.segment.holders and now_ms - leaving.since_ms >= self._force_after_ms:
-                leaving.is_revoked = True
-                segment = leaving.segment
-                log.warning("transfers of a deleted segment are cut path=%s holders=%d", segment.path, segment.holders)
+        """Process the result of the thread, and start its next call."""
+        for deleted in self._to_close:
+            if not deleted.is_revoked and deleted.segment.holders and now_ms - deleted.since_ms >= self._force_after_ms:
+                deleted.is_revoked = True
+                segment = deleted.segment
+                log.warning("transfers of a deleted segment canceled path=%s holders=%d", segment.path, segment.holders)
                 segment.revoke()
         if self._call is not None and self._call.done():
             self._finish(self._call, now_ms)
@@ -81,15 +81,15 @@ class Removal:
     def _finish(self, call: "Future[Any]", now_ms: int) -> None:
         self._call = None
         if self._is_closing:
-            leaving = self._to_close.popleft()
+            deleted = self._to_close.popleft()
             if not call.result():
-                self._to_close.append(leaving)
+                self._to_close.append(deleted)
             return
-        leaving = self._to_unlink[0]
+        deleted = self._to_unlink[0]
         problem = call.exception()
         if isinstance(problem, OSError):
             self._next_unlink_ms = now_ms + self._retry_ms
-            log.error("segment not unlinked path=%s error=%s", leaving.segment.path, problem)
+            log.error("segment not unlinked path=%s error=%s", deleted.segment.path, problem)
             return
         call.result()
         self._unlinked += 1
@@ -110,15 +110,15 @@ class Removal:
             self._to_close.rotate(-1)
 
     def close(self) -> None:
-        """Give up every mapping; the thread is at rest. A file not unlinked yet is found by the next start."""
-        for leaving in (*self._to_unlink, *self._to_close):
-            leaving.segment.close()
+        """Close all mappings; the thread must be idle. The next start finds a file that is not unlinked yet."""
+        for deleted in (*self._to_unlink, *self._to_close):
+            deleted.segment.close()
         self._to_unlink.clear()
         self._to_close.clear()
         self._call = None
 
     def statistics(self) -> RemovalStatistics:
-        """Counts since the start, and now."""
+        """Return counts since the start, and of waiting segments."""
         return RemovalStatistics(self._unlinked, len(self._to_unlink), len(self._to_close))
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""What may be deleted, and when: the rules, without a disk or a clock.
+"""The rules of retention, without a disk or a clock.
 
-`look` is asked every `cleanResourceInterval` and answers what this round may take; `is_due` says of one segment whether
-its time has come. Who acts on it is `broker/store/retention/cleaner.py`.
+`decide` is called every `cleanResourceInterval` and returns what this round may delete; `is_due` returns whether one
+segment is old enough. `broker/store/retention/cleaner.py` applies them.
 
 Source: docs/formats.md, "Retention".
 """
@@ -20,7 +20,7 @@ HOUR_MS: Final = 3_600_000
 
 
 class DiskUsage(msgspec.Struct, frozen=True):
-    """How full the file systems of log, queues and index are: percent of what can be used, rounded up."""
+    """Usage of the file systems of log, queues and index: percent of the usable space, rounded up."""
 
     log: int
     queues: int
@@ -28,12 +28,12 @@ class DiskUsage(msgspec.Struct, frozen=True):
 
     @property
     def fullest(self) -> int:
-        """The one that decides."""
+        """Return the highest of the three; the rules use this one."""
         return max(self.log, self.queues, self.index)
 
 
 class Round(msgspec.Struct, frozen=True):
-    """What one look allows. `segments` of the log at most, and only due ones unless `is_forced`."""
+    """What one round allows: at most `segments` log segments, and only due ones unless `is_forced`."""
 
     segments: int
     is_forced: bool
@@ -42,7 +42,10 @@ class Round(msgspec.Struct, frozen=True):
 
 
 def measure(root: Path, disk: Disk) -> DiskUsage:
-    """The file systems of a store; a directory that does not exist yet will be made on the root's. OSError."""
+    """Return the usage of the file systems of a store. Raises OSError.
+
+    A directory that does not exist yet will be created on the file system of `root`.
+    """
     fallback = disk.used_percent(str(root))
     log, queues, index = (
         disk.used_percent(str(root / name)) if (root / name).is_dir() else fallback
@@ -52,12 +55,12 @@ def measure(root: Path, disk: Disk) -> DiskUsage:
 
 
 def local_hour(now_ms: int) -> int:
-    """The hour on this machine's clock."""
+    """Return the hour of the local time."""
     return time.localtime(now_ms / 1000).tm_hour
 
 
 class RetentionRules:
-    """The rules with their limits."""
+    """The rules with their settings."""
 
     def __init__(self, config: StoreConfig) -> None:
         self._reserved_ms = config.file_reserved_time * HOUR_MS
@@ -68,11 +71,11 @@ class RetentionRules:
         self._may_force = config.clean_file_forcibly_enable
         self._most_segments = config.delete_file_batch_max
 
-    def look(self, hour: int, usage: DiskUsage, *, is_hurried: bool = False) -> Round:
-        """What goes in this round. `hour`: 0 to 23, local; `is_hurried`: it does not matter."""
+    def decide(self, hour: int, usage: DiskUsage, *, is_any_hour: bool = False) -> Round:
+        """Return the limits of a round. `hour`: 0 to 23, local time; with `is_any_hour` every hour is permitted."""
         used = usage.fullest
         is_crowded = used > min(self._forced_at, self.warning_at)
-        reason = "time" if hour in self._hours else "request" if is_hurried else ""
+        reason = "time" if hour in self._hours else "request" if is_any_hour else ""
         if used > self._most_used or is_crowded:
             reason = "space"
         return Round(
@@ -83,7 +86,7 @@ class RetentionRules:
         )
 
     def is_due(self, modified_ms: int, now_ms: int) -> bool:
-        """Whether a segment that was last modified then has been kept as long as it must."""
+        """Return whether a segment last modified at `modified_ms` is older than the reserved time."""
         return modified_ms + self._reserved_ms <= now_ms
 
     def __repr__(self) -> str:

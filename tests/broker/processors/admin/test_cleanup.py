@@ -18,7 +18,7 @@ async def test_queues_without_a_topic_are_removed(tmp_path: Path) -> None:
             parts.put(b"x", topic=topic)
         answer = await parts.peer().ask_slowly(RemotingCommand.request(RequestCode.CLEAN_UNUSED_TOPIC))
         assert answer.code == 0
-        assert parts.store.tidying.topics() == {TOPIC, "rmq_sys_wheel_timer"}
+        assert parts.store.manual_cleanup.topics() == {TOPIC, "rmq_sys_wheel_timer"}
 
 
 @pytest.mark.parametrize("code", [RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG])

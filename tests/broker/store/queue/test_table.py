@@ -90,7 +90,7 @@ async def test_directories_with_other_names_are_passed_over(tmp_path: Path, capl
     with opened(tmp_path) as it:
         it.must_be_sound = False
         assert set(it.store._queues.by_key) == {("T", 0)}
-        assert list(it.store.tidying.topics()) == ["T"]
+        assert list(it.store.manual_cleanup.topics()) == ["T"]
         await it.store.delete_topic("T")
     assert contents(tmp_path / "consumequeue") == foreign
     lines = [record.message for record in caplog.records if "no queues" in record.message]

@@ -381,7 +381,7 @@ def test_an_operator_may_have_due_segments_go_at_any_hour(tmp_path: Path) -> Non
     step(it, 61_000)
     step(it, HOUR_MS)
     assert served(it) == list(range(SEGMENTS))
-    it.store.tidying.delete_due_segments()
+    it.store.manual_cleanup.delete_due_segments()
     for _ in range(2 * SEGMENTS):
         step(it, 10_000)
     assert served(it) == [SEGMENTS - 1]

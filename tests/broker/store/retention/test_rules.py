@@ -36,7 +36,7 @@ def rules(**settings: object) -> RetentionRules:
 )
 def test_a_look(hour: int, used: int, segments: int, is_forced: bool, is_full: bool, reason: str) -> None:
     """Each threshold is exceeded one percent above it; only the hour deletes on an empty disk."""
-    decided = rules().look(hour, DiskUsage(used, 0, 0))
+    decided = rules().decide(hour, DiskUsage(used, 0, 0))
     assert (decided.segments, decided.is_forced, decided.is_disk_full, decided.reason) == (
         segments,
         is_forced,
@@ -48,12 +48,12 @@ def test_a_look(hour: int, used: int, segments: int, is_forced: bool, is_full: b
 @pytest.mark.parametrize("usage", [DiskUsage(91, 1, 1), DiskUsage(1, 91, 1), DiskUsage(1, 1, 91)])
 def test_the_fullest_file_system_decides(usage: DiskUsage) -> None:
     """Log, queues or index: without room for one of them no message can be stored."""
-    assert rules().look(DAY, usage).is_disk_full
+    assert rules().decide(DAY, usage).is_disk_full
 
 
 def test_forcing_can_be_forbidden() -> None:
     """Then nothing goes before its time, and a full disk still refuses messages."""
-    decided = rules(clean_file_forcibly_enable=False).look(DAY, DiskUsage(95, 95, 95))
+    decided = rules(clean_file_forcibly_enable=False).decide(DAY, DiskUsage(95, 95, 95))
     assert (decided.segments, decided.is_forced, decided.is_disk_full) == (10, False, True)
 
 
@@ -66,8 +66,8 @@ def test_limits_are_settings() -> None:
         disk_space_clean_forcibly_ratio=30,
         disk_space_warning_level_ratio=35,
     )
-    assert [mine.look(hour, DiskUsage(0, 0, 0)).segments for hour in (0, 1, 22, 23)] == [0, 3, 0, 3]
-    looks = [mine.look(DAY, DiskUsage(used, 0, 0)) for used in (10, 11, 30, 31, 35, 36)]
+    assert [mine.decide(hour, DiskUsage(0, 0, 0)).segments for hour in (0, 1, 22, 23)] == [0, 3, 0, 3]
+    looks = [mine.decide(DAY, DiskUsage(used, 0, 0)) for used in (10, 11, 30, 31, 35, 36)]
     assert [(look.segments, look.is_forced, look.is_disk_full) for look in looks] == [
         (0, False, False),
         (3, False, False),
