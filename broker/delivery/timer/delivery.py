@@ -213,7 +213,7 @@ class TimerDelivery:
         if is_done is None:
             return now_ms + RETRY_MS
         if is_done:
-            self._files.wheel.pass_over(slot.slot_ms)
+            self._files.wheel.remove_first(slot.slot_ms)
             self._open_ms = slot.slot_ms + self._precision_ms
             self._rolled = slot.last_rolled or self._rolled
             self._slot = None

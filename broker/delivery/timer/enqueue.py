@@ -24,7 +24,7 @@ from skylarkmq.broker.delivery.dropped_entries import Dropped
 from skylarkmq.broker.delivery.timer.pending_counts import TimingCounts
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.read.queue_reads import GetResult, GetStatus
-from skylarkmq.broker.store.timer.files import TimerFiles, behind
+from skylarkmq.broker.store.timer.files import TimerFiles, slot_with_unit
 from skylarkmq.broker.store.timer.wheel import Slot
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.decimals import decimal
@@ -146,7 +146,7 @@ class Enqueue:
                 record.size,
                 _topic_hash(one.topic),
             )
-            slots[one.slot_ms] = behind(slot, position, one.magic)
+            slots[one.slot_ms] = slot_with_unit(slot, position, one.magic)
             units.append(unit.encode())
             positions.append(position)
             end = position + UNIT_SIZE

@@ -1,4 +1,4 @@
 """Files of timer messages: the timer log, the timer wheel, and the order in which both are written and synced.
 
-When a timer message is due and where it is delivered is decided in `broker.delivery.timer`.
+`broker.delivery.timer` decides when a timer message is due and where it is delivered.
 """

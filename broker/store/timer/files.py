@@ -1,20 +1,20 @@
-"""The files of timers together: what is written in which order, and how they are found again.
+"""The timer files together: the order of their writes, and their recovery at startup.
 
-A round (`step`, every `timerFlushIntervalMs` while anything changes) takes a copy of what has changed in one moment,
-and waits until the commit log is on disk as far as it went then; so nothing that is on disk of the timers speaks of a
-message that a cut could take, and no slot of a unit that is not in the log (`timer_round.py`).
+A round (`step`, every `timerFlushIntervalMs` while anything changes) copies the changes of one moment and waits until
+the commit log is flushed up to its end at that moment. So the timer files on disk never refer to a message that a power
+cut could take, nor a slot to a unit that is not in the log (`flush_round.py`).
 
-A disk that takes nothing, as a full one, is tried again every RETRY_MS, by rounds and by units. After a failed sync
-there is no further round: the files keep what the check vouches for, and a restart goes by that. Either way `problem`
-says so, and nobody should be told meanwhile that his message waits here.
+If the disk refuses a write, because it is full for example, rounds and units are tried again every RETRY_MS. After a
+failed sync there is no further round: the check file describes the last synced state, and a restart uses that. In both
+cases `problem` is set, and the broker must reject new timer messages.
 
-Opening: units behind the check are put on the wheel again, up to the last one that a slot points to, which is on disk
-for sure; what stands behind that is cut off, and its messages come from the timer topic once more. So no message is on
-the wheel twice. Slots that make no sense have the whole wheel made again from the log. A check whose time lies further
-ahead than any slot may (a damaged file, a clock that was wrong) does not stop the timers until then: its time is passed
-over, and messages may be delivered again.
+At startup, units after the check are put on the wheel again, up to the last unit that a slot refers to, which is surely
+on disk. Later units are cut off; their messages are read from the timer topic again. So no message is on the wheel
+twice. If slots are inconsistent, the whole wheel is rebuilt from the log. If the time of the check is further ahead
+than any slot may be (a damaged file, a clock that was wrong), the timers do not wait for it: the time is ignored, and
+messages may be delivered again.
 
-No file is made before the first message. Source: docs/formats.md, "Timer files".
+No file is created before the first message. Source: docs/formats.md, "Timer files".
 """
 
 import logging
@@ -50,8 +50,8 @@ from skylarkmq.protocol.timers import (
 REMOVE_INTERVAL_MS: Final = 30_000
 RETRY_MS: Final = 1_000
 STOP_CHECK_ITEMS: Final = 1_024
-NOT_WRITTEN: Final = "the files of timers cannot be written"
-NOT_SYNCED: Final = "a sync of the files of timers failed, only a restart knows what is on the disk"
+NOT_WRITTEN: Final = "timer files cannot be written"
+NOT_SYNCED: Final = "a sync of the timer files failed, a restart will determine what is on the disk"
 
 log = logging.getLogger(__name__)
 
@@ -59,19 +59,19 @@ T = TypeVar("T")
 
 
 class Messages(Protocol):
-    """What is asked of the commit log."""
+    """The properties of the commit log that the timer files need."""
 
     @property
     def min_physical_offset(self) -> int:
-        """Its first byte."""
+        """Return the offset of its first byte."""
 
     @property
     def max_physical_offset(self) -> int:
-        """The byte behind its last record."""
+        """Return the offset one past its last record."""
 
     @property
     def flushed_offset(self) -> int:
-        """It is on disk up to that byte."""
+        """Return the offset up to which it is on disk."""
 
 
 class TimerFilesConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,8 +85,8 @@ class TimerFilesConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimerFilesStatistics(msgspec.Struct, frozen=True):
-    """Positions in the timer log; `checked` is what the check on disk says. `refusals`: writes that the disk did not
-    take, since the start."""
+    """Positions in the timer log; `checked` is the check on disk. `refusals`: writes that the disk refused since the
+    start."""
 
     log_begin: int
     log_end: int
@@ -97,7 +97,7 @@ class TimerFilesStatistics(msgspec.Struct, frozen=True):
 
 
 class _Round(msgspec.Struct, frozen=True):
-    """What is to be written, once the commit log is on disk up to byte `log_end`."""
+    """The writes that may start once the commit log is on disk up to byte `log_end`."""
 
     log_end: int
     check: TimerCheck
@@ -107,7 +107,7 @@ class _Round(msgspec.Struct, frozen=True):
 
 
 class TimerFiles:
-    """Those of one store. `figures(now_ms)`: what else is to be written with a round."""
+    """The timer files of one store. `figures(now_ms)` returns what else a round must write."""
 
     def __init__(
         self,
@@ -125,16 +125,16 @@ class TimerFiles:
         self.log = TimerLog(str(config.root / LOG_DIRECTORY), config.log_file_size, disk, self.reads)
         self._check_path = str(config.root / CONFIG_DIRECTORY / CHECK_FILE)
         self._checked = TimerCheck()
-        self._taken = TimerCheck()  # what the newest round says
+        self._taken = TimerCheck()  # the check of the newest round
         self._round: _Round | None = None  # to be submitted
         self._submitted: _Round | None = None
-        self._figures_left: Syncable | None = None  # that a refused round has not written
+        self._figures_left: Syncable | None = None  # not written by a refused round
         self._refused_round: OSError | None = None
         self._refused_units: OSError | None = None
         self._refusals = 0
         self._flusher: Flusher | None = None
         self._is_given_up = False
-        self._is_wheel_synced = False  # whatever an earlier process has written of it
+        self._is_wheel_synced = False  # covers the writes of an earlier process
         self._next_round_ms = 0
         self._next_remove_ms = 0
 
@@ -142,7 +142,7 @@ class TimerFiles:
         return f"<TimerFiles {self.log!r} {self.wheel!r}>"
 
     def statistics(self) -> TimerFilesStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return TimerFilesStatistics(
             self.log.begin,
             self.log.end,
@@ -154,7 +154,7 @@ class TimerFiles:
 
     @property
     def problem(self) -> str:
-        """Why what waits here might not be found again, for operators; "" if all is well."""
+        """Return why messages on the wheel might be lost, for operators; "" if there is no problem."""
         if self._is_given_up and self._flusher is not None:
             return f"{NOT_SYNCED} ({self._flusher.failure})"
         refused = self._refused_units or self._refused_round
@@ -165,25 +165,25 @@ class TimerFiles:
     def load(
         self, now_ms: int, offset_of: Callable[[int], int | None], check_stop: Callable[[], None] = lambda: None
     ) -> TimerCheck:
-        """Bring the files into agreement; where to go on. StoreError, OSError.
+        """Make the files consistent. Returns the check to continue with. Raises StoreError, OSError.
 
-        `offset_of`: the offset in the timer topic of the message at a byte of the commit log, None if none is there.
-        `check_stop` is called now and then and raises what ends this early: a wheel that has to be made again from a
+        `offset_of` returns the offset in the timer topic of the message at a byte of the commit log, None if there is
+        none. `check_stop` is called at intervals and may raise to end the load, because rebuilding the wheel from a
         long log takes a while.
         """
         check = self._load_check()
         precision = self._config.precision_ms
         read_ms = max(check.read_ms // precision * precision, self.oldest_ms(now_ms))
         if read_ms > now_ms + self._config.slots // 2 * precision:
-            log.warning("timer check is of a time to come, slots are looked at again read_ms=%d", check.read_ms)
+            log.warning("timer check has a future time, slots are checked again read_ms=%d", check.read_ms)
             read_ms = self.oldest_ms(now_ms)
         self.log.load()
         self.wheel.load(read_ms)
-        units = list(_with_stops(self._sound_units(check.log_position), check_stop))
+        units = list(_with_stops(self._consistent_units(check.log_position), check_stop))
         end = self._restore(units, check.log_position, read_ms, check_stop)
         if end is None:
-            log.warning("timer wheel does not fit its log, made again from it path=%s", self.wheel.path)
-            units = list(_with_stops(self._sound_units(self.log.begin), check_stop))
+            log.warning("timer wheel is inconsistent with its log, rebuilt from it path=%s", self.wheel.path)
+            units = list(_with_stops(self._consistent_units(self.log.begin), check_stop))
             end = units[-1][0] + UNIT_SIZE if units else self.log.begin
             self.wheel.clear()
             self._replay(units, end, read_ms, check_stop)
@@ -195,8 +195,10 @@ class TimerFiles:
         return msgspec.structs.replace(self._taken, queue_offset=queue_offset)
 
     def oldest_ms(self, now_ms: int) -> int:
-        """Return the earliest slot that may take a message at `now_ms`: an older one would share its place on the wheel
-        with one that lies ahead, and a unit could not hold how long ago it was."""
+        """Return the earliest slot that may take a message at `now_ms`.
+
+        An older slot would share its position on the wheel with a future slot, and its age would not fit into a unit.
+        """
         precision = self._config.precision_ms
         slots = min(self._config.slots // 2 - KEPT_BACK_SLOTS, INT32_MAX // precision)
         return (now_ms // precision - slots) * precision
@@ -208,8 +210,8 @@ class TimerFiles:
         except FileNotFoundError:
             return TimerCheck()
 
-    def _sound_units(self, position: int) -> Iterator[tuple[int, TimerUnit]]:
-        """Units from a position on, up to the first whose message cannot stand in the commit log."""
+    def _consistent_units(self, position: int) -> Iterator[tuple[int, TimerUnit]]:
+        """Yield units from a position on, up to the first whose message would exceed the commit log."""
         for found in self.log.scan(position):
             if found[1].physical_offset + found[1].size > self._messages.max_physical_offset:
                 return
@@ -218,54 +220,57 @@ class TimerFiles:
     def _restore(
         self, units: "Sequence[tuple[int, TimerUnit]]", position: int, read_ms: int, check_stop: Callable[[], None]
     ) -> int | None:
-        """Bring the wheel up to the last unit that is on disk for sure: a slot points to it, or the check vouches for
-        it. Returns where that ends; None: the wheel makes no sense."""
-        sound, torn = [max(min(position, self.log.end), self.log.begin) - UNIT_SIZE], []
+        """Put the units on the wheel up to the last one that is surely on disk: a slot or the check refers to it.
+
+        Returns the end of that unit; None if the wheel is inconsistent.
+        """
+        present, torn = [max(min(position, self.log.end), self.log.begin) - UNIT_SIZE], []
         for time_ms, slot in _with_stops(self.wheel.slots(), check_stop):
             unit = self.log.unit(slot.last)
             if unit is not None and unit.slot_ms == time_ms:
-                sound.append(slot.last)
+                present.append(slot.last)
             else:
                 torn.append(time_ms)
         before = {unit.slot_ms: unit.previous for _, unit in reversed(units)}
-        for time_ms in torn:  # written when the power went: its first unit behind the check knows what it said
+        for time_ms in torn:  # a power cut interrupted its write: its first unit after the check has its old value
             if time_ms not in before:
                 return None
             self.wheel.put(time_ms, Slot(before[time_ms], before[time_ms]))
-        end = max(sound) + UNIT_SIZE
+        end = max(present) + UNIT_SIZE
         self._replay(units, end, read_ms, check_stop)
         return end
 
     def _replay(
         self, units: "Sequence[tuple[int, TimerUnit]]", end: int, read_ms: int, check_stop: Callable[[], None]
     ) -> None:
-        """Put units before `end` on the wheel, except those that are."""
+        """Put units before `end` on the wheel, except those already there."""
         for position, unit in _with_stops(units, check_stop):
             if position >= end or unit.slot_ms < read_ms:
                 continue
             before = self.wheel.slot(unit.slot_ms)
             if before.last < position:
+                first_in_slot = unit.previous == NO_POSITION
                 self.wheel.put(
-                    unit.slot_ms, behind(EMPTY if unit.previous == NO_POSITION else before, position, unit.magic)
+                    unit.slot_ms, slot_with_unit(EMPTY if first_in_slot else before, position, unit.magic)
                 )
 
     def _queue_offset(
         self, check: TimerCheck, units: "Sequence[TimerUnit]", offset_of: Callable[[int], int | None]
     ) -> int:
-        """The first message of the timer topic that has no unit."""
+        """Return the offset of the first message in the timer topic that has no unit."""
         found = offset_of(units[-1].physical_offset) if units else None
         return check.queue_offset if found is None else max(check.queue_offset, found + 1)
 
     # ------------------------------------------------------------------------------------------------ writing
 
     def append(self, units: Sequence[bytes], positions: Sequence[int]) -> None:
-        """Write units to the log, with the files that the first of all needs. WriteRefused: none of them counts."""
+        """Append units to the log; create the files at the first call. After WriteRefused none of them counts."""
         begin = self.log.end
         try:
             self.wheel.make_file()
             self.log.append(units, positions)
         except OSError as problem:
-            self.log.take_back(begin)
+            self.log.roll_back(begin)
             self._refused_units = self._note_refusal(problem, self._refused_units)
             raise WriteRefused(problem) from problem
         self._note_written(self._refused_units)
@@ -279,15 +284,17 @@ class TimerFiles:
 
     def _note_written(self, before: OSError | None) -> None:
         if before is not None:
-            log.info("files of timers are written again after=%s", before)
+            log.info("timer files are written again after=%s", before)
 
     def step(self, now_ms: int, check: TimerCheck) -> None:
-        """Begin a round if one is due by a steady clock, or go on with it; `check` says how far the timers are, and
-        when (Unix time)."""
+        """Begin a round if one is due, or continue the current one. `now_ms` is from a steady clock.
+
+        `check` contains the progress of the timers and the current Unix time.
+        """
         flusher = self._flusher
         if flusher is not None and flusher.failure is not None and not self._is_given_up:
             self._is_given_up = True
-            log.critical("timer files not synced, a restart goes by their last state error=%s", flusher.failure)
+            log.critical("timer files not synced, a restart uses their last synced state error=%s", flusher.failure)
         if self._is_given_up:
             return
         if self._submitted is not None and (flusher is None or flusher.is_idle):
@@ -333,7 +340,7 @@ class TimerFiles:
         self._flusher.submit(Target(taken.check.counter, taken.check.timestamp, (taken.write,)))
 
     def _conclude(self, taken: _Round, now_ms: int) -> None:
-        """The thread is done with a round: it is on disk, or the next one brings it."""
+        """Process a finished round: it is on disk, or the next round repeats it."""
         refused = taken.write.refused
         if refused is None:
             self._checked = taken.check
@@ -342,12 +349,12 @@ class TimerFiles:
             return
         self._refused_round = self._note_refusal(refused, self._refused_round)
         if taken.wheel is not None:
-            self.wheel.take_back(taken.wheel)
+            self.wheel.mark_changed(taken.wheel)
         self._figures_left = taken.figures
         self._next_round_ms = now_ms + RETRY_MS
 
     def remove_old(self, now_ms: int) -> None:
-        """Let go of log files whose messages the commit log no longer has, now and then. OSError, ColdRead."""
+        """At intervals, drop log files whose messages the commit log no longer has. Raises OSError, ColdRead."""
         if now_ms >= self._next_remove_ms:
             self._next_remove_ms = now_ms + REMOVE_INTERVAL_MS
             self.log.remove_before(self._messages.min_physical_offset)
@@ -355,9 +362,9 @@ class TimerFiles:
     # ------------------------------------------------------------------------------------------------ the end
 
     def finish(self, now_ms: int, check: TimerCheck) -> None:
-        """Write everything, if the commit log is on disk, and end the thread."""
+        """Write everything, provided that the commit log is on disk, and stop the thread."""
         self._next_round_ms = 0
-        for _ in range(3):  # the round under way, one that says all, and a look at what became of that
+        for _ in range(3):  # completes the current round, makes a last one, and processes its result
             if self._flusher is not None:
                 self._flusher.wait_idle()
             self._next_round_ms = 0
@@ -365,7 +372,7 @@ class TimerFiles:
         self.close()
 
     def close(self) -> None:
-        """End the thread and give up descriptors; nothing more is written."""
+        """Stop the thread and close descriptors; nothing more is written."""
         if self._flusher is not None:
             self._flusher.close()
             self._flusher = None
@@ -373,14 +380,14 @@ class TimerFiles:
         self.log.close()
 
 
-def behind(slot: Slot, position: int, magic: int) -> Slot:
-    """A slot with one unit more."""
+def slot_with_unit(slot: Slot, position: int, magic: int) -> Slot:
+    """Return a slot with one more unit."""
     first = position if slot.first == NO_POSITION else slot.first
     return Slot(first, position, slot.messages - 1 if magic & DELETE else slot.messages + 1)
 
 
 def _with_stops(items: Iterable[T], check_stop: Callable[[], None]) -> Iterator[T]:
-    """The items, with a `check_stop` between them every STOP_CHECK_ITEMS."""
+    """Yield the items; call `check_stop` before every STOP_CHECK_ITEMS of them."""
     for count, item in enumerate(items):
         if not count % STOP_CHECK_ITEMS:
             check_stop()

@@ -1,11 +1,11 @@
-"""One round of writes to the files of timers, as the flusher's thread makes it.
+"""One round of writes to the timer files, which the flusher's thread makes.
 
     commit log flushed ─▶ timer log synced ─▶ wheel written and synced ─▶ timercheck replaced
 
-A disk that refuses to be written to (it is full, or read-only for now) has lost nothing: what was to be written is
-still there, and the next round brings it. That is what `refused` says. A failed sync is something else: nobody knows
-what is on disk, and it goes on as an OSError, which ends the flusher. The check is replaced as a whole, under another
-name first; whatever fails there leaves the one before it, so that it is tried again too.
+If the disk refuses a write (because it is full or temporarily read-only), nothing is lost: the data is still in memory,
+and the next round writes it. `refused` reports this case. After a failed sync the state of the disk is unknown; it
+raises OSError, which ends the flusher. The check file is replaced as a whole, by a rename. If any part of that fails,
+the previous check file remains, so the next round repeats it as well.
 
 Source: docs/formats.md, "Timer files".
 """
@@ -19,7 +19,7 @@ from skylarkmq.protocol.timers import TimerCheck
 
 
 class WriteRefused(Exception):
-    """The disk took nothing of what was to be written; `problem` is what it said."""
+    """The disk refused a write, and nothing of it counts; `problem` is its error."""
 
     def __init__(self, problem: OSError) -> None:
         super().__init__(str(problem))
@@ -27,7 +27,7 @@ class WriteRefused(Exception):
 
 
 class CheckWrite:
-    """The check on its way to disk: replaced as a whole."""
+    """The check file, replaced as a whole."""
 
     def __init__(self, path: str, check: TimerCheck, disk: Disk) -> None:
         self._path = path
@@ -35,7 +35,7 @@ class CheckWrite:
         self._disk = disk
 
     def sync(self) -> None:
-        """Write and sync it. Called by the flusher's thread. WriteRefused."""
+        """Write and sync the file. The flusher's thread calls this. Raises WriteRefused."""
         directory = os.path.dirname(self._path)
         try:
             self._disk.make_directory(directory)
@@ -49,14 +49,14 @@ class CheckWrite:
 
 
 class RoundWrite:
-    """All of a round, in order. `refused`: what the disk said, once it would take no more of it."""
+    """All writes of a round, in order. `refused`: the disk's error if it refused one of them."""
 
     def __init__(self, files: Sequence[Syncable]) -> None:
         self._files = files
         self.refused: OSError | None = None
 
     def sync(self) -> None:
-        """Write and sync as much of it as the disk takes. OSError: a sync failed."""
+        """Write and sync the files up to the first refused write. Raises OSError if a sync fails."""
         try:
             for file in self._files:
                 file.sync()

@@ -1,12 +1,13 @@
-"""The timer log: a unit of 52 bytes for each message that was put on the timer wheel, in files of equal size.
+"""The timer log: a unit of 52 bytes for each message on the timer wheel, in files of equal size.
 
-A unit names the one before it in its slot, so that the wheel needs to know only the last; positions count through all
-files, and what is at the end of a file and too short for a unit is skipped. Units are written by one pwrite for each
-batch and read by `preadv(RWF_NOWAIT)`, a window of them at once: neighbours in a chain are often neighbours in the log.
-A file has its full size from the start, and no blocks before they are written.
+A unit refers to the previous one in its slot, so the wheel stores only the last unit of a slot. Positions count through
+all files. The end of a file is skipped if a unit does not fit there. One pwrite writes the units of a batch, and
+`preadv(RWF_NOWAIT)` reads a window of units at once, because neighbors in a chain are often neighbors in the log. A
+file has its full size from the start; its blocks are allocated when they are written.
 
-The log can be made again from the timer topic, so nothing here is synced at once: `take_unsynced` tells the flusher
-what is to be, and which old files may go: to free 100 MiB takes its time. Source: docs/formats.md, "Timer files".
+The timer topic contains everything that is needed to rebuild the log, so nothing here is synced at once.
+`take_unsynced` returns the files that the flusher must sync, and the old files that it deletes, because freeing 100 MiB
+takes long. Source: docs/formats.md, "Timer files".
 """
 
 import logging
@@ -29,14 +30,14 @@ log = logging.getLogger(__name__)
 
 
 class OldFiles:
-    """Files that nobody reads any more, on their way out."""
+    """Files to delete; no reads use them any more."""
 
     def __init__(self, paths: Sequence[str], disk: Disk) -> None:
         self._paths = paths
         self._disk = disk
 
     def sync(self) -> None:
-        """Unlink them, the oldest first. Called by the flusher's thread; the next start finds again what is left."""
+        """Unlink them, oldest first. The flusher's thread calls this; the next start finds files that remain."""
         for path in self._paths:
             try:
                 self._disk.unlink(path)
@@ -57,33 +58,33 @@ class TimerLog:
         self._fds: dict[int, int] = {}
         self._unsynced: set[int] = set()  # starts of files that were written
         self._has_new_file = False
-        self._old: list[str] = []  # paths of files that may go
+        self._old: list[str] = []  # paths of files to delete
         self._window_at = 0
         self._window = b""
         self.is_changed = False
         """Whether anything was written since `take_unsynced`."""
         self.end = 0
-        """Where the next unit goes, unless its file is full."""
+        """The position of the next unit, unless its file is full."""
 
     def __repr__(self) -> str:
         return f"<TimerLog {self.begin}-{self.end}>"
 
     @property
     def begin(self) -> int:
-        """The position of the first unit that still exists."""
+        """Return the position of the first unit that still exists."""
         return self._starts[0] if self._starts else self.end
 
     # ------------------------------------------------------------------------------------------------ opening
 
     def load(self) -> None:
-        """Find the files. StoreError: one has another length. Where the log ends is still to be said (`cut`)."""
+        """Find the files. Raises StoreError if one has another length. `cut` sets the end of the log afterwards."""
         self._starts = segment_starts(self.directory, self._file_size, self._disk, is_rebuilt=True)
         self.end = self._starts[-1] + self._file_size if self._starts else 0
-        self._unsynced.update(self._starts[-2:])  # by a process that was killed before it could
+        self._unsynced.update(self._starts[-2:])  # an earlier process may have been killed before its sync
         self._has_new_file = bool(self._starts)
 
     def cut(self, end: int) -> None:
-        """Nothing is left at or behind position `end`. OSError."""
+        """Remove everything from position `end` on. Raises OSError."""
         while self._starts and self._starts[-1] >= max(end, 1):
             self._remove(self._starts.pop())
             self._has_new_file = True
@@ -98,12 +99,12 @@ class TimerLog:
     # ------------------------------------------------------------------------------------------------ writing
 
     def next_position(self, behind: int) -> int:
-        """Where a unit goes that follows what ends at position `behind`."""
-        room = -behind % self._file_size
-        return behind + room if room and room < UNIT_SIZE + LOG_BLANK_SIZE else behind
+        """Return the position of the next unit if the previous one ends at position `behind`."""
+        remaining = -behind % self._file_size
+        return behind + remaining if remaining and remaining < UNIT_SIZE + LOG_BLANK_SIZE else behind
 
     def append(self, units: Sequence[bytes], positions: Sequence[int]) -> None:
-        """Write units, at positions as `next_position` gives them. OSError: none of them counts."""
+        """Write units at positions from `next_position`. After an OSError the caller rolls back all of them."""
         at = 0
         while at < len(units):
             start = positions[at] // self._file_size * self._file_size
@@ -116,14 +117,14 @@ class TimerLog:
             self.end = positions[count - 1] + UNIT_SIZE
             at = count
 
-    def take_back(self, end: int) -> None:
-        """What was written behind position `end` does not count."""
+    def roll_back(self, end: int) -> None:
+        """Set the end to position `end`; what was written after it does not count."""
         self.end = end
 
     def _close_file(self, position: int) -> None:
-        room = -position % self._file_size
-        if room:
-            self._write(position - position % self._file_size, log_blank(room)[:room], position)
+        remaining = -position % self._file_size
+        if remaining:
+            self._write(position - position % self._file_size, log_blank(remaining)[:remaining], position)
 
     def _write(self, start: int, data: bytes, position: int) -> None:
         if start not in self._fds and start not in self._starts:
@@ -141,7 +142,7 @@ class TimerLog:
         self._has_new_file = True
 
     def take_unsynced(self) -> list[Syncable]:
-        """What is to be synced for everything to last that was written so far."""
+        """Return the files and directories to sync so that everything written so far is durable."""
         found: list[Syncable] = [DirtyFile(self._path(start), self._disk) for start in sorted(self._unsynced)]
         if self._has_new_file:
             found += (
@@ -158,7 +159,7 @@ class TimerLog:
     # ------------------------------------------------------------------------------------------------ reading
 
     def unit(self, position: int) -> TimerUnit | None:
-        """The unit at a position; None if there is none. ColdRead."""
+        """Return the unit at a position; None if there is none. Raises ColdRead."""
         in_file = position % self._file_size
         if position < self.begin or position + UNIT_SIZE > self.end or in_file % UNIT_SIZE:
             return None
@@ -171,7 +172,7 @@ class TimerLog:
         return TimerUnit.decode(self._window, at)
 
     def _read_window(self, position: int) -> None:
-        """Have the unit at a position, and some before it, in memory."""
+        """Read the unit at a position and some units before it into memory."""
         start = position // self._file_size * self._file_size
         begin = max(position + UNIT_SIZE - WINDOW_BYTES, start)
         size = min(position + UNIT_SIZE, start + self._file_size) - begin
@@ -179,7 +180,7 @@ class TimerLog:
         self._window, self._window_at = bytes(data).ljust(UNIT_SIZE, b"\0"), begin
 
     def scan(self, position: int) -> Iterator[tuple[int, TimerUnit]]:
-        """The units from a position on, each with its own, up to the first that is none. OSError."""
+        """Yield units from a position on with their positions, up to the first invalid unit. Raises OSError."""
         position = max(position, self.begin)
         while (start := position // self._file_size * self._file_size) in self._starts:
             for found in self._scan_file(start, position - start):
@@ -189,7 +190,7 @@ class TimerLog:
             position = start + self._file_size
 
     def _scan_file(self, start: int, at: int) -> Iterator[tuple[int, TimerUnit] | None]:
-        """The units of a file from its byte `at` on; None for what is none."""
+        """Yield the units of a file from its byte `at` on; None for an invalid unit."""
         last = self._file_size - UNIT_SIZE - LOG_BLANK_SIZE
         while at <= last:
             data = os.pread(self._fd(start), SCANNED_BYTES, at)
@@ -205,10 +206,9 @@ class TimerLog:
     # ------------------------------------------------------------------------------------------------ the end
 
     def remove_before(self, physical_offset: int) -> int:
-        """Give up the oldest files as long as none of their messages is at or behind a byte of the commit log; the
-        next round of the flusher removes them.
+        """Drop the oldest files whose messages all lie before byte `physical_offset` of the commit log.
 
-        Returns how many go. ColdRead, OSError.
+        The next flush round deletes them. Returns their number. Raises ColdRead, OSError.
         """
         removed = 0
         while len(self._starts) > 1:
@@ -221,7 +221,7 @@ class TimerLog:
             self._old.append(self._path(start))
             self.is_changed = True
             removed += 1
-            log.info("timer log file goes path=%s", self._path(start))
+            log.info("timer log file dropped path=%s", self._path(start))
         return removed
 
     def _remove(self, start: int) -> None:
@@ -235,7 +235,7 @@ class TimerLog:
         self._unsynced.discard(start)
 
     def close(self) -> None:
-        """Give up descriptors."""
+        """Close all descriptors."""
         for fd in self._fds.values():
             os.close(fd)
         self._fds.clear()

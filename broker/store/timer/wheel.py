@@ -1,9 +1,9 @@
-"""The timer wheel: for each time step the chain of what comes due then, by its ends in the timer log.
+"""The timer wheel: for each time step the chain of messages that are due then, given by its ends in the timer log.
 
-The wheel is kept in memory, in pages of 128 slots, and only those that hold something to come. Changed pages are lent
-out (`take_changed`) and written by the flusher behind the log units that they point to: a thousand may have changed in
-a second, so each is copied only when it changes again. What stands in the file of a time that is over, or of another
-turn of the wheel, is told by the slot's own time and counts for nothing.
+The wheel is kept in memory, in pages of 128 slots; pages without pending messages are not kept. The flusher writes
+changed pages (`take_changed`) after the log units that they refer to. A thousand pages may change in a second, so a
+page is not copied when the flusher takes it, only when it changes again. The file may contain slots of past times, or
+of another revolution of the wheel; the time in the slot identifies them, and they are ignored.
 
 Source: docs/formats.md, "Timer files".
 """
@@ -22,7 +22,7 @@ PAGE_BYTES: Final = PAGE_SLOTS * SLOT_SIZE
 
 
 class Slot(NamedTuple):
-    """The chain of one time: positions in the timer log, and how many messages it counts (deletions count -1)."""
+    """The chain of one time: positions in the timer log, and a message count (a deletion counts -1)."""
 
     first: int = NO_POSITION
     last: int = NO_POSITION
@@ -33,7 +33,7 @@ EMPTY: Final = Slot()
 
 
 class WheelWrite:
-    """Pages on their way to disk; nobody changes them any more."""
+    """Pages that the flusher writes; they do not change any more."""
 
     def __init__(self, path: str, pages: Mapping[int, bytearray], disk: Disk) -> None:
         self._path = path
@@ -41,7 +41,7 @@ class WheelWrite:
         self._disk = disk
 
     def sync(self) -> None:
-        """Write and sync them. Called by the flusher's thread. WriteRefused: they are to be written again."""
+        """Write and sync the pages. The flusher's thread calls this. Raises WriteRefused if a write failed."""
         if not self.pages and not os.path.exists(self._path):
             return
         fd = self._disk.open(self._path)
@@ -57,7 +57,7 @@ class WheelWrite:
 
 
 class TimerWheel:
-    """The wheel of one store, of so many `slots`; times in Unix ms, each a multiple of `precision_ms`."""
+    """The wheel of one store with `slots` slots. Times are Unix ms, multiples of `precision_ms`."""
 
     def __init__(self, path: str, precision_ms: int, disk: Disk, slots: int = SLOTS) -> None:
         self.path = path
@@ -66,10 +66,10 @@ class TimerWheel:
         self._slots = slots
         self._pages: dict[int, bytearray] = {}
         self._changed: set[int] = set()
-        self._lent: set[int] = set()  # pages that are being written, or were
-        self._times: list[int] = []  # a heap: the numbers of slots that hold something
+        self._lent: set[int] = set()  # pages that `take_changed` returned and that have not changed since
+        self._times: list[int] = []  # a heap of the numbers of non-empty slots
         self.waiting = 0
-        """The counts of all slots together."""
+        """The sum of the counts of all slots."""
 
     def __repr__(self) -> str:
         return f"<TimerWheel slots={len(self._times)} waiting={self.waiting}>"
@@ -77,7 +77,7 @@ class TimerWheel:
     # ------------------------------------------------------------------------------------------------ opening
 
     def load(self, from_ms: int) -> None:
-        """Take what the file holds for `from_ms` and later; without a file there is nothing."""
+        """Load the slots of `from_ms` and later; without a file the wheel is empty."""
         self.clear()
         begin = from_ms // self._precision_ms
         for number, data in _stored_pages(self.path):
@@ -95,7 +95,7 @@ class TimerWheel:
         heapq.heapify(self._times)
 
     def clear(self) -> None:
-        """Hold nothing."""
+        """Remove everything from memory."""
         self._pages.clear()
         self._changed.clear()
         self._lent.clear()
@@ -103,14 +103,14 @@ class TimerWheel:
         self.waiting = 0
 
     def make_file(self) -> None:
-        """Have a file. OSError."""
+        """Create the file if it does not exist. Raises OSError."""
         if not os.path.exists(self.path):
             os.close(self._disk.create_sparse(self.path, self._slots * SLOT_SIZE))
 
     # ------------------------------------------------------------------------------------------------ slots
 
     def slot(self, time_ms: int) -> Slot:
-        """What comes due at a time."""
+        """Return the slot of a time."""
         time = time_ms // self._precision_ms
         page = self._pages.get(time % self._slots // PAGE_SLOTS)
         if page is None:
@@ -119,7 +119,7 @@ class TimerWheel:
         return Slot(first, last, count) if stored == time and last >= 0 else EMPTY
 
     def put(self, time_ms: int, slot: Slot) -> None:
-        """What comes due at a time, from now on."""
+        """Set the slot of a time."""
         time = time_ms // self._precision_ms
         before = self.slot(time_ms)
         if before is EMPTY:
@@ -140,11 +140,11 @@ class TimerWheel:
         return time % self._slots % PAGE_SLOTS * SLOT_SIZE
 
     def first_ms(self) -> int | None:
-        """The earliest time at which something comes due; None if nothing does."""
+        """Return the earliest time of a non-empty slot; None if all are empty."""
         return self._times[0] * self._precision_ms if self._times else None
 
-    def pass_over(self, time_ms: int) -> None:
-        """What came due at the earliest time is dealt with; it stays in the file until that is written again."""
+    def remove_first(self, time_ms: int) -> None:
+        """Remove the earliest slot, whose messages are delivered; the file keeps it until the page is written again."""
         time = time_ms // self._precision_ms
         if not self._times or self._times[0] != time:
             return
@@ -157,7 +157,7 @@ class TimerWheel:
             self._pages.pop(number, None)
 
     def slots(self) -> Iterator[tuple[int, Slot]]:
-        """Every time at which something comes due, in no order, with its slot."""
+        """Yield the time and the slot of all non-empty slots, in no order."""
         for time in set(self._times):
             time_ms = time * self._precision_ms
             yield time_ms, self.slot(time_ms)
@@ -166,23 +166,23 @@ class TimerWheel:
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything is to be written."""
+        """Return whether there are pages to write."""
         return bool(self._changed)
 
     def take_changed(self) -> WheelWrite:
-        """What has changed since this was called last, as it is now."""
+        """Return the pages that changed since the last call, as they are now."""
         pages = {number: self._pages[number] for number in sorted(self._changed)}
         self._lent |= self._changed
         self._changed.clear()
         return WheelWrite(self.path, pages, self._disk)
 
-    def take_back(self, write: WheelWrite) -> None:
-        """What was taken has not been written: it has changed still."""
+    def mark_changed(self, write: WheelWrite) -> None:
+        """Mark the pages of a failed write as changed again."""
         self._changed.update(number for number in write.pages if number in self._pages)
 
 
 def _stored_pages(path: str) -> Iterator[tuple[int, bytes]]:
-    """Pages of the file that were ever written, by number."""
+    """Yield the pages of the file that are not all zeros, by number."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -220,7 +220,7 @@ def test_a_slot_of_another_turn_of_the_wheel_counts_for_nothing(tmp_path: Path) 
     assert (again.first_ms(), again.waiting) == (None, 0)
     again.put(later, Slot(52, 52, 1))
     assert (again.slot(later), again.first_ms(), again.waiting) == (Slot(52, 52, 1), later, 1)
-    again.pass_over(later)
+    again.remove_first(later)
     assert (again.first_ms(), again.waiting) == (None, 0)
 
 
