@@ -250,9 +250,7 @@ class TimerFiles:
             before = self.wheel.slot(unit.slot_ms)
             if before.last < position:
                 first_in_slot = unit.previous == NO_POSITION
-                self.wheel.put(
-                    unit.slot_ms, slot_with_unit(EMPTY if first_in_slot else before, position, unit.magic)
-                )
+                self.wheel.put(unit.slot_ms, slot_with_unit(EMPTY if first_in_slot else before, position, unit.magic))
 
     def _queue_offset(
         self, check: TimerCheck, units: "Sequence[TimerUnit]", offset_of: Callable[[int], int | None]
