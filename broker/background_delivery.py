@@ -1,6 +1,6 @@
 """What a broker delivers by itself: messages that do not go straight to their topic, and those that it makes.
 
-    diversion   rewrites such messages on their way into the log
+    deferral   rewrites such messages on their way into the log
     puts        stores messages of the broker's own
     delay       delivers from the queues of delay levels
     timers      deliver at the time that was asked for
@@ -17,7 +17,7 @@ from typing import Final
 from skylarkmq.broker.config.derived import timers_config, transactions_config
 from skylarkmq.broker.config.sections import DaemonConfig
 from skylarkmq.broker.delivery.arrivals import Arrivals
-from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Diversion
+from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Deferral
 from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
@@ -25,7 +25,7 @@ from skylarkmq.broker.delivery.timer.timers import Timers
 from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
 from skylarkmq.broker.delivery.transactions.ending import Endings
 from skylarkmq.broker.delivery.transactions.progress import Progress
-from skylarkmq.broker.delivery.transactions.recheck import Resumption
+from skylarkmq.broker.delivery.transactions.recheck import Recheck
 from skylarkmq.broker.delivery.transactions.transactions import Transactions
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
@@ -61,17 +61,17 @@ class Background:
         self.puts = InternalPuts(store)
         self.transactions = Transactions(transactions_config(config))
         self.timers = Timers(timers_config(config), store, now_ms)
-        grants = dict.fromkeys(TIMER_REQUESTS, self.timers.entry.grant)
-        self.diversion = Diversion(
+        fast_defers = dict.fromkeys(TIMER_REQUESTS, self.timers.admission.defer_fast)
+        self.deferral = Deferral(
             delays_ms,
-            self.timers.entry.divert,
+            self.timers.admission.defer,
             self.transactions.half,
-            {**grants, PropertyName.TRANSACTION_PREPARED: self.transactions.grant_half},
-            self.timers.entry.check,
+            {**fast_defers, PropertyName.TRANSACTION_PREPARED: self.transactions.defer_half_fast},
+            self.timers.admission.check,
         )
-        self.timers.entry.note_request = self.diversion.note_request
-        self.endings = Endings(store, self.puts, self.transactions, self.diversion.divert, now_ms)
-        self.resumption = Resumption(store, self.puts, self.transactions)
+        self.timers.admission.note_request = self.deferral.note_request
+        self.endings = Endings(store, self.puts, self.transactions, self.deferral.defer, now_ms)
+        self.resumption = Recheck(store, self.puts, self.transactions)
         self.transaction_checks = TransactionChecks(
             store, self.transactions, Progress(offsets), sessions.producers, now_ms, steady_ms
         )
@@ -130,7 +130,7 @@ class Background:
 
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted."""
-        self.diversion.forget_topic(topic)
+        self.deferral.forget_topic(topic)
         self.timers.forget_topic(topic)
         self.transactions.forget_topic(topic)
 

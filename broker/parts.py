@@ -32,12 +32,12 @@ from skylarkmq.broker.config.protected_keys import ALWAYS
 from skylarkmq.broker.config.sections import DaemonConfig, Loaded
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.client_calls import ClientCalls
-from skylarkmq.broker.delivery.group_notifications import Notices
-from skylarkmq.broker.delivery.put_latency import PutTimes
+from skylarkmq.broker.delivery.group_notifications import GroupNotifications
+from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.delivery.queue_locks import QueueLocks
 from skylarkmq.broker.delivery.request_reply import Replies
 from skylarkmq.broker.delivery.stats_windows import StatsWindows
-from skylarkmq.broker.delivery.throughput import Counters, Traffic
+from skylarkmq.broker.delivery.throughput import Counters, Throughput
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.limits import Limits
@@ -124,7 +124,7 @@ class Parts:
         self.offsets = ConsumerOffsetTable(offsets_config(config), wall_ms, self.limits)
         self.sessions = ClientSessions()
         self.calls = ClientCalls()
-        self.notices = Notices(asyncio.get_running_loop(), self.sessions)
+        self.notices = GroupNotifications(asyncio.get_running_loop(), self.sessions)
         self.queue_locks = QueueLocks(broker.rebalance_lock_max_live_time, limits=self.limits)
         self.pools = pools_of(config)
         self.arrivals = Arrivals(asyncio.get_running_loop(), self.pools["pull"])
@@ -143,8 +143,8 @@ class Parts:
             self.topics.registration_body,
             RegistrationTiming.every(broker.register_name_server_period),
         )
-        self.traffic = Traffic(self._counters)
-        self.put_times = PutTimes(self.server.dispatcher.latencies)
+        self.traffic = Throughput(self._counters)
+        self.put_times = PutLatency(self.server.dispatcher.latencies)
         self.loop_lag = LoopLag(asyncio.get_running_loop())
         self._wire()
 
@@ -227,9 +227,9 @@ class Parts:
         unique_ids = UniqueIds(config.listen.advertised_ip, os.getpid(), random.getrandbits(32))
         completion = PropertyCompletion(broker.broker_cluster_name, lambda: unique_ids.next(wall_ms()))
         self.send_checks = SendChecks(send_config(config), self.topics, self.groups, self._is_orderly, wall_ms)
-        divert = self.background.diversion.divert
-        grant = self.background.diversion.grant
-        self.send_messages = SendMessages(completion, config.store.max_message_size, divert, wall_ms, grant)
+        defer = self.background.deferral.defer
+        defer_fast = self.background.deferral.defer_fast
+        self.send_messages = SendMessages(completion, config.store.max_message_size, defer, wall_ms, defer_fast)
         self.send_answers = SendAnswers(
             broker.region_id,
             trace_on=broker.trace_on,
@@ -247,7 +247,7 @@ class Parts:
             self.groups,
             self.store,
             self.background.puts,
-            self.background.diversion.divert,
+            self.background.deferral.defer,
             wall_ms,
         )
 
@@ -314,7 +314,7 @@ class Parts:
     def _recall_processor(self) -> RecallProcessor:
         background = self.background
         self.recalls = RecallProcessor(
-            recall_config(self._config), self.topics, background.diversion.divert, background.puts, wall_ms
+            recall_config(self._config), self.topics, background.deferral.defer, background.puts, wall_ms
         )
         return self.recalls
 
@@ -392,7 +392,7 @@ class Parts:
             calls=self.calls,
             replies=self.replies,
             delay=self.background.delay,
-            delays_requested=self.background.diversion.requested,
+            delays_requested=self.background.deferral.requested,
             timers=self.background.timers,
             transactions=self.background.transactions,
             transaction_checks=self.background.transaction_checks,

@@ -180,7 +180,7 @@ def timers_config(config: DaemonConfig) -> TimersConfig:
     store = config.store
     return TimersConfig(
         root=store.store_path_root_dir,
-        entry=timer_config(config),
+        admission=timer_config(config),
         window_slots=store.timer_roll_window_slot,
         log_file_size=store.mapped_file_size_timer_log,
         flush_interval_ms=store.timer_flush_interval_ms,

@@ -1,1 +1,1 @@
-"""Who gets what and when: parked pulls and the arrivals that wake them."""
+"""Delivery of messages: long polling, delayed messages, timers, transactions, queue locks, and notices to clients."""

@@ -1,21 +1,22 @@
-"""Arrivals: pulls that found nothing and wait for a message, each for as long as its consumer asked.
+"""Arrivals: pulls that found no message and wait for one, each for as long as its consumer requested.
 
-A pull is parked in the same synchronous step in which the queue was seen to be empty: no message slips in between.
-It is woken by the first message of its queue whose tags code or properties it accepts, within the turn of the append,
-or at its deadline. Either way it is taken out first and then resumed: it runs once more as a whole and answers,
-whatever comes. Properties are read from the log, and only if somebody waits who chooses by them.
+A pull is parked in the same synchronous step in which its queue was found empty, so no message can arrive in between.
+It wakes up at the first message of its queue whose tags code or properties match, within the event-loop iteration of
+the append, or at its deadline. In both cases the pull is first removed and then resumed: it runs once more from the
+start and sends its response, with or without messages. Properties are read from the log, and only if a waiting pull
+filters by properties.
 
-    _queues        topic, queue id -> its parked pulls, in the order in which they came: what an arrival looks at
-    _connections   connection -> its parked pulls: what goes when a client goes
-    _deadlines     time (ms) -> pulls whose wait ends then; _times, a heap, has these times, and one timer stands at the
-                   earliest, however many are parked
+    _queues        topic, queue id -> parked pulls in the order of parking; an arrival checks these
+    _connections   connection -> its parked pulls, which are removed with the connection
+    _deadlines     time (ms) -> pulls whose wait ends then; `_times` is a heap of these times, and a single timer is set
+                   for the earliest one
+    _watchers      topic -> a part of the broker that is notified of all arrivals in it
 
-    _watchers      topic -> who of the broker's own parts hears of all that arrives there
-
-A queue on which nobody waits costs an arrival two lookups. Waits end at multiples of a power of two, up to a 256th of a
-wait late: so thousands of idle pulls end some hundred at a time and not one by one, each for a turn of the loop. Pulls
-that were woken keep their place there until it is time, or until they are more than half of all. Many that go on
-together do so SLICE_PULLS in a turn. A parked pull holds a place in its pool, and memory.
+For a queue without a waiting pull an arrival costs two lookups. Waits end at multiples of a power of two, at most a
+256th of the wait late. So thousands of idle pulls end a few hundred at a time, and not one per event-loop iteration. A
+pull that was woken stays in `_deadlines` until its deadline, or until such pulls are more than half of all. If many
+pulls are resumed at once, each iteration resumes SLICE_PULLS of them. A parked pull counts in its request pool, with
+its memory.
 
 Source: docs/formats.md, "Long polling".
 """
@@ -33,34 +34,34 @@ from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.connection import Connection
 
 MAX_WAIT_MS: Final = 24 * 3600 * 1000
-"""More than any client waits; keeps timers within what an event loop accepts."""
+"""Longer than any client waits, and within the range of an event loop's timers."""
 SWEEP_THRESHOLD: Final = 256
 SLICE_PULLS: Final = 32
-"""Pulls that go on in one turn: about a millisecond."""
+"""Pulls that are resumed per event-loop iteration, which takes about a millisecond."""
 
 _WAIT_PARTS: Final = 256
 
 K = TypeVar("K")
 
 Watcher = Callable[[int, int, Sequence[int]], None]
-"""`(queue id, the queue's new max offset, tags codes of the new units)`"""
+"""`(queue id, new max offset of the queue, tags codes of the new units)`"""
 
 
 class Timers(Protocol):
-    """What is wanted of an event loop."""
+    """The methods of an event loop that parked pulls need."""
 
     def time(self) -> float:
-        """Seconds of a steady clock."""
+        """Return the seconds of a steady clock."""
 
     def call_at(self, when: float, callback: Callable[[], Any], /) -> TimerHandle:
-        """Call `callback` at that time of the clock."""
+        """Call `callback` at `when` (seconds of that clock)."""
 
 
 class ParkedPull(msgspec.Struct, eq=False):
-    """A pull of `queue_offset` that waits; `matches` tests tags codes, None takes every message.
+    """A waiting pull of `queue_offset`; `matches` tests tags codes, None accepts every message.
 
-    One that chooses by properties has `looks` instead, which is told the first offset and the number of messages to
-    look at; its `queue_offset` moves on behind those that it does not want.
+    A pull that filters by properties has `has_wanted` instead. It is called with the first offset and the number of
+    messages to test. If none matches, `queue_offset` moves past them.
     """
 
     connection: Connection
@@ -70,13 +71,13 @@ class ParkedPull(msgspec.Struct, eq=False):
     matches: Callable[[int], bool] | None
     resume: Callable[[], None]
     size: int = 0  # bytes of memory
-    looks: Callable[[int, int], bool] | None = None
+    has_wanted: Callable[[int, int], bool] | None = None
     is_parked: bool = False
     group: str = ""
 
 
 class ArrivalsStatistics(msgspec.Struct, frozen=True):
-    """Parked pulls at one moment; the others are totals since the start."""
+    """Parked pulls, and their queues; the others are totals since the start."""
 
     parked: int
     queues: int
@@ -95,15 +96,15 @@ class Arrivals:
         self._connections: dict[Connection, dict[ParkedPull, None]] = {}
         self._watchers: dict[str, Watcher] = {}
         self.topics: dict[str, int] = {}
-        """Topics of which `arrived` has to be told, with the number of queues that are waited for, and of watchers."""
+        """Topics for which `arrived` must be called; the value counts the queues with waiting pulls, and watchers."""
         self._deadlines: dict[int, list[ParkedPull]] = {}
         self._times: list[int] = []
         self._kept = 0  # pulls in `_deadlines`, parked or not
         self._parked = 0
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
-        self._line: deque[ParkedPull] = deque()  # what goes on in the next turns
-        self._turn: TimerHandle | None = None
+        self._wait_queue: deque[ParkedPull] = deque()  # resumed in the next iterations
+        self._iteration: TimerHandle | None = None
         self._woken = 0
         self._expired = 0
         self._dropped = 0
@@ -113,7 +114,7 @@ class Arrivals:
         return f"<Arrivals parked={self._parked} queues={len(self._queues)}>"
 
     def statistics(self) -> ArrivalsStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return ArrivalsStatistics(
             parked=self._parked,
             queues=len(self._queues),
@@ -123,7 +124,7 @@ class Arrivals:
         )
 
     def park(self, pull: ParkedPull, wait_ms: int) -> None:
-        """Let `pull` wait for up to `wait_ms`."""
+        """Park `pull` for up to `wait_ms`."""
         pull.is_parked = True
         self._parked += 1
         self._pool.take(pull.size)
@@ -145,12 +146,12 @@ class Arrivals:
             self._set_timer()
 
     def watch(self, topic: str, watcher: Watcher) -> None:
-        """Tell `watcher` of every arrival in a topic, within its turn; it puts nothing before that has ended."""
+        """Call `watcher` for every arrival in a topic, in the same iteration, in which it must not put messages."""
         self._watchers[topic] = watcher
         self.topics[topic] = self.topics.get(topic, 0) + 1
 
     def arrived(self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]) -> None:
-        """Messages with these tags codes are new in a queue, which now ends before `max_offset`: wake who wants one."""
+        """Wake the pulls that match new messages with these tags codes, in a queue that now ends at `max_offset`."""
         watcher = self._watchers.get(topic)
         if watcher is not None:
             watcher(queue_id, max_offset, tags_codes)
@@ -162,71 +163,71 @@ class Arrivals:
         self._resume(wanted)
 
     def wake(self, topic: str, queue_id: int, group: str) -> None:
-        """Something else than a message has come for a group in a queue: resume its pulls there."""
+        """Resume the pulls of a group in a queue, for a reason other than a message."""
         wanted = [pull for pull in self._queues.get((topic, queue_id), ()) if pull.group == group]
         self._woken += len(wanted)
         self._resume(wanted)
 
     def forget(self, connection: Connection) -> None:
-        """A connection is gone, and so are its pulls: nothing is answered."""
+        """Drop the pulls of a closed connection, without a response."""
         dropped = list(self._connections.get(connection, ()))
         self._dropped += len(dropped)
         for pull in dropped:
             self._take_out(pull)
 
     def close(self) -> None:
-        """Resume every pull, so that it is answered before the broker stops, and have no more parked."""
+        """Resume every pull, so that its response is written before the broker stops, and park no more."""
         self.is_closed = True
         for waiting in list(self._queues.values()):
             for pull in list(waiting):
-                self._go_on(pull)
+                self._resume_one(pull)
         self._deadlines.clear()
         self._times.clear()
         self._kept = 0
-        self._line.clear()
-        if self._turn is not None:
-            self._turn.cancel()
+        self._wait_queue.clear()
+        if self._iteration is not None:
+            self._iteration.cancel()
         self._set_timer()
 
     def _resume(self, pulls: Sequence[ParkedPull]) -> None:
-        """Have pulls go on: now, or if they are many, in this turn and the next ones."""
+        """Resume pulls: the first SLICE_PULLS now, the others in the next iterations."""
         for pull in pulls[:SLICE_PULLS]:
-            self._go_on(pull)
+            self._resume_one(pull)
         if len(pulls) > SLICE_PULLS:
-            self._line.extend(pulls[SLICE_PULLS:])
-            self._have_a_turn()
+            self._wait_queue.extend(pulls[SLICE_PULLS:])
+            self._schedule()
 
-    def _have_a_turn(self) -> None:
-        if self._turn is None:
-            self._turn = self._timers.call_at(self._timers.time(), self._take_turn)
+    def _schedule(self) -> None:
+        if self._iteration is None:
+            self._iteration = self._timers.call_at(self._timers.time(), self._resume_slice)
 
-    def _take_turn(self) -> None:
-        self._turn = None
-        line = self._line
-        for _ in range(min(SLICE_PULLS, len(line))):
-            self._go_on(line.popleft())
-        if line:
-            self._have_a_turn()
+    def _resume_slice(self) -> None:
+        self._iteration = None
+        waiting = self._wait_queue
+        for _ in range(min(SLICE_PULLS, len(waiting))):
+            self._resume_one(waiting.popleft())
+        if waiting:
+            self._schedule()
 
-    def _go_on(self, pull: ParkedPull) -> None:
+    def _resume_one(self, pull: ParkedPull) -> None:
         if pull.is_parked:
-            self._take_out(pull)
+            self._remove(pull)
             pull.resume()
 
-    def _take_out(self, pull: ParkedPull) -> None:
+    def _remove(self, pull: ParkedPull) -> None:
         pull.is_parked = False
         self._parked -= 1
         self._pool.give_back(pull.size)
-        if _remove(self._queues, (pull.topic, pull.queue_id), pull):
+        if _discard(self._queues, (pull.topic, pull.queue_id), pull):
             self.topics[pull.topic] -= 1
             if not self.topics[pull.topic]:
                 del self.topics[pull.topic]
-        _remove(self._connections, pull.connection, pull)
+        _discard(self._connections, pull.connection, pull)
         if self._kept > SWEEP_THRESHOLD + 2 * self._parked:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Forget the deadlines of those that wait no more."""
+        """Remove the deadlines of pulls that no longer wait."""
         left = {time: [pull for pull in pulls if pull.is_parked] for time, pulls in self._deadlines.items()}
         self._deadlines = {time: pulls for time, pulls in left.items() if pulls}
         self._times = sorted(self._deadlines)
@@ -236,7 +237,7 @@ class Arrivals:
         return round(self._timers.time() * 1000, 3)
 
     def _set_timer(self) -> None:
-        """Have `_expire` called when the next waits end."""
+        """Set the timer for the next deadline."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -256,7 +257,7 @@ class Arrivals:
 
 
 def end_of_wait(now_ms: float, wait_ms: int) -> int:
-    """When a wait that begins now is over, ms: no earlier, and no more than a 256th of it and 1 ms later."""
+    """Return when a wait that begins now ends, ms: not early, and at most a 256th of the wait and 1 ms late."""
     step = 1 << max((wait_ms // _WAIT_PARTS).bit_length() - 1, 0)
     return -(-ceil(now_ms + wait_ms) // step) * step
 
@@ -265,14 +266,14 @@ def _accepts(pull: ParkedPull, tags_codes: Sequence[int], max_offset: int) -> bo
     matches = pull.matches
     if matches is not None:
         return any(map(matches, tags_codes))
-    if pull.looks is None or pull.looks(pull.queue_offset, max_offset - pull.queue_offset):
+    if pull.has_wanted is None or pull.has_wanted(pull.queue_offset, max_offset - pull.queue_offset):
         return True
     pull.queue_offset = max_offset
     return False
 
 
-def _remove(table: dict[K, dict[ParkedPull, None]], key: K, pull: ParkedPull) -> bool:
-    """Take a pull out; whether that was the last one there."""
+def _discard(table: dict[K, dict[ParkedPull, None]], key: K, pull: ParkedPull) -> bool:
+    """Remove a pull from the entry of a key. Returns whether the entry is gone now."""
     pulls = table[key]
     del pulls[pull]
     if not pulls:

@@ -1,11 +1,13 @@
-"""Calls to clients: what the broker asks a client over the connection that the client opened, and waits for.
+"""Requests of the broker to clients that need a response, over the connection that the client opened.
 
-Clients of some languages never answer what they do not know, connections end meanwhile, and an operator's tool may ask
-about thousands of clients at once. So a call costs one entry, until its answer, the end of its connection or its
-timeout, whichever comes first; an answer that comes later finds nobody and is dropped. Two bounds, and no waiting for a
-place: `MOST_FOR_ONE` calls wait for one client, `MOST` for all together. A client that does not read is asked nothing.
+Clients of some languages never respond to request codes that they do not support, connections close, and an operator's
+tool may query thousands of clients at once. So a call costs one entry until its response, the end of its connection or
+its timeout, whichever comes first. A later response is dropped. Two limits apply, and calls beyond them fail at once:
+`MOST_FOR_ONE` calls may wait for one client, `MOST` for all clients together. A client that does not read its
+connection gets no calls.
 
-What is only told, and not asked (40, 39, 220), is `Connection.push`. Source: docs/formats.md, "Calls to clients".
+One-way requests, CHECK_TRANSACTION_STATE (39), NOTIFY_CONSUMER_IDS_CHANGED (40) and RESET_CONSUMER_CLIENT_OFFSET (220),
+use `Connection.push`. Source: docs/formats.md, "Calls to clients".
 """
 
 from typing import Final
@@ -20,15 +22,15 @@ MOST: Final = 16_384
 
 
 class CallFailed(Exception):
-    """There is no answer, and why."""
+    """There is no response; the text is the reason."""
 
 
 class CallTimeout(CallFailed):
-    """There was none in time."""
+    """There was no response in time."""
 
 
 class ClientCallsStatistics(msgspec.Struct, frozen=True):
-    """`waiting` now; the others are totals since the start. `refused`: not even sent."""
+    """`waiting` now; the others are totals since the start. `refused`: calls that were not sent."""
 
     waiting: int
     answered: int
@@ -53,33 +55,33 @@ class ClientCalls:
         return f"<ClientCalls waiting={self._waiting} answered={self._answered}>"
 
     def statistics(self) -> ClientCallsStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return ClientCallsStatistics(self._waiting, self._answered, self._timed_out, self._failed, self._refused)
 
     async def call(self, connection: Connection, command: RemotingCommand, timeout_s: float) -> RemotingCommand:
-        """Ask a client and wait for what it answers, whatever its code. CallTimeout, CallFailed."""
+        """Send a request to a client and return its response, whatever its code. Raises CallTimeout, CallFailed."""
         refusal = self._refusal(connection)
         if refusal is not None:
             self._refused += 1
             raise CallFailed(refusal)
         self._waiting += 1
         try:
-            answer = await connection.invoke(command, timeout_s)
+            response = await connection.invoke(command, timeout_s)
         except TimeoutError:
             self._timed_out += 1
-            raise CallTimeout(f"no answer from {connection.peer} within {timeout_s * 1000:.0f} ms") from None
+            raise CallTimeout(f"no response from {connection.peer} within {timeout_s * 1000:.0f} ms") from None
         except ConnectionError as error:
             self._failed += 1
             raise CallFailed(str(error)) from None
         finally:
             self._waiting -= 1
         self._answered += 1
-        return answer
+        return response
 
     def _refusal(self, connection: Connection) -> str | None:
-        """Why a client is not asked; None: it is."""
+        """Return why a call is not sent; None if it is sent."""
         if connection.paused:
-            return f"{connection.peer} does not read what it is sent"
+            return f"{connection.peer} does not read its connection"
         if connection.calls >= self._most_for_one:
             return f"{connection.calls} calls wait for {connection.peer} already"
         if self._waiting >= self._most:

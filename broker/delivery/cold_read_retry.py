@@ -1,7 +1,7 @@
-"""Lookups of the broker's own that may meet what is not in memory: run, fetched, run again.
+"""Retry of the broker's own lookups after a cold read: run the lookup, fetch the missing bytes, run it again.
 
-The counterpart of broker/processors/cold_read_retry.py for who is no request. A lookup that is wrapped here changes
-nothing before it has read everything. Source: docs/architecture.md, "Hot and cold".
+broker/processors/cold_read_retry.py does the same for requests. A lookup must read everything before it changes
+anything. Source: docs/architecture.md, "Hot and cold".
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from skylarkmq.broker.store.read.cold_reads import ColdRead
 T = TypeVar("T")
 
 
-async def when_read(store: MessageStore, lookup: Callable[[], T]) -> T:
-    """What `lookup` returns, run again each time that `store` has fetched what it missed; what else it raises."""
+async def with_cold_read_retry(store: MessageStore, lookup: Callable[[], T]) -> T:
+    """Return the result of `lookup`, run again after each ColdRead once `store` has fetched the missing bytes."""
     while True:
         try:
             return lookup()

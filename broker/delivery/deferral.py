@@ -1,21 +1,21 @@
-"""Messages that do not go straight to their topic: half messages, delayed ones, timers.
+"""Deferral of messages that do not go straight to their topic: half messages, delayed messages, timer messages.
 
-A message that a client made says by its properties that it is to be seen later, or only once its transaction is
-decided. Whoever puts such a message, be it sent, sent back or committed, has it rewritten here first:
+The properties of a message can request that it becomes visible later, or only once its transaction is decided. Each
+part of the broker that puts such a message (sent, negatively acknowledged or committed) has it rewritten here first:
 
-    TRAN_MSG = true             to `half`; what else it wishes is granted by its commit, the impossible refused now
-    DELAY = n > 0               to queue n - 1 of SCHEDULE_TOPIC_XXXX; a level above the last one is the last one
-    one of TIMER_REQUESTS       to `timers`, unless it has been one already (TIMER_OUT_MS)
-    else                        left as it is
+    TRAN_MSG = true             passed to `half`; its other requests take effect at its commit, invalid ones fail now
+    DELAY = n > 0               moved to queue n - 1 of SCHEDULE_TOPIC_XXXX; a level above the last one is the last one
+    one of TIMER_REQUESTS       passed to `timers`, unless it was a timer message before (TIMER_OUT_MS)
+    else                        unchanged
 
-REAL_TOPIC and REAL_QID keep where it belongs. A level wins over timer requests, which go. Prepared and rolled-back
-messages get no queue unit, so nothing could deliver them: they are never delayed. A half message that is tried again
-(`reconsumeTimes` and DELAY above 0) is an ordinary one.
+REAL_TOPIC and REAL_QID store the original topic and queue. A delay level takes precedence over timer requests, which
+are removed. Prepared and rolled-back messages get no queue unit and could not be delivered, so they are never delayed.
+A half message that is redelivered (`reconsumeTimes` and DELAY above 0) counts as an ordinary one.
 
-Without `half` or `timers` this broker does not serve such messages: RequestError, before anything is stored.
+Without `half` or `timers` this broker does not serve such messages: RequestError is raised before they are stored.
 
-Nearly all of them have usual properties and one wish among these (`Wish`). Then nothing has to be taken apart: what is
-stored are the properties as they came, and what a diversion adds behind them (`Diversion.grant`).
+Nearly all such messages have usual properties and one request among these (`DeferralRequest`). Then nothing has to be
+decoded: the stored properties are the received ones, followed by those that the deferral adds (`Deferral.defer_fast`).
 Source: docs/formats.md, "Delayed messages".
 """
 
@@ -41,12 +41,12 @@ NOT_SERVED: Final = "this version does not deliver {what} (property {name}); the
 _LEVEL: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _NO_TIMER: Final = frozenset(("", "0"))
 
-Divert: TypeAlias = Callable[[Append, dict[str, str], int], PutStatus | None]
-"""`(append, its properties, Unix ms)`: None when it may be put, perhaps rewritten; else the status that refuses it."""
+Defer: TypeAlias = Callable[[Append, dict[str, str], int], PutStatus | None]
+"""`(append, its properties, Unix ms)`: None if it may be put, rewritten or not; else the status that rejects it."""
 
 
-class Wish(NamedTuple):
-    """The one property among usual ones that diverts a message: DELAY, TRAN_MSG, or one of TIMER_REQUESTS.
+class DeferralRequest(NamedTuple):
+    """The one property among usual ones that defers a message: DELAY, TRAN_MSG, or one of TIMER_REQUESTS.
 
     `value` is its number, above 0.
     """
@@ -55,55 +55,58 @@ class Wish(NamedTuple):
     value: int
 
 
-Grant: TypeAlias = Callable[[Append, Wish, int], bool]
-"""`(append, its wish, Unix ms)`: as a Divert, of a message whose properties are completed; a refusal is its status.
-False: nothing was done, all its properties have to be looked at."""
+FastDefer: TypeAlias = Callable[[Append, DeferralRequest, int], bool]
+"""`(append, its request, Unix ms)`: as a Defer, for a message whose properties are complete; a rejection sets its
+status. False: nothing was changed, and all properties have to be decoded."""
 
 
-def never(_append: Append, _wish: Wish, _now_ms: int) -> bool:
-    """A Grant that leaves everything to a closer look."""
+def no_fast_deferral(_append: Append, _request: DeferralRequest, _now_ms: int) -> bool:
+    """Return False: a FastDefer that always requires a Defer."""
     return False
 
 
-class DiversionStatistics(msgspec.Struct, frozen=True):
-    """Messages that were rewritten to be delayed by a level, since the start."""
+class DeferralStatistics(msgspec.Struct, frozen=True):
+    """Messages that were deferred by a delay level, since the start."""
 
     delayed: int
 
 
-class Diversion:
-    """`delays_ms`: of each level, level 1 first. `check_timer`: raises RequestError for properties that ask for a time
-    which could never be granted: nobody wants to hear that of a half message when it is committed."""
+class Deferral:
+    """Rewrites messages that must be deferred.
+
+    `delays_ms`: the delay of each level, level 1 first. `check_timer` raises RequestError for properties that request
+    an invalid time: a half message must be rejected when it is sent, not when it is committed.
+    """
 
     def __init__(
         self,
         delays_ms: Sequence[int],
-        timers: Divert | None = None,
-        half: Divert | None = None,
-        grants: Mapping[str, Grant] = MappingProxyType({}),
+        timers: Defer | None = None,
+        half: Defer | None = None,
+        fast_defers: Mapping[str, FastDefer] = MappingProxyType({}),
         check_timer: Callable[[dict[str, str], int], None] = lambda _properties, _now_ms: None,
     ) -> None:
         self._delays_ms = delays_ms
         self._check_timer = check_timer
         self._timers = timers
         self._half = half
-        self._grants = {PropertyName.DELAY: self._grant_delay, **grants}
+        self._fast_defers = {PropertyName.DELAY: self._defer_by_level_fast, **fast_defers}
         self._delayed = 0
         self.requested: dict[str, Buckets] = {}
-        """By real topic, for how many seconds messages were to be delayed."""
+        """By real topic, the requested delays in seconds."""
 
     def __repr__(self) -> str:
-        return f"<Diversion levels={len(self._delays_ms)} delayed={self._delayed}>"
+        return f"<Deferral levels={len(self._delays_ms)} delayed={self._delayed}>"
 
-    def statistics(self) -> DiversionStatistics:
-        """The figures now."""
-        return DiversionStatistics(self._delayed)
+    def statistics(self) -> DeferralStatistics:
+        """Return the current figures."""
+        return DeferralStatistics(self._delayed)
 
-    def divert(self, append: Append, properties: dict[str, str], now_ms: int) -> PutStatus | None:
-        """Rewrite a message on its way into the log, as its `properties` want it.
+    def defer(self, append: Append, properties: dict[str, str], now_ms: int) -> PutStatus | None:
+        """Rewrite a message that is about to be put, as its `properties` request.
 
-        `append` has its real topic and queue, `properties` are all that it is stored with. Both are changed, or none.
-        RequestError: this broker does not serve such messages.
+        `append` has its real topic and queue; `properties` are all that it is stored with. Either both are changed, or
+        none. Raises RequestError if this broker does not serve such messages.
         """
         kind = append.sys_flag & SysFlag.TRANSACTION_MASK
         level = delay_level(properties)
@@ -112,35 +115,36 @@ class Diversion:
                 return PutStatus.MESSAGE_ILLEGAL
             if level <= 0 and timer_request(properties) is not None:
                 self._check_timer(properties, now_ms)
-            return _handed(self._half, append, properties, now_ms, "transactions", PropertyName.TRANSACTION_PREPARED)
+            name = PropertyName.TRANSACTION_PREPARED
+            return _defer_with(self._half, append, properties, now_ms, "transactions", name)
         if kind not in {0, SysFlag.TRANSACTION_COMMIT}:
             return None
         if level is None:
             return PutStatus.MESSAGE_ILLEGAL
         if level > 0:
-            return self._delay(append, properties, level)
+            return self._defer_by_level(append, properties, level)
         request = timer_request(properties)
         if request is None:
             return None
-        return _handed(self._timers, append, properties, now_ms, "timer messages", request)
+        return _defer_with(self._timers, append, properties, now_ms, "timer messages", request)
 
-    def grant(self, append: Append, wish: Wish, now_ms: int) -> bool:
-        """A `Grant`: rewrite a message that has usual properties but for one wish."""
-        grant = self._grants.get(wish.name)
+    def defer_fast(self, append: Append, request: DeferralRequest, now_ms: int) -> bool:
+        """Rewrite a message that has usual properties and one request, as a `FastDefer`."""
+        defer_fast = self._fast_defers.get(request.name)
         kind = append.sys_flag & SysFlag.TRANSACTION_MASK
-        is_half = wish.name == PropertyName.TRANSACTION_PREPARED and kind != SysFlag.TRANSACTION_COMMIT
-        return grant is not None and (is_half or not kind) and grant(append, wish, now_ms)
+        is_half = request.name == PropertyName.TRANSACTION_PREPARED and kind != SysFlag.TRANSACTION_COMMIT
+        return defer_fast is not None and (is_half or not kind) and defer_fast(append, request, now_ms)
 
-    def _grant_delay(self, append: Append, wish: Wish, _now_ms: int) -> bool:
-        level = wish.value
+    def _defer_by_level_fast(self, append: Append, request: DeferralRequest, _now_ms: int) -> bool:
+        level = request.value
         if level > len(self._delays_ms):
             return False
         self._delayed += 1
         self.note_request(append.topic, self._delays_ms[level - 1] / 1000)
-        send_on(append, SystemTopic.SCHEDULE, level - 1)
+        redirect_encoded(append, SystemTopic.SCHEDULE, level - 1)
         return True
 
-    def _delay(self, append: Append, properties: dict[str, str], level: int) -> PutStatus | None:
+    def _defer_by_level(self, append: Append, properties: dict[str, str], level: int) -> PutStatus | None:
         level = min(level, len(self._delays_ms))
         if not level:
             return PutStatus.MESSAGE_ILLEGAL
@@ -153,19 +157,19 @@ class Diversion:
         return None
 
     def note_request(self, topic: str, seconds: float) -> None:
-        """Somebody wants a message of `topic` to come so much later."""
+        """Count a message of `topic` that is deferred by `seconds`."""
         requested = self.requested.get(topic)
         if requested is None:
             requested = self.requested[topic] = Buckets(DELAY_BOUNDS_S)
         requested.note(seconds)
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted, and so are its figures."""
+        """Remove the figures of a deleted topic."""
         self.requested.pop(topic, None)
 
 
 def redirect(append: Append, properties: dict[str, str], topic: str, queue_id: int) -> None:
-    """Have a message stored in another queue, and keep where it belongs in its properties."""
+    """Move a message to another queue; its properties keep the original topic and queue."""
     properties[PropertyName.REAL_TOPIC] = append.topic
     properties[PropertyName.REAL_QUEUE_ID] = str(append.queue_id)
     append.topic = topic
@@ -174,15 +178,15 @@ def redirect(append: Append, properties: dict[str, str], topic: str, queue_id: i
     append.keys = None
 
 
-def send_on(append: Append, topic: str, queue_id: int) -> None:
-    """The same for a message that is found by what it was found by, with properties that say nothing of that yet."""
+def redirect_encoded(append: Append, topic: str, queue_id: int) -> None:
+    """Do the same without decoding the properties, which must not contain REAL_TOPIC and REAL_QID; its keys stay."""
     append.properties += f"REAL_TOPIC\x01{append.topic}\x02REAL_QID\x01{append.queue_id}\x02".encode()
     append.topic = topic
     append.queue_id = queue_id
 
 
-def needs_diversion(properties: Mapping[str, str]) -> bool:
-    """Whether `divert` has anything to decide about a message of such properties."""
+def needs_deferral(properties: Mapping[str, str]) -> bool:
+    """Return whether a message with these properties must go through `Deferral.defer`."""
     return (
         is_true(properties.get(PropertyName.TRANSACTION_PREPARED))
         or delay_level(properties) != 0
@@ -191,7 +195,7 @@ def needs_diversion(properties: Mapping[str, str]) -> bool:
 
 
 def is_half(append: Append, properties: Mapping[str, str], level: int | None) -> bool:
-    """Whether it belongs to a transaction that is not decided yet."""
+    """Return whether the message belongs to a transaction that is not decided yet."""
     if append.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_COMMIT:
         return False
     is_marked = is_true(properties.get(PropertyName.TRANSACTION_PREPARED))
@@ -199,20 +203,20 @@ def is_half(append: Append, properties: Mapping[str, str], level: int | None) ->
 
 
 def delay_level(properties: Mapping[str, str]) -> int | None:
-    """The level that a message asks for, 0 or less for none; None if what it says is no number."""
+    """Return the delay level of a message, 0 or less for none; None if the property is not a number."""
     text = properties.get(PropertyName.DELAY, "0")
     return int(text) if _LEVEL.fullmatch(text) else None
 
 
 def timer_request(properties: Mapping[str, str]) -> str | None:
-    """The property that makes it a timer message; None if nothing does, or it has been one."""
+    """Return the property that makes this a timer message; None if there is none, or it was a timer message before."""
     if TIMER_OUT in properties:
         return None
     return next((name for name in TIMER_REQUESTS if properties.get(name, "") not in _NO_TIMER), None)
 
 
-def _handed(
-    to: Divert | None, append: Append, properties: dict[str, str], now_ms: int, what: str, name: str
+def _defer_with(
+    to: Defer | None, append: Append, properties: dict[str, str], now_ms: int, what: str, name: str
 ) -> PutStatus | None:
     if to is None:
         raise RequestError(ResponseCode.MESSAGE_ILLEGAL, NOT_SERVED.format(what=what, name=name))

@@ -1,6 +1,6 @@
-"""What each group was given of each topic, or gave back: messages and bytes in answers to its pulls, or sent back.
+"""Counters per group and topic: messages and bytes in responses to pulls, or negatively acknowledged.
 
-Three additions per pull that found something. Figures go with their topic, and with their group. Source:
+A pull that finds messages costs three additions. Figures are removed with their topic and with their group. Source:
 docs/formats.md, "Pull", "Retries and dead letters".
 """
 
@@ -9,59 +9,59 @@ from collections.abc import Mapping
 import msgspec
 
 
-class Delivered(msgspec.Struct, gc=False):
-    """Totals since the start; bytes are those of the records, `pulls` those that found something, or requests."""
+class DeliveryCounts(msgspec.Struct, gc=False):
+    """Totals since the start; `bytes` of the records; `pulls` that found messages, or requests."""
 
     messages: int = 0
     bytes: int = 0
     pulls: int = 0
 
 
-class DeliveriesStatistics(msgspec.Struct, frozen=True):
+class DeliveryCountersStatistics(msgspec.Struct, frozen=True):
     """`rows`: pairs of topic and group."""
 
     rows: int
 
 
-class Deliveries:
-    """Totals by topic, then by group. One of these counts what is pulled, another what is sent back."""
+class DeliveryCounters:
+    """Totals by topic, then by group. One instance counts pulled messages, another one those sent back."""
 
     def __init__(self) -> None:
-        self._topics: dict[str, dict[str, Delivered]] = {}
+        self._topics: dict[str, dict[str, DeliveryCounts]] = {}
 
     def __repr__(self) -> str:
-        return f"<Deliveries topics={len(self._topics)}>"
+        return f"<DeliveryCounters topics={len(self._topics)}>"
 
     def note(self, topic: str, group: str, messages: int, size: int) -> None:
-        """A pull of `group` is answered with messages of `size` bytes."""
+        """Count a pull of `group` whose response has messages of `size` bytes."""
         row = self.row(topic, group)
         row.messages += messages
         row.bytes += size
         row.pulls += 1
 
-    def row(self, topic: str, group: str) -> Delivered:
-        """The totals of a group from a topic, to be added to; until either is deleted."""
+    def row(self, topic: str, group: str) -> DeliveryCounts:
+        """Return the counters of a group in a topic, for additions; valid until either is deleted."""
         groups = self._topics.get(topic)
         if groups is None:
             groups = self._topics[topic] = {}
         row = groups.get(group)
         if row is None:
-            row = groups[group] = Delivered()
+            row = groups[group] = DeliveryCounts()
         return row
 
-    def table(self) -> Mapping[str, Mapping[str, Delivered]]:
-        """The totals, to look at."""
+    def table(self) -> Mapping[str, Mapping[str, DeliveryCounts]]:
+        """Return all totals; do not change them."""
         return self._topics
 
     def remove_topic(self, topic: str) -> None:
-        """Forget what groups were given of a deleted topic."""
+        """Remove the totals of a deleted topic."""
         self._topics.pop(topic, None)
 
     def remove_group(self, group: str) -> None:
-        """Forget what a deleted group was given."""
+        """Remove the totals of a deleted group."""
         for topic in [topic for topic, groups in self._topics.items() if groups.pop(group, None) and not groups]:
             del self._topics[topic]
 
-    def statistics(self) -> DeliveriesStatistics:
-        """The figures now."""
-        return DeliveriesStatistics(rows=sum(map(len, self._topics.values())))
+    def statistics(self) -> DeliveryCountersStatistics:
+        """Return the current figures."""
+        return DeliveryCountersStatistics(rows=sum(map(len, self._topics.values())))

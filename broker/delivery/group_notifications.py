@@ -1,15 +1,15 @@
-"""Notices to consumer groups that their members or topics have changed (40, pushed): each member then shares out anew.
+"""Notifications of consumer groups whose members or topics have changed: each member then rebalances.
 
-    a change ─▶ the joiner hears of it at once ─▶ GATHERED_S ─▶ everybody else does, a slice in each turn of the loop
+    a change ─▶ the joining member at once ─▶ GATHERED_S ─▶ all other members, a slice per event-loop iteration
 
-A joiner hears before its heartbeat is answered, as from RocketMQ. For the others changes are gathered: a hundred
-members that leave together, or a thousand that come, are one notice to each of those that stay. Who joined last need
-not hear of it again, unless something has changed since.
+The request is NOTIFY_CONSUMER_IDS_CHANGED (40), one-way. A joining member gets it before the response to its heartbeat,
+as with RocketMQ. For the others, changes are collected: if a hundred members leave together or a thousand join, each
+remaining member gets one notification. The member that caused the last change gets no second one.
 
-With `realTimeNotifyConsumerChange=false` everybody hears at `step`, once per CALM_INTERVAL_MS. A broadcasting group
-never does: each of its members consumes everything anyway; nor does anybody with
-`notifyConsumerIdsChangedEnable=false`. Notices are JSON whatever the client speaks, made once for
-a whole group. Source: docs/formats.md, "Groups".
+With `realTimeNotifyConsumerChange=false` all members are notified by `step`, once per CALM_INTERVAL_MS. Broadcasting
+groups are never notified, because each of their members consumes all queues. With
+`notifyConsumerIdsChangedEnable=false` no group is notified. Notifications are encoded as JSON for every client, once
+per group. Source: docs/formats.md, "Groups".
 """
 
 import asyncio
@@ -28,76 +28,76 @@ from skylarkmq.protocol.serialize import encode_command
 GATHERED_S: Final = 0.05
 CALM_INTERVAL_MS: Final = 15_000
 SLICE: Final = 100
-"""Members that hear in one turn: a write to each, about a millisecond."""
+"""Members that are notified per iteration: a write to each, about a millisecond."""
 
 
 class Callbacks(Protocol):
-    """What is wanted of an event loop."""
+    """The methods of an event loop that notifications need."""
 
     def call_soon(self, callback: Callable[..., Any], /, *args: Any) -> asyncio.Handle:
-        """Call `callback` in the next turn."""
+        """Call `callback` in the next iteration."""
 
     def call_later(self, delay: float, callback: Callable[..., Any], /, *args: Any) -> asyncio.TimerHandle:
-        """Call `callback` after so many seconds."""
+        """Call `callback` after `delay` seconds."""
 
 
-class NoticesStatistics(msgspec.Struct, frozen=True):
-    """Notices sent and changes that led to them, since the start; groups that will hear of one soon."""
+class GroupNotificationsStatistics(msgspec.Struct, frozen=True):
+    """Notifications sent, and changes, since the start; groups with a pending notification."""
 
     sent: int
     changes: int
     gathering: int
 
 
-class Notices:
-    """Tells members of groups."""
+class GroupNotifications:
+    """Notifies the members of groups."""
 
     def __init__(self, loop: Callbacks, sessions: ClientSessions) -> None:
         self._loop = loop
         self._sessions = sessions
         self._is_on = True
         self._at_once = True
-        self._told: dict[str, Connection | None] = {}  # groups that will hear, and who knows of the last change
+        self._pending: dict[str, Connection | None] = {}  # groups to notify, and the member that caused the last change
         self._next_calm_ms = 0
         self._changes = 0
         self._sent = 0
 
     def __repr__(self) -> str:
-        return f"<Notices sent={self._sent} gathering={len(self._told)}>"
+        return f"<GroupNotifications sent={self._sent} gathering={len(self._pending)}>"
 
-    def statistics(self) -> NoticesStatistics:
-        """The figures now."""
-        return NoticesStatistics(self._sent, self._changes, len(self._told))
+    def statistics(self) -> GroupNotificationsStatistics:
+        """Return the current figures."""
+        return GroupNotificationsStatistics(self._sent, self._changes, len(self._pending))
 
     def configure(self, *, is_on: bool, at_once: bool) -> None:
-        """Tell groups or not, at once or once in a while; what is gathered is told by `step`, or when it is due."""
+        """Turn notifications on or off, and choose `at_once` or at intervals. Pending ones are sent in any case."""
         self._is_on = is_on
         self._at_once = at_once
 
     def changed(self, group: ConsumerGroup, by: Connection | None = None) -> None:
-        """The members or topics of a group are others now; `by` a member's heartbeat, or without one."""
+        """Register a change of the members or topics of a group, `by` the heartbeat of a member or without one."""
         if group.is_broadcast or not self._is_on:
             return
         self._changes += 1
         if self._at_once and by is not None:
-            self._push(notice(group.name), [by])
-        if group.name not in self._told and self._at_once:
-            self._loop.call_later(GATHERED_S, self._tell, group.name)
-        self._told[group.name] = by if self._at_once else None
+            self._push(notification(group.name), [by])
+        if group.name not in self._pending and self._at_once:
+            self._loop.call_later(GATHERED_S, self._notify, group.name)
+        self._pending[group.name] = by if self._at_once else None
 
     def step(self, now_ms: int) -> None:
-        """Tell what was gathered for long. `now_ms` is a steady clock."""
-        if not self._at_once and self._told and now_ms >= self._next_calm_ms:
+        """Notify the groups that changed within the interval. `now_ms` is from a steady clock."""
+        if not self._at_once and self._pending and now_ms >= self._next_calm_ms:
             self._next_calm_ms = now_ms + CALM_INTERVAL_MS
-            for name in list(self._told):
-                self._tell(name)
+            for name in list(self._pending):
+                self._notify(name)
 
-    def _tell(self, name: str) -> None:
-        if name not in self._told:
+    def _notify(self, name: str) -> None:
+        if name not in self._pending:
             return
-        group, told = self._sessions.consumer_group(name), self._told.pop(name)
+        group, notified = self._sessions.consumer_group(name), self._pending.pop(name)
         if group is not None:
-            self._push(notice(name), [connection for connection in group.members if connection is not told])
+            self._push(notification(name), [connection for connection in group.members if connection is not notified])
 
     def _push(self, frame: bytes, connections: list[Connection]) -> None:
         for connection in connections[:SLICE]:
@@ -107,7 +107,7 @@ class Notices:
             self._loop.call_soon(self._push, frame, connections[SLICE:])
 
 
-def notice(group: str) -> bytes:
-    """The frame. Nobody answers it, so all may have the same opaque."""
+def notification(group: str) -> bytes:
+    """Return the frame for a group. It has no response, so all members may get the same opaque."""
     header = ConsumerGroupHeader(consumer_group=group)
     return encode_command(RemotingCommand.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True))

@@ -1,13 +1,14 @@
-"""Messages that the broker itself puts into the log, for who can wait: retries, decided transactions, replies.
+"""Puts of messages that the broker itself creates: retries, decided transactions, replies. They are awaited.
 
     status = await puts.put(append)
 
-Requests of one read each run in a task of their own; what they put within one turn of the loop gathers, and goes into
-the log at its end, in one go and by one write. So no batch is open while anything else runs: all messages of one are
-stamped with the time at which it began, and what a read brings later must not be stored as of before it was sent.
-Under SYNC_FLUSH a put ends when the flush has passed it, unless its `wait_flush` is off.
+The requests of one read run in tasks of their own. The messages that they put in one event-loop iteration are collected
+and go into the log at its end, together and with one write. So no batch is open while other code runs. This matters
+because all messages of a batch get the time at which it began as their store time, and a message that a later read
+brings must not get a store time from before it was sent. Under SYNC_FLUSH a put completes when the flush has covered
+it, unless its `wait_flush` is off.
 
-What is put here belongs to the broker: body and properties must outlast the turn, so no views into a receive buffer.
+Body and properties of an append must outlast the iteration, so they must not be views into a receive buffer.
 Source: docs/formats.md, "Append path", "Put results".
 """
 
@@ -22,22 +23,22 @@ from skylarkmq.broker.store.message_store import MessageStore
 
 
 class InternalPutsStatistics(msgspec.Struct, frozen=True):
-    """Totals since the start: messages put, and those of them that the store refused."""
+    """Totals since the start: messages put, and those that the store rejected."""
 
     puts: int
     refused: int
 
 
 STORED = frozenset((PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT))
-"""A message with one of these is in the log, and will be seen."""
+"""A message with one of these statuses is in the log, and becomes visible."""
 
 
 class InternalPuts:
-    """Puts into one store. Only for the tasks of its event loop."""
+    """Puts into one store, for the tasks of its event loop."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._turn: list[tuple[Callable[[], None], asyncio.Future[None]]] = []  # what is put at its end, who waits
+        self._collected: list[tuple[Callable[[], None], asyncio.Future[None]]] = []  # puts of this iteration
         self._puts = 0
         self._refused = 0
 
@@ -45,23 +46,23 @@ class InternalPuts:
         return f"<InternalPuts puts={self._puts} refused={self._refused}>"
 
     def statistics(self) -> InternalPutsStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return InternalPutsStatistics(self._puts, self._refused)
 
     async def put(self, append: Append) -> PutStatus:
-        """Put one message; how that ended (docs/formats.md, "Put results")."""
+        """Put one message and return its status (docs/formats.md, "Put results")."""
         (status,) = await self.put_each((append,))
         return status
 
     async def put_each(self, appends: Sequence[Append]) -> list[PutStatus]:
-        """Put some messages, in order and in the same write unless a segment ends between them; each has its own end.
+        """Put messages in order, in the same write unless a segment ends between them, and return their statuses.
 
-        One that has its status already, because a diversion refused it, is passed over.
+        A message whose status is already set, because a deferral rejected it, is not put.
         """
         return await self._ended(appends, partial(self._put_each, appends))
 
     async def put_together(self, appends: Sequence[Append]) -> list[PutStatus]:
-        """The same, but all of them or none, contiguous in the log."""
+        """Put all of the messages or none, contiguous in the log, and return their statuses."""
         return await self._ended(appends, partial(self._store.put_batch, appends))
 
     def _put_each(self, appends: Sequence[Append]) -> None:
@@ -71,29 +72,29 @@ class InternalPuts:
 
     async def _ended(self, appends: Sequence[Append], put: Callable[[], None]) -> list[PutStatus]:
         if _is_any_pending(appends):
-            await self._at_end_of_turn(put)
+            await self._at_end_of_iteration(put)
         if _is_any_pending(appends):
             await self._settled()
         self._puts += len(appends)
         self._refused += sum(append.status not in STORED for append in appends)
         return [append.status for append in appends]
 
-    def _at_end_of_turn(self, put: Callable[[], None]) -> "asyncio.Future[None]":
-        """Done when it is written, or raises what `put` does."""
+    def _at_end_of_iteration(self, put: Callable[[], None]) -> "asyncio.Future[None]":
+        """Return a future that is done when the messages are written; it raises the exception of `put`."""
         loop = asyncio.get_running_loop()
-        if not self._turn:
-            loop.call_soon(self._end_turn)
+        if not self._collected:
+            loop.call_soon(self._put_collected)
         written: asyncio.Future[None] = loop.create_future()
-        self._turn.append((put, written))
+        self._collected.append((put, written))
         return written
 
-    def _end_turn(self) -> None:
-        turn, self._turn = self._turn, []
+    def _put_collected(self) -> None:
+        collected, self._collected = self._collected, []
         put = []
-        for add, written in turn:
+        for add, written in collected:
             try:
                 add()
-            except Exception as error:  # noqa: BLE001 (raised by who waits for it)
+            except Exception as error:  # noqa: BLE001 (raised in the task that awaits it)
                 _finish(written, error)
             else:
                 put.append(written)
@@ -104,7 +105,7 @@ class InternalPuts:
                 _finish(written)
 
     async def _settled(self) -> None:
-        """Wait until everything that is written is decided."""
+        """Wait until the status of everything written is decided."""
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._store.when_settled(lambda: None if settled.done() else settled.set_result(None))
         await settled
@@ -116,7 +117,7 @@ def _is_any_pending(appends: Sequence[Append]) -> bool:
 
 def _finish(written: "asyncio.Future[None]", error: Exception | None = None) -> None:
     if written.done():
-        return  # nobody waits any more
+        return  # the waiting task was canceled
     if error is None:
         written.set_result(None)
     else:

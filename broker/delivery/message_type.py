@@ -1,7 +1,7 @@
-"""Of which kind a stored message is, as it is counted: transaction, fifo, delay, or the normal one.
+"""The message types of the metrics: transaction, fifo, delay, or normal.
 
-Told by names among its properties, in this order; what is diverted counts once where it waits and once where it is
-delivered. Source: docs/metrics.md.
+The type depends on the property names of a stored message, checked in this order. A deferred message counts once when
+it is deferred and once when it is delivered. Source: docs/metrics.md.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ DELAY: Final = "delay"
 
 _TRUE: Final = b"true"
 _TRANSACTION_NAME: Final = b"TRAN_MSG\x01"
-_KINDS: Final = tuple(
+_TYPES: Final = tuple(
     (name, b"\x02" + name, kind)
     for name, kind in (
         (b"__SHARDINGKEY\x01", FIFO),
@@ -22,15 +22,15 @@ _KINDS: Final = tuple(
         (b"TIMER_DELIVER_MS\x01", DELAY),
     )
 )
-"""A property's beginning, where it is the first and where it is not, and the kind that it makes."""
+"""The bytes at which a property begins, as the first one and after another one, and its message type."""
 
 
-def special_kind(properties: bytes) -> str | None:
-    """The kind of a stored message; None for a normal one."""
+def special_type(properties: bytes) -> str | None:
+    """Return the message type of a stored message; None for a normal one."""
     if _TRANSACTION_NAME in properties and _value(properties, _TRANSACTION_NAME).lower() == _TRUE:
         return TRANSACTION
-    for first, behind_another, kind in _KINDS:
-        if first in properties and (behind_another in properties or properties.startswith(first)):
+    for first, after_another, kind in _TYPES:
+        if first in properties and (after_another in properties or properties.startswith(first)):
             return kind
     return None
 

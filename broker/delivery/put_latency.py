@@ -1,9 +1,10 @@
-"""Put times: how long sends take from their arrival to what the store decided, the last minute of them spread out.
+"""Put latency: the time from the arrival of a send to the store's decision, as a distribution over the last minute.
 
-Whoever answers sends notes a turn of them here in one call, which counts them among all requests' latencies as well.
-Under SYNC_FLUSH the flush is part of it. What is shown is of the last whole minute, as in RocketMQ, so that one look
-shows a minute and not whatever has passed of it: the spread, and the times within which nearly all puts stayed. These
-are as fine as the counts behind them, steps of a millisecond up to 20, and of less than a tenth of the time from there.
+Send processors report the sends of an event-loop iteration in one call, which also updates the latencies of all
+requests. Under SYNC_FLUSH the time includes the flush. The figures are those of the last complete minute, as in
+RocketMQ, so that each query covers a minute and not the elapsed part of one. They are the distribution, and the times
+that 99 % and 99.9 % of the puts did not exceed. Their resolution is that of the underlying ranges: 1 ms up to 20 ms,
+and less than a tenth of the time from there.
 
 Source: docs/formats.md, "Runtime information".
 """
@@ -32,7 +33,7 @@ SPREAD: Final = (
     ("5~10s", 9_999),
     ("10s~", None),
 )
-"""RocketMQ's names of the ranges, and the last whole ms of each."""
+"""RocketMQ's names of the ranges, and the last whole ms of each range."""
 
 _LAST_MS: Final[Sequence[int]] = [
     *range(20),
@@ -44,15 +45,15 @@ _LAST_MS: Final[Sequence[int]] = [
     *range(1_099, 2_000, 100),
     *range(2_199, 10_000, 200),
 ]
-"""The last whole ms of each range that is counted, the one that has no end left out; SPREAD joins neighbours."""
+"""The last whole ms of each counted range, except the last range, which has no end. SPREAD joins several of these."""
 
 _RANGE_OF: Final = [bisect_left([last for _, last in SPREAD if last is not None], last) for last in _LAST_MS]
-"""Which range of SPREAD a range belongs to."""
+"""For each counted range the index of its range in SPREAD."""
 
 
-class PutTimesStatistics(msgspec.Struct, frozen=True):
-    """Messages of the last whole minute by SPREAD, and within how many ms 99 % and 99.9 % of them were decided (0: of
-    none); the longest put since the start."""
+class PutLatencyStatistics(msgspec.Struct, frozen=True):
+    """Messages of the last complete minute by SPREAD; the ms that 99 % and 99.9 % of them did not exceed (0 without
+    messages); the longest put since the start."""
 
     spread: tuple[int, ...]
     longest_ms: int
@@ -60,8 +61,8 @@ class PutTimesStatistics(msgspec.Struct, frozen=True):
     within_999_ms: int = 0
 
 
-class PutTimes:
-    """Counts sends by the time that they took; `latencies` hears of them too."""
+class PutLatency:
+    """Counts sends by their latency, and adds them to `latencies`."""
 
     def __init__(self, latencies: Latencies) -> None:
         self._latencies = latencies
@@ -71,16 +72,16 @@ class PutTimes:
         self._minute: int | None = None
 
     def __repr__(self) -> str:
-        return f"<PutTimes longest_ms={self._longest_ms}>"
+        return f"<PutLatency longest_ms={self._longest_ms}>"
 
-    def statistics(self) -> PutTimesStatistics:
-        """The figures now."""
+    def statistics(self) -> PutLatencyStatistics:
+        """Return the current figures."""
         counts = self._last_minute
         within_99_ms, within_999_ms = (self._within(counts, thousandths) for thousandths in (990, 999))
-        return PutTimesStatistics(_joined(counts), self._longest_ms, within_99_ms, within_999_ms)
+        return PutLatencyStatistics(_joined(counts), self._longest_ms, within_99_ms, within_999_ms)
 
     def _within(self, counts: Sequence[int], thousandths: int) -> int:
-        """The last ms of the range in which that part of all puts is complete."""
+        """Return the last ms of the range up to which that many thousandths of all puts were decided."""
         missing = -(-sum(counts) * thousandths // 1_000)
         for last_ms, count in zip([*_LAST_MS, self._longest_ms], counts, strict=True):
             missing -= count
@@ -91,14 +92,14 @@ class PutTimes:
     def note(
         self, request_code: int, response_code: int, arrived_s: float, times: int = 1, *, was_oneway: bool = False
     ) -> None:
-        """Sends that came at `arrived_s` (of time.monotonic) are decided now; see `Latencies.note`."""
+        """Count `times` sends that arrived at `arrived_s` (time.monotonic) and are decided now; see `Latencies`."""
         took_ms = int(self._latencies.note(request_code, response_code, arrived_s, times, was_oneway=was_oneway))
         self._counts[bisect_left(_LAST_MS, took_ms)] += times
         if took_ms > self._longest_ms:
             self._longest_ms = took_ms
 
     def step(self, now_ms: int) -> None:
-        """Turn to the next minute if it has begun; `now_ms` is that of a steady clock."""
+        """Switch to the next minute if it has begun; `now_ms` is from a steady clock."""
         minute = now_ms // MINUTE_MS
         if self._minute is not None and minute != self._minute:
             self._last_minute = self._counts
@@ -107,12 +108,12 @@ class PutTimes:
 
 
 def _nothing() -> list[int]:
-    """Counts of no puts: by _LAST_MS, and those beyond."""
+    """Return counts of zero, one per range of _LAST_MS and one for the last range."""
     return [0] * (len(_LAST_MS) + 1)
 
 
 def _joined(counts: Sequence[int]) -> tuple[int, ...]:
-    """Counts by SPREAD."""
+    """Return the counts by SPREAD."""
     spread = [0] * len(SPREAD)
     for at, count in zip((*_RANGE_OF, len(SPREAD) - 1), counts, strict=True):
         spread[at] += count
@@ -120,5 +121,5 @@ def _joined(counts: Sequence[int]) -> tuple[int, ...]:
 
 
 def spread_text(spread: tuple[int, ...]) -> str:
-    """`[<=0ms]:29 [0~10ms]:3 ...`, with a space behind each, as RocketMQ writes it."""
+    """Return `[<=0ms]:29 [0~10ms]:3 ...`, with a space after each entry, in RocketMQ's format."""
     return "".join(f"[{name}]:{count} " for (name, _), count in zip(SPREAD, spread, strict=True))

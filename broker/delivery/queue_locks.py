@@ -1,17 +1,17 @@
-"""Locks of queues: who of a group may consume a queue in order, one client at a time.
+"""Queue locks: one client of a group at a time may consume a queue in order.
 
-    group -> queue -> client id, and when it was last asked for
+    group -> queue -> client id, and the time of the last request for the lock
 
-A client locks queues and asks again before the lock runs out; a lock that ran out may be taken by anyone of the
-group. Only its owner gives it up. The owner is the client id and not its connection: a client that has lost its
-connection may still be at work on what it has, and would be overtaken by whoever got the queue meanwhile. So the
-queues of one that was killed stand still until their locks have run out, which is the price of order.
+A client locks queues and renews each lock before it expires. Any client of the group may take an expired lock. Only the
+owner releases a lock. The owner is the client id, not its connection: a client that has lost its connection may still
+process its messages, and another client that got the queue would overtake it. So the queues of a killed client stand
+still until their locks expire; ordered consumption requires that.
 
-All locks live equally long, so they run out in the order in which they were last asked for: that is the order of both
-tables, and neither `step` nor the question whether a group is an orderly one walks over more than it drops.
+All locks have the same lifetime, so they expire in the order of their last requests. Both tables have that order.
+Therefore `step` and `is_orderly` visit no more locks than they drop.
 
-A group has at most `maxLocksPerGroup` locks. All groups together have at most MOST_LOCKS; beyond that no queue is
-locked that is not locked already.
+A group has at most `maxLocksPerGroup` locks. All groups together have at most MOST_LOCKS; beyond that only queues that
+are locked already can be locked.
 Source: docs/formats.md, "Queue locks".
 """
 
@@ -26,20 +26,20 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 MOST_LOCKS: Final = 100_000
 DROPPED_PER_STEP: Final = 500
-"""About a quarter of a millisecond."""
+"""Takes about 0.25 ms."""
 
 log = logging.getLogger(__name__)
 
 
 class QueueLock(msgspec.Struct, eq=False, gc=False):
-    """Who has a queue. `renewed_ms`: when it was last asked for, in ms of any steady clock."""
+    """The lock of a queue. `renewed_ms`: the time of the last request, in ms of any steady clock."""
 
     owner: str
     renewed_ms: int
 
 
 class QueueLocksStatistics(msgspec.Struct, frozen=True):
-    """Locks there are, those that ran out among them; totals since the start."""
+    """Number of locks, expired ones included; totals since the start."""
 
     groups: int
     locks: int
@@ -48,15 +48,15 @@ class QueueLocksStatistics(msgspec.Struct, frozen=True):
 
 
 class QueueLocks:
-    """Locks of all groups. A lock that is not asked for again within `max_live_ms` has run out."""
+    """Locks of all groups. A lock expires if it is not renewed within `max_live_ms`."""
 
     def __init__(self, max_live_ms: int, most: int = MOST_LOCKS, limits: Limits | None = None) -> None:
         self._max_live_ms = max_live_ms
         self._limit = (limits or Limits()).locks_per_group
         self._limit.used = lambda: max(map(len, self._groups.values()), default=0)
         self._most = most
-        self._groups: dict[str, dict[MessageQueue, QueueLock]] = {}  # last renewed last
-        self._order: dict[tuple[str, MessageQueue], QueueLock] = {}  # first renewed first
+        self._groups: dict[str, dict[MessageQueue, QueueLock]] = {}  # most recently renewed last
+        self._order: dict[tuple[str, MessageQueue], QueueLock] = {}  # least recently renewed first
         self._taken_over = 0
         self._refused = 0
 
@@ -64,17 +64,17 @@ class QueueLocks:
         return f"<QueueLocks groups={len(self._groups)} locks={len(self._order)}>"
 
     def statistics(self) -> QueueLocksStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return QueueLocksStatistics(len(self._groups), len(self._order), self._taken_over, self._refused)
 
     def configure(self, max_live_ms: int) -> None:
-        """Let locks live so long from now on, those that there are too."""
+        """Set the lifetime of locks, existing ones included."""
         self._max_live_ms = max_live_ms
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> list[MessageQueue]:
-        """Lock what is free, renew what is the client's already; returns the queues that it holds now.
+        """Lock the free ones of the queues and renew the client's own locks. Returns the queues that it holds now.
 
-        RequestError, and nothing changes, if the group asks for more locks than it may have.
+        Raises RequestError, and changes nothing, if the group would exceed its number of locks.
         """
         asked = list(queues)
         locks = self._groups.get(group, {})
@@ -84,7 +84,7 @@ class QueueLocks:
         return [queue for queue in asked if self._take(group, client_id, queue, now_ms)]
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Free those of the queues that the client holds."""
+        """Release the queues that the client holds."""
         locks = self._groups.get(group, {})
         for queue in queues:
             lock = locks.get(queue)
@@ -92,20 +92,20 @@ class QueueLocks:
                 self._drop(group, queue)
 
     def is_orderly(self, group: str, now_ms: int) -> bool:
-        """Whether the group consumes in order: somebody holds one of its queues."""
+        """Return whether the group consumes in order: one of its locks has not expired."""
         locks = self._groups.get(group)
         return locks is not None and self._is_live(next(reversed(locks.values())), now_ms)
 
     def remove_group(self, group: str) -> None:
-        """Forget the locks of a deleted group."""
+        """Remove the locks of a deleted group."""
         for queue in list(self._groups.get(group, ())):
             self._drop(group, queue)
 
     def step(self, now_ms: int) -> None:
-        """Drop some of what has run out."""
+        """Drop some expired locks."""
         for _ in range(min(DROPPED_PER_STEP, len(self._order))):
-            group, queue = place = next(iter(self._order))
-            if self._is_live(self._order[place], now_ms):
+            group, queue = key = next(iter(self._order))
+            if self._is_live(self._order[key], now_ms):
                 return
             self._drop(group, queue)
 

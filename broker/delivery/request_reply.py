@@ -1,9 +1,10 @@
-"""Replies of request-reply: handed to the producer that has asked, over its own connection.
+"""Replies of the request-reply pattern: sent to the requesting producer, over its own connection.
 
-A request is an ordinary message with CORRELATION_ID, REPLY_TO_CLIENT (the client id of who asks) and TTL. Whoever
-consumes it sends a reply that has these three too, and the broker passes it on (326) to the producer of that client id;
-who was first heard of by a heartbeat. It is told when the broker did so (PUSH_REPLY_TIME). Without that producer, or
-without its answer, the reply has failed; nothing is tried again. Source: docs/formats.md, "Calls to clients".
+A request is an ordinary message with CORRELATION_ID, REPLY_TO_CLIENT (the client id of the requesting producer) and
+TTL. Its consumer sends a reply with the same three properties. The broker forwards the reply with
+PUSH_REPLY_MESSAGE_TO_CLIENT (326) to the producer with that client id; if several have it, to the one whose heartbeat
+came first. PUSH_REPLY_TIME is the time at which the broker forwarded it. Without such a producer, or without its
+response, the reply fails; nothing is retried. Source: docs/formats.md, "Calls to clients".
 """
 
 import logging
@@ -27,14 +28,14 @@ log = logging.getLogger(__name__)
 
 
 class RepliesStatistics(msgspec.Struct, frozen=True):
-    """Totals since the start: replies that reached who had asked, and those that did not."""
+    """Totals since the start: replies that reached their producer, and replies that did not."""
 
     pushed: int
     failed: int
 
 
 class Replies:
-    """Replies that pass through one broker. `store_host`: its ip:port; `now_ms` gives Unix time."""
+    """Forwards replies. `store_host`: the broker's ip:port; `now_ms` returns Unix time."""
 
     def __init__(
         self, sessions: ClientSessions, calls: ClientCalls, store_host: str, now_ms: Callable[[], int]
@@ -50,14 +51,17 @@ class Replies:
         return f"<Replies pushed={self._pushed} failed={self._failed}>"
 
     def statistics(self) -> RepliesStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return RepliesStatistics(self._pushed, self._failed)
 
     async def push(
         self, header: SendMessageHeader, properties: dict[str, str], body: bytes, born_host: str
     ) -> str | None:
-        """Hand a reply to who has asked; None when that is done, else why not. `properties` are those of the reply and
-        gain the time at which it was passed on; `born_host` is its sender's ip:port."""
+        """Forward a reply to its producer. Returns None if the producer accepted it, otherwise the reason.
+
+        `properties` are those of the reply; the time of forwarding is added to them. `born_host` is its sender's
+        ip:port.
+        """
         remark = await self._push(header, properties, body, born_host)
         if remark is None:
             self._pushed += 1
@@ -78,17 +82,17 @@ class Replies:
         properties[PropertyName.PUSH_REPLY_TIME] = str(now_ms)
         pushed = self._header(header, encode_properties(properties), born_host, now_ms)
         command = RemotingCommand.request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed, body)
-        return None if await self._is_taken(connection, command) else f"push reply message to {client_id}fail."
+        return None if await self._is_accepted(connection, command) else f"push reply message to {client_id}fail."
 
-    async def _is_taken(self, connection: Connection, command: RemotingCommand) -> bool:
+    async def _is_accepted(self, connection: Connection, command: RemotingCommand) -> bool:
         try:
-            answer = await self._calls.call(connection, command, PUSH_TIMEOUT_S)
+            response = await self._calls.call(connection, command, PUSH_TIMEOUT_S)
         except CallFailed as error:
-            log.debug("reply not taken peer=%s reason=%s", connection.peer, error)
+            log.debug("reply not accepted peer=%s reason=%s", connection.peer, error)
             return False
-        if answer.code != ResponseCode.SUCCESS:
-            log.debug("reply not taken peer=%s code=%d remark=%s", connection.peer, answer.code, answer.remark)
-        return answer.code == ResponseCode.SUCCESS
+        if response.code != ResponseCode.SUCCESS:
+            log.debug("reply not accepted peer=%s code=%d remark=%s", connection.peer, response.code, response.remark)
+        return response.code == ResponseCode.SUCCESS
 
     def _header(self, header: SendMessageHeader, properties: str, born_host: str, now_ms: int) -> PushReplyHeader:
         return PushReplyHeader(

@@ -1,13 +1,13 @@
-"""How much came and went lately, of each topic and group: three windows over counters that are kept elsewhere.
+"""Recent growth of the counters of each topic and group: three windows over counters that other modules keep.
 
     minute   7 samples, 10 s apart        hour   7 samples, 10 min apart        day   25 samples, 1 h apart
 
-What a window says is the difference between its newest sample and its oldest: a sum, a rate per second, an average per
-call. A counter that is met for the first time was 0 at the samples before, so that its first minute is told too.
+A window is the difference between its newest sample and its oldest: a sum, a rate per second, an average per call. A
+counter that appears for the first time counts as 0 in the samples before, so that its first minute is included.
 
-Every 10 s a walk over all counters begins, and each step takes a part of it, so that no step is long. A walk that meets
-a counter with another sum than before notes it; one that is not met any more (its topic was deleted) is forgotten, and
-one that has become smaller begins again. Counters beyond MOST_SERIES are not sampled.
+A walk over all counters begins every 10 s. Each step processes a part of it, so that no step takes long. The walk
+stores the current sum of each counter. It removes a counter that no longer exists (its topic was deleted), and restarts
+one that has become smaller. Counters beyond MOST_SERIES are not sampled.
 
 Source: docs/formats.md, "Statistics of topics and groups".
 """
@@ -23,50 +23,50 @@ import msgspec
 log = logging.getLogger(__name__)
 
 MOST_SERIES: Final = 20_000
-"""About a kilobyte each."""
+"""Each takes about 1 KB."""
 ROWS_PER_STEP: Final = 200
-"""About a quarter of a millisecond; with ten steps a second enough for MOST_SERIES."""
+"""Takes about 0.25 ms; with ten steps a second this is enough for MOST_SERIES."""
 SAMPLE_MS: Final = 10_000
 
 
 class Sums(NamedTuple):
-    """A counter's totals since the start."""
+    """Totals of a counter since the start."""
 
     messages: int
     bytes: int = 0
     calls: int = 0
 
 
-class Level(NamedTuple):
-    """One window: how many samples, and how many walks from one to the next."""
+class Window(NamedTuple):
+    """One window: its number of samples, and the number of walks between two of them."""
 
     samples: int
     walks: int
 
 
-MINUTE: Final = Level(7, 1)
-HOUR: Final = Level(7, 60)
-DAY: Final = Level(25, 360)
-LEVELS: Final = (MINUTE, HOUR, DAY)
+MINUTE: Final = Window(7, 1)
+HOUR: Final = Window(7, 60)
+DAY: Final = Window(25, 360)
+WINDOWS: Final = (MINUTE, HOUR, DAY)
 
 _WIDTH: Final = len(Sums._fields)
-_PLACES: Final = {MINUTE: 0, HOUR: MINUTE.samples, DAY: MINUTE.samples + HOUR.samples}
-_SAMPLES: Final = sum(level.samples for level in LEVELS)
+_FIRST_INDEX: Final = {MINUTE: 0, HOUR: MINUTE.samples, DAY: MINUTE.samples + HOUR.samples}
+_SAMPLES: Final = sum(window.samples for window in WINDOWS)
 _ZEROS: Final = array("q", [0]) * (_SAMPLES * _WIDTH)
 
 
 class Growth(NamedTuple):
-    """How much a counter grew within a window of that many ms; 0 ms: there are not two samples yet."""
+    """The growth of a counter within `elapsed_ms`; 0 ms if there are not two samples yet."""
 
     sums: Sums
     elapsed_ms: int
 
     def per_second(self, amount: int) -> float:
-        """`amount` of it as a rate."""
+        """Return `amount` as a rate."""
         return amount * 1000 / self.elapsed_ms if self.elapsed_ms > 0 else 0.0
 
     def per_call(self, amount: int) -> float:
-        """`amount` of it for each call."""
+        """Return the average of `amount` per call."""
         return amount / self.sums.calls if self.sums.calls > 0 else 0.0
 
 
@@ -74,7 +74,7 @@ NO_GROWTH: Final = Growth(Sums(0), 0)
 
 
 class StatsWindowsStatistics(msgspec.Struct, frozen=True):
-    """`series`: counters that are sampled; `walks` since the start; `left_out` by the last walk."""
+    """`series`: sampled counters; `walks` since the start; `left_out`: counters not sampled by the last walk."""
 
     series: int
     walks: int
@@ -82,7 +82,7 @@ class StatsWindowsStatistics(msgspec.Struct, frozen=True):
 
 
 class _Series:
-    """The samples of one counter; `since` the walk before which there are none."""
+    """The samples of one counter; `since`: the walk from which on it counts, `seen`: the last walk that found it."""
 
     __slots__ = ("samples", "seen", "since")
 
@@ -98,20 +98,20 @@ class _Series:
 SEPARATOR: Final = "@"
 
 Key = tuple[str, str]
-"""The source of a counter, and its name there: `topic`, or `topic@group`."""
+"""The source of a counter, and its name in the source: `topic`, or `topic@group`."""
 
 
 class StatsWindows:
-    """Windows over all counters of `sources`: by source a call that walks over (name, totals) of the moment."""
+    """Windows over all counters of `sources`: each source returns an iterable of (name, current totals)."""
 
     def __init__(self, sources: Mapping[str, Callable[[], Iterable[tuple[str, Sums]]]]) -> None:
         self._sources = sources
         self._series: dict[Key, _Series] = {}
         self._walk: Iterator[tuple[Key, Sums]] | None = None
         self._walks = 0
-        self._met = 0  # counters that the walk has noted
-        self._last = 0  # where the first sum of the walk before stands, and those of this one
-        self._places: list[int] = []
+        self._met = 0  # counters that the current walk has sampled
+        self._last = 0  # index of the first sum of the previous walk's sample
+        self._indexes: list[int] = []  # the same for the samples of the current walk
         self._times = [0] * _SAMPLES
         self._due_ms = 0
         self._left_out = 0
@@ -121,13 +121,13 @@ class StatsWindows:
         return f"<StatsWindows series={len(self._series)} walks={self._walks}>"
 
     def statistics(self) -> StatsWindowsStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return StatsWindowsStatistics(len(self._series), self._walks, self._left_out)
 
     # --------------------------------------------------------------------------------------------------------- samples
 
     def step(self, now_ms: int) -> None:
-        """Go on with the walk, or begin one if it is due. `now_ms` never goes back."""
+        """Continue the walk, or begin one that is due. `now_ms` never decreases."""
         if self._walk is None:
             if now_ms < self._due_ms:
                 return
@@ -143,11 +143,11 @@ class StatsWindows:
         self._due_ms = now_ms + SAMPLE_MS
         self._left_out = 0
         self._met = 0
-        places = _places(self._walks)
-        self._places = [place * _WIDTH for place in places]
-        self._last = _place(MINUTE, self._walks - 1) * _WIDTH
-        for place in places:
-            self._times[place] = now_ms
+        indexes = _sample_indexes(self._walks)
+        self._indexes = [index * _WIDTH for index in indexes]
+        self._last = _sample_index(MINUTE, self._walks - 1) * _WIDTH
+        for index in indexes:
+            self._times[index] = now_ms
         self._walk = self._all_rows()
 
     def _all_rows(self) -> Iterator[tuple[Key, Sums]]:
@@ -165,8 +165,8 @@ class StatsWindows:
         self._met += 1
         series.seen = self._walks
         samples = series.samples
-        for place in self._places:
-            samples[place], samples[place + 1], samples[place + 2] = sums
+        for index in self._indexes:
+            samples[index], samples[index + 1], samples[index + 2] = sums
 
     def _end(self) -> None:
         self._walk = None
@@ -181,37 +181,37 @@ class StatsWindows:
 
     # --------------------------------------------------------------------------------------------------------- windows
 
-    def growth(self, source: str, name: str, level: Level = MINUTE) -> Growth | None:
-        """What a window says of a counter; None if there is no such counter."""
+    def growth(self, source: str, name: str, window: Window = MINUTE) -> Growth | None:
+        """Return the growth of a counter within a window; None if there is no such counter."""
         series = self._series.get((source, name))
         if series is None:
             return None
-        newest = series.seen // level.walks * level.walks
-        oldest = max(newest - (level.samples - 1) * level.walks, series.since // level.walks * level.walks, 0)
+        newest = series.seen // window.walks * window.walks
+        oldest = max(newest - (window.samples - 1) * window.walks, series.since // window.walks * window.walks, 0)
         if oldest >= newest:
             return NO_GROWTH
-        first, last = (_place(level, walk) for walk in (oldest, newest))
+        first, last = (_sample_index(window, walk) for walk in (oldest, newest))
         difference = (end - begin for begin, end in zip(series.at(first), series.at(last), strict=True))
         return Growth(Sums(*difference), self._times[last] - self._times[first])
 
     def remove_topic(self, topic: str) -> None:
-        """Forget the counters of a deleted topic, and of groups in it, at once; the next walk would."""
+        """Remove the counters of a deleted topic and of groups in it at once; the next walk would do so later."""
         prefix = topic + SEPARATOR
         for key in [key for key in self._series if key[1] == topic or key[1].startswith(prefix)]:
             del self._series[key]
 
     def remove_group(self, group: str) -> None:
-        """The same for a deleted group."""
+        """Remove the counters of a deleted group."""
         suffix = SEPARATOR + group
         for key in [key for key in self._series if key[1] == group or key[1].endswith(suffix)]:
             del self._series[key]
 
 
-def _place(level: Level, walk: int) -> int:
-    """Where a walk's sample of a window stands."""
-    return _PLACES[level] + walk // level.walks % level.samples
+def _sample_index(window: Window, walk: int) -> int:
+    """Return the index of a walk's sample in a window."""
+    return _FIRST_INDEX[window] + walk // window.walks % window.samples
 
 
-def _places(walk: int) -> list[int]:
-    """Where a walk's samples stand: of each window that takes one."""
-    return [_place(level, walk) for level in LEVELS if walk % level.walks == 0]
+def _sample_indexes(walk: int) -> list[int]:
+    """Return the indexes of a walk's samples, one for each window that takes one."""
+    return [_sample_index(window, walk) for window in WINDOWS if walk % window.walks == 0]

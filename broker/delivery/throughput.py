@@ -1,8 +1,8 @@
-"""Traffic: how fast counters grow, and what they stood at when the day began.
+"""Throughput: how fast counters grow, and their values at the start of the day.
 
 `step` reads the counters once a second and keeps ten minutes of samples. A rate over a window is the growth since the
-sample at its beginning, or since the oldest there is: there are rates from the second sample on, where RocketMQ leaves
-blanks that its own readers cannot parse. Days are those of local time.
+sample at its beginning, or since the oldest sample. So there are rates from the second sample on; RocketMQ leaves
+blanks here that its own tools cannot parse. Days begin at midnight, local time.
 
 Source: docs/formats.md, "Runtime information".
 """
@@ -22,26 +22,26 @@ class Counters(msgspec.Struct, frozen=True):
     """Totals since the start of the process."""
 
     puts: int = 0  # messages stored
-    found: int = 0  # pulls answered with messages
-    missed: int = 0  # pulls answered without
-    delivered: int = 0  # messages in those answers
-    system_puts: int = 0  # messages stored that went to RocketMQ's own topics: delayed ones on their way, and such
+    found: int = 0  # pulls whose response had messages
+    missed: int = 0  # pulls whose response had none
+    delivered: int = 0  # messages in responses to pulls
+    system_puts: int = 0  # messages stored in RocketMQ's internal topics, such as delayed messages
 
     @property
     def user_puts(self) -> int:
-        """The others."""
+        """Return the messages stored in all other topics."""
         return self.puts - self.system_puts
 
 
 class Days(msgspec.Struct, frozen=True):
-    """Counters when yesterday began, and when today did; zeros for days before the start."""
+    """Counters at the start of yesterday and of today; zeros for days before the start of the process."""
 
     yesterday: Counters = Counters()
     today: Counters = Counters()
 
 
-class Traffic:
-    """Samples of counters. `read` gives the counters of the moment."""
+class Throughput:
+    """Samples of counters. `read` returns the current counters."""
 
     def __init__(self, read: Callable[[], Counters]) -> None:
         self._read = read
@@ -50,14 +50,14 @@ class Traffic:
         self.days = Days()
 
     def __repr__(self) -> str:
-        return f"<Traffic samples={len(self._samples)}>"
+        return f"<Throughput samples={len(self._samples)}>"
 
     def statistics(self) -> Counters:
-        """The counters now."""
+        """Return the current counters."""
         return self._read()
 
     def step(self, now_ms: int, unix_ms: int) -> None:
-        """Take a sample if the last is a second old by `now_ms` of a steady clock; `unix_ms` tells the day."""
+        """Take a sample if the last one is a second old by the steady clock `now_ms`; `unix_ms` determines the day."""
         if self._samples and now_ms - self._samples[-1][0] < SAMPLE_INTERVAL_MS:
             return
         counters = self._read()
@@ -69,7 +69,7 @@ class Traffic:
         self._day = day
 
     def per_second(self, value: Callable[[Counters], int]) -> tuple[float, ...]:
-        """Growth of a value per second, over each of WINDOWS_S."""
+        """Return the growth of a value per second, over each of WINDOWS_S."""
         return tuple(self._rate(value, window_s) for window_s in WINDOWS_S)
 
     def _rate(self, value: Callable[[Counters], int], window_s: int) -> float:

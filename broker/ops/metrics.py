@@ -11,9 +11,9 @@ from skylarkmq.broker.config.sections import OpsConfig
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.client_calls import ClientCalls
 from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
-from skylarkmq.broker.delivery.delivery_counters import Deliveries
+from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.request_reply import Replies
-from skylarkmq.broker.delivery.throughput import Traffic
+from skylarkmq.broker.delivery.throughput import Throughput
 from skylarkmq.broker.delivery.timer.timers import Timers
 from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
 from skylarkmq.broker.delivery.transactions.transactions import Transactions
@@ -72,8 +72,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     sessions: ClientSessions
     store: MessageStore
     store_path: Path
-    deliveries: Deliveries
-    traffic: Traffic
+    deliveries: DeliveryCounters
+    traffic: Throughput
     arrivals: Arrivals
     loop_lag: LoopLag
     permission: Callable[[], int]
@@ -85,7 +85,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     runtime: Callable[[], Mapping[str, str]]
     heartbeats: Callable[[], int]
     delay: DelayDelivery
-    delays_requested: Mapping[str, Buckets]  # of Diversion
+    delays_requested: Mapping[str, Buckets]  # of Deferral
     timers: Timers
     calls: ClientCalls
     replies: Replies

@@ -18,7 +18,7 @@ from typing import Final
 from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.transactions.ending import Ending, Endings
 from skylarkmq.broker.delivery.transactions.messages import Half
-from skylarkmq.broker.delivery.transactions.recheck import Resumption
+from skylarkmq.broker.delivery.transactions.recheck import Recheck
 from skylarkmq.broker.processors.send.processor import RESULTS
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.connection import Connection
@@ -59,7 +59,7 @@ class EndTransactionProcessor:
     """Ends transactions. `max_message_size` in bytes stands in remarks."""
 
     def __init__(
-        self, endings: Endings, resumption: Resumption, pool: Pool, latencies: Latencies, max_message_size: int
+        self, endings: Endings, resumption: Recheck, pool: Pool, latencies: Latencies, max_message_size: int
     ) -> None:
         self._endings = endings
         self._resumption = resumption
@@ -108,7 +108,7 @@ class EndTransactionProcessor:
         return None
 
     async def _end_later(self, header: EndTransactionHeader, *, is_commit: bool) -> RemotingCommand:
-        half = self._checked(header, await self._endings.half_when_read(header.commit_log_offset))
+        half = self._checked(header, await self._endings.load_half(header.commit_log_offset))
         await self._endings.wait_for_others(half)
         if self._endings.is_decided(half):
             return done(is_commit=is_commit)

@@ -23,8 +23,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from skylarkmq.broker.delivery.deferral import Diversion
-from skylarkmq.broker.delivery.put_latency import PutTimes
+from skylarkmq.broker.delivery.deferral import Deferral
+from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
 from skylarkmq.broker.processors.send.checks import SendChecks, SendConfig
@@ -87,11 +87,11 @@ class SendSide:
         groups = SubscriptionGroups(GroupsConfig(), now_ms)
         self.checks = SendChecks(SendConfig(broker_ip="127.0.0.1"), topics, groups, lambda group: False, now_ms)
         self.messages = SendMessages(
-            PropertyCompletion("DefaultCluster", lambda: "0" * 32), 4 << 20, Diversion(()).divert, lambda: 0
+            PropertyCompletion("DefaultCluster", lambda: "0" * 32), 4 << 20, Deferral(()).defer, lambda: 0
         )
         self.answers = SendAnswers("DefaultRegion", trace_on=True, store_host=encode_host("127.0.0.1", 10911))
         pool = Pool("send", 10_000)
-        self.sends = SendProcessor(self.checks, self.messages, self.store, self.answers, pool, PutTimes(Latencies()))
+        self.sends = SendProcessor(self.checks, self.messages, self.store, self.answers, pool, PutLatency(Latencies()))
         dispatcher = Dispatcher()
         for code, handler in self.sends.handlers().items():
             dispatcher.register([code], handler, pool)

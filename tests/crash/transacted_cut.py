@@ -23,9 +23,9 @@ from typing import Any, Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.deferral import Diversion
+from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
-from skylarkmq.broker.delivery.transactions.check_round import Asked, Round
+from skylarkmq.broker.delivery.transactions.check_round import CheckRound, CheckTotals
 from skylarkmq.broker.delivery.transactions.ending import Ending, Endings
 from skylarkmq.broker.delivery.transactions.loading import Loading
 from skylarkmq.broker.delivery.transactions.messages import QUEUE_ID
@@ -107,9 +107,9 @@ class TransactedRun(LivesWithOffsets):
         self.store.start()
         config = TransactionsConfig(broker_ip="", broker_name="b", store_host=BORN_HOST, transaction_check_max=1_000)
         self.transactions = Transactions(config)
-        self.diversion = Diversion((1_000,), half=self.transactions.half)
+        self.deferral = Deferral((1_000,), half=self.transactions.half)
         puts = InternalPuts(self.store)
-        self.endings = Endings(self.store, puts, self.transactions, self.diversion.divert, self.clock)
+        self.endings = Endings(self.store, puts, self.transactions, self.deferral.defer, self.clock)
         self.progress = Progress(self.offsets)
         end = self._ends(self.store.max_offset)
         loading = Loading(
@@ -138,7 +138,7 @@ class TransactedRun(LivesWithOffsets):
             encoded = encode_properties(properties).encode()
             append = message(body, self.rng.choice(TOPICS), self.rng.randint(0, 1), properties=encoded, sys_flag=4)
             append.born_timestamp = self.clock.now_ms
-            assert self.diversion.divert(append, properties, self.clock.now_ms) is None
+            assert self.deferral.defer(append, properties, self.clock.now_ms) is None
             sent = self.sent[number] = Sent(self.rng.random() < 0.6, append, [])
             self.of_this_life.append(sent)
             turn.append(append)
@@ -189,7 +189,7 @@ class TransactedRun(LivesWithOffsets):
 
     def _questions(self) -> list[tuple[Sent, int]]:
         listener: Any = Listener()
-        one = Round(self.store, self.transactions, lambda _: {listener: None}, Asked(), self.clock.now_ms)
+        one = CheckRound(self.store, self.transactions, lambda _: {listener: None}, CheckTotals(), self.clock.now_ms)
         while one.step(self.clock.now_ms):
             pass
         asked = []

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from skylarkmq.broker.delivery.arrivals import Arrivals
-from skylarkmq.broker.delivery.group_notifications import Notices
+from skylarkmq.broker.delivery.group_notifications import GroupNotifications
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
 from skylarkmq.broker.metadata.limits import Limits, LimitsConfig
@@ -80,7 +80,7 @@ class BrokerParts:
         self.topics.on_delete(self.pulls.deliveries.remove_topic)
         clients_config: ClientManageConfig = _config(ClientManageConfig, settings)
         self.loop = SteppedLoop(self.clock)
-        self.notices = Notices(self.loop, self.sessions)
+        self.notices = GroupNotifications(self.loop, self.sessions)
         self.clients = ClientManageProcessor(
             clients_config, self.sessions, self.groups, self.topics, self.notices, self.clock, self.limits
         )

@@ -14,7 +14,7 @@ DELAYS_MS: Final = (1_000, 5_000, 10_000)
 
 
 def delayed(body: bytes, level: int = 1, topic: str = "T", queue_id: int = 0, tag: str = "", **fields: Any) -> Append:
-    """A message on its way to `topic`, as the diversion leaves it."""
+    """A message on its way to `topic`, as the deferral leaves it."""
     properties = {"TAGS": tag or None, "DELAY": str(level), "REAL_TOPIC": topic, "REAL_QID": str(queue_id)}
     encoded = encode_properties(properties).encode()
     return message(body, SystemTopic.SCHEDULE, level - 1, properties=fields.pop("properties", encoded), **fields)

@@ -18,7 +18,7 @@ LOG_BYTES: Final = 1_056  # of a timer log file: 20 units and a blank
 
 
 def timed(body: bytes, out_ms: int, topic: str = "T", queue_id: int = 0, key: str = "", **fields: Any) -> Append:
-    """A message on its way to `topic`, in the slot of `out_ms`, as the diversion leaves it."""
+    """A message on its way to `topic`, in the slot of `out_ms`, as the deferral leaves it."""
     properties = {OUT_MS: str(out_ms), "REAL_TOPIC": topic, "REAL_QID": str(queue_id), "UNIQ_KEY": key or body.hex()}
     properties |= fields.pop("more", {})
     fields.setdefault("tags_code", tags_code(properties.get("TAGS")))
@@ -53,7 +53,7 @@ def timers_on(root: Path, store: MessageStore, clock: Clock, disk: Any, **fields
     """The timers of a store; nothing is loaded."""
     config = TimersConfig(
         root=root,
-        entry=fields.pop("entry", TimerConfig()),
+        admission=fields.pop("admission", TimerConfig()),
         slots=WHEEL_SLOTS,
         log_file_size=fields.pop("log_file_size", LOG_BYTES),
         **fields,

@@ -7,14 +7,14 @@ answer = parts.end(half)
 
 from typing import Any, Final
 
-from skylarkmq.broker.delivery.deferral import Diversion
+from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
-from skylarkmq.broker.delivery.transactions.check_round import Asked, Round
+from skylarkmq.broker.delivery.transactions.check_round import CheckRound, CheckTotals
 from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
 from skylarkmq.broker.delivery.transactions.ending import Endings
 from skylarkmq.broker.delivery.transactions.loading import Loading
 from skylarkmq.broker.delivery.transactions.progress import Offsets, Progress
-from skylarkmq.broker.delivery.transactions.recheck import Resumption
+from skylarkmq.broker.delivery.transactions.recheck import Recheck
 from skylarkmq.broker.delivery.transactions.transactions import Transactions, TransactionsConfig
 from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
@@ -53,9 +53,9 @@ class Transacted:
         self.config = TransactionsConfig(broker_ip="10.0.0.1", broker_name="b", store_host=HOST, **settings)
         self.transactions = Transactions(self.config)
         self.puts = InternalPuts(it.store)
-        self.diversion = Diversion(DELAYS_MS, half=self.transactions.half)
-        self.endings = Endings(it.store, self.puts, self.transactions, self.diversion.divert, it.clock)
-        self.resumption = Resumption(it.store, self.puts, self.transactions)
+        self.deferral = Deferral(DELAYS_MS, half=self.transactions.half)
+        self.endings = Endings(it.store, self.puts, self.transactions, self.deferral.defer, it.clock)
+        self.resumption = Recheck(it.store, self.puts, self.transactions)
         self.pool = Pool("end_transaction", 1_000)
         self.processor = EndTransactionProcessor(self.endings, self.resumption, self.pool, Latencies(), LIMIT)
         self.dispatcher = Dispatcher()
@@ -69,7 +69,7 @@ class Transacted:
         self.checks = TransactionChecks(
             it.store, self.transactions, self.progress, self.sessions.producers, it.clock, it.clock
         )
-        self.totals = Asked()
+        self.totals = CheckTotals()
         if is_loaded:
             self.load()
 
@@ -87,7 +87,7 @@ class Transacted:
         every = known | properties
         append = message(body, topic, queue_id, "tag", properties=encode_properties(every).encode(), flag=7, sys_flag=4)
         append.born_timestamp = self.it.clock.now_ms
-        assert self.diversion.divert(append, every, self.it.clock.now_ms) is None
+        assert self.deferral.defer(append, every, self.it.clock.now_ms) is None
         return append
 
     def send(self, body: bytes = b"half", topic: str = "T", queue_id: int = 0, **properties: str) -> Append:
@@ -127,7 +127,7 @@ class Transacted:
     def round(self) -> None:
         """A round of questions, whole."""
         store, clock = self.it.store, self.it.clock
-        one = Round(store, self.transactions, self.sessions.producers, self.totals, clock.now_ms)
+        one = CheckRound(store, self.transactions, self.sessions.producers, self.totals, clock.now_ms)
         while one.step(clock.now_ms):
             pass
 

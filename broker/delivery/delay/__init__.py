@@ -1,1 +1,1 @@
-"""Delay levels: messages wait in a queue of the schedule topic until their time has come."""
+"""Delay levels: messages wait in a queue of the schedule topic until they are due."""

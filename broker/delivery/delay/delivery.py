@@ -1,19 +1,20 @@
-"""Delayed messages reach their topics: all levels, the clock, and whose turn it is.
+"""Delivery of delayed messages: scheduling of all levels by the clock and in turn.
 
-    arrival, or its due time ─▶ in line ─▶ one slice of one level per turn of the loop ─▶ its next time
-                                   ▲                      │ cold: fetched by a thread
-                                   └──────────────────────┘
+    arrival, or due time ─▶ ready queue ─▶ one slice of one level per event-loop iteration ─▶ its next due time
+                                ▲                      │ cold read: fetched by a thread
+                                └──────────────────────┘
 
-A level sleeps until its first message is due, by a timer of its own; one without messages until one arrives. Levels
-that have something to do stand in line and take turns, a slice each (`DelayLevel.step`), and the loop serves everybody
-else between two slices; between two of `MOST_SLICES`, while messages are late by more than BEHIND_MS: a turn in which
-many send is long, and what they sent before has to come out again. What is cold is fetched for its level alone.
+Each level sleeps until its first message is due, on a timer of its own; a level without messages sleeps until one
+arrives. Levels that have work are in the ready queue and run one slice in turn (`DelayLevel.step`). Between two slices
+the event loop serves everything else. While messages are late by more than BEHIND_MS, an iteration runs MOST_SLICES
+slices, because an iteration with many sends is long, and the messages that were sent before must be delivered at the
+same rate. A cold read delays its level only.
 
-Timers go by the loop's clock, due times by the wall: a level that wakes up too early sleeps once more, and none sleeps
-for more than LONGEST_SLEEP_MS, so that a clock that was set is noticed.
+Timers use the clock of the loop, and due times the wall clock. A level that wakes up too early sleeps once more. No
+level sleeps for more than LONGEST_SLEEP_MS, so that a change of the wall clock is noticed.
 
-Queues of levels that the table no longer has are emptied too. A stop leaves everything where it is, and has the log
-flushed, so that what was delivered counts as such. Source: docs/formats.md, "Delayed messages".
+Queues of levels that are no longer in the table are delivered too. A stop leaves all waiting messages in their queues
+and flushes the log, so that delivered messages count as delivered. Source: docs/formats.md, "Delayed messages".
 """
 
 import asyncio
@@ -42,17 +43,17 @@ log = logging.getLogger(__name__)
 
 
 class Callbacks(Protocol):
-    """What is wanted of an event loop."""
+    """The methods of an event loop that delivery needs."""
 
     def call_soon(self, callback: Callable[..., Any], /, *args: Any) -> asyncio.Handle:
-        """Call `callback` in the next turn."""
+        """Call `callback` in the next iteration."""
 
     def call_later(self, delay: float, callback: Callable[..., Any], /, *args: Any) -> asyncio.TimerHandle:
-        """Call `callback` after so many seconds."""
+        """Call `callback` after `delay` seconds."""
 
 
 class DelayDeliveryStatistics(msgspec.Struct, frozen=True):
-    """Levels that ever had a message, by number; totals since the start of them all."""
+    """Levels that ever had a message, by number; totals of all levels since the start; waiting messages."""
 
     levels: dict[int, DelayLevelStatistics]
     delivered: int
@@ -61,7 +62,7 @@ class DelayDeliveryStatistics(msgspec.Struct, frozen=True):
 
 
 class DelayDelivery:
-    """Delivers from one store. `delays_ms` of each level, level 1 first; `now_ms` gives Unix time."""
+    """Delivers from one store. `delays_ms`: the delay of each level, level 1 first; `now_ms` returns Unix time."""
 
     def __init__(
         self,
@@ -77,17 +78,17 @@ class DelayDelivery:
         self._loop: Callbacks | None = None  # None: not running
         self._levels: dict[int, DelayLevel] = {}
         self._timers: dict[DelayLevel, asyncio.TimerHandle] = {}
-        self._idle: set[DelayLevel] = set()  # nothing to deliver until something arrives
-        self._line: deque[DelayLevel] = deque()
-        self._turn: asyncio.Handle | None = None
+        self._idle: set[DelayLevel] = set()  # without messages to deliver until one arrives
+        self._ready: deque[DelayLevel] = deque()
+        self._iteration: asyncio.Handle | None = None
         self.lateness = Buckets(LATENESS_BOUNDS_S)
-        """Seconds from when messages were due to when they were stored in their topics."""
+        """Seconds from the due time of messages to their store time in their topics."""
 
     def __repr__(self) -> str:
         return f"<DelayDelivery levels={len(self._levels)} delivered={self.lateness.count}>"
 
     def statistics(self) -> DelayDeliveryStatistics:
-        """The figures now."""
+        """Return the current figures."""
         levels = {number: level.statistics() for number, level in sorted(self._levels.items())}
         return DelayDeliveryStatistics(
             levels=levels,
@@ -99,20 +100,20 @@ class DelayDelivery:
     # ------------------------------------------------------------------------------------------------- start and stop
 
     def start(self, loop: Callbacks) -> None:
-        """Begin to deliver."""
+        """Start delivery."""
         self._loop = loop
         for queue_id in sorted(self._store.queue_ids(SystemTopic.SCHEDULE)):
-            self._look_at(self._level(queue_id + 1))
+            self._make_ready(self._level(queue_id + 1))
 
     async def stop(self) -> None:
-        """Deliver nothing more, and see that what was delivered is on disk, if the disk can be waited for."""
+        """Stop delivery, and wait for the flush of what was delivered, at most FLUSH_LIMIT_S."""
         self._loop = None
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
+        if self._iteration is not None:
+            self._iteration.cancel()
+            self._iteration = None
         flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._store.when_flushed(lambda: None if flushed.done() else flushed.set_result(None))
         try:
@@ -122,7 +123,7 @@ class DelayDelivery:
         self._offsets.settle(self._store.flushed_offset)
 
     def arrived(self, queue_id: int, _max_offset: int, tags_codes: Sequence[int]) -> None:
-        """Messages with these due times are new in a queue of the schedule topic."""
+        """Register new messages in a queue of the schedule topic; `tags_codes` are their due times."""
         if self._loop is None:
             return
         level = self._level(queue_id + 1)
@@ -135,32 +136,32 @@ class DelayDelivery:
         if level is None:
             delay_ms = self._delays_ms[number - 1] if 0 < number <= len(self._delays_ms) else None
             if delay_ms is None:
-                log.warning("level is not in messageDelayLevel, its messages are delivered when due level=%d", number)
+                log.warning("level not in messageDelayLevel, its messages are delivered when due level=%d", number)
             level = self._levels[number] = DelayLevel(number, delay_ms, self._store, self._offsets, self.lateness)
             self._idle.add(level)
         return level
 
-    # ---------------------------------------------------------------------------------------------------------- turns
+    # ------------------------------------------------------------------------------------------------------ scheduling
 
-    def _look_at(self, level: DelayLevel) -> None:
-        """It is this level's turn, when all who came before have had theirs."""
+    def _make_ready(self, level: DelayLevel) -> None:
+        """Append a level to the ready queue."""
         self._timers.pop(level, None)
         self._idle.discard(level)
-        self._line.append(level)
-        self._go_on()
+        self._ready.append(level)
+        self._schedule()
 
-    def _go_on(self) -> None:
-        if self._turn is None and self._line and self._loop is not None:
-            self._turn = self._loop.call_soon(self._take_turn)
+    def _schedule(self) -> None:
+        if self._iteration is None and self._ready and self._loop is not None:
+            self._iteration = self._loop.call_soon(self._run_slices)
 
-    def _take_turn(self) -> None:
-        self._turn = None
+    def _run_slices(self) -> None:
+        self._iteration = None
         slices = 0
-        while self._line and slices < MOST_SLICES:
-            level = self._line.popleft()
+        while self._ready and slices < MOST_SLICES:
+            level = self._ready.popleft()
             self._step(level)
             slices = MOST_SLICES if level.behind_ms < BEHIND_MS else slices + 1
-        self._go_on()
+        self._schedule()
 
     def _step(self, level: DelayLevel) -> None:
         try:
@@ -178,25 +179,25 @@ class DelayDelivery:
 
     def _fetched(self, level: DelayLevel, _future: "asyncio.Future[None]") -> None:
         if self._loop is not None:
-            self._look_at(level)
+            self._make_ready(level)
 
     def _sleep(self, level: DelayLevel, until_ms: int) -> None:
-        """Look at a level at that time, and no later than in LONGEST_SLEEP_MS."""
+        """Make a level ready at `until_ms`, at the latest after LONGEST_SLEEP_MS."""
         sleep_ms = until_ms - self._now_ms()
         if sleep_ms <= 0:
-            self._line.append(level)
-            self._go_on()
+            self._ready.append(level)
+            self._schedule()
         else:
             self._wake(level, min(sleep_ms, LONGEST_SLEEP_MS))
 
     def _wake(self, level: DelayLevel, in_ms: int) -> None:
         if self._loop is not None:
-            self._timers[level] = self._loop.call_later(in_ms / 1000, self._look_at, level)
+            self._timers[level] = self._loop.call_later(in_ms / 1000, self._make_ready, level)
 
     # -------------------------------------------------------------------------------------------------------- figures
 
     def progress(self) -> Mapping[int, tuple[int, int]]:
-        """Of each level: the offset that is delivered next, and the end of its queue."""
+        """Return for each level the offset that is delivered next, and the end of its queue."""
         levels = {*self._levels, *self._offsets.table()}
         return {
             level: (self._offsets.next_of(level), self._store.max_offset(SystemTopic.SCHEDULE, level - 1) or 0)

@@ -1,20 +1,20 @@
-"""One delay level: its queue of the schedule topic, delivered in order, each message when its time has come.
+"""One delay level: its queue of the schedule topic, delivered in order, each message when it is due.
 
-`step` looks at the first messages that are not delivered. Those that are due are put where they belong, one batch and
-one write, as many as fit into about half a millisecond; then it says when to look again. It never waits: a lookup that
-finds something cold raises ColdRead before anything has changed, and the step is run again.
+`step` reads the first messages that are not delivered. It puts the due ones into their topics, with one batch and one
+write, as many as fit into about 0.5 ms, and returns the time of its next call. It never waits: a lookup that needs
+cold bytes raises ColdRead before anything has changed, and the step is run again.
 
-    when due        the tags code of a unit: store time + the level's delay. Should that be further ahead than the delay
-                    itself (the table has a shorter one now, or the clock was set back), all that is there counts as
-                    due a delay from then at the latest: never before a whole delay has passed, never stuck
-    gathering       what comes due just behind a delivery waits for up to PACE_MS, so that a stream of messages costs
-                    a write every PACE_MS and not one each
-    put refused     (disk full, store read-only): the same message again after RETRY_MS; those before it are delivered
-    never stored    too large for today's limits, of a topic that was deleted after it was sent, or without a valid
-                    destination: dropped, counted, and named in the log
+    due time        the tags code of a unit: store time + delay of the level. If that is further ahead than the delay
+                    itself (the table has a shorter delay now, or the clock was set back), the present messages are due
+                    one delay from now at the latest. So no message waits less than a full delay, and none is stuck
+    pacing          a message that comes due just after a delivery waits for up to PACE_MS, so that a stream of messages
+                    takes one write per PACE_MS and not one per message
+    put rejected    (disk full, store read-only) the same message again after RETRY_MS; earlier ones are delivered
+    never storable  too large for the current limits, of a topic that was deleted after the send, or without a valid
+                    destination: dropped, counted and logged
 
-The offset moves behind what is in the log, in one step with it; `DelayOffsetTable` says what of that survives a crash.
-Source: docs/formats.md, "Delayed messages".
+The offset advances past the delivered messages in the same step; `DelayOffsetTable` determines which offset survives a
+crash. Source: docs/formats.md, "Delayed messages".
 """
 
 import logging
@@ -25,10 +25,10 @@ from typing import Final
 import msgspec
 
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
-from skylarkmq.broker.delivery.delay.restored_message import NoDestination, restored
-from skylarkmq.broker.delivery.dropped_entries import Dropped
+from skylarkmq.broker.delivery.delay.restored_message import InvalidDestination, restore
+from skylarkmq.broker.delivery.dropped_entries import DroppedEntries
 from skylarkmq.broker.delivery.internal_puts import STORED
-from skylarkmq.broker.delivery.message_type import special_kind
+from skylarkmq.broker.delivery.message_type import special_type
 from skylarkmq.broker.histogram import Buckets
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
@@ -48,19 +48,19 @@ log = logging.getLogger(__name__)
 
 
 class DelayLevelStatistics(msgspec.Struct, frozen=True):
-    """Offsets in the level's queue; the others are totals since the start."""
+    """Offsets in the queue of the level; the others are totals since the start."""
 
     next_offset: int
     max_offset: int
     delivered: int
     dropped: int
-    refused: int  # steps that ended because a put was
+    refused: int  # steps that ended because the store rejected a put
 
 
 class DelayLevel:
-    """Level `number`, whose messages wait for `delay_ms`; None: the table has no such level any more.
+    """Level `number` with a delay of `delay_ms`; None if the table no longer has the level.
 
-    `lateness`: seconds from when messages were due to their store time as delivered ones.
+    `lateness`: seconds from the due time of messages to their store time when delivered.
     """
 
     def __init__(
@@ -72,18 +72,18 @@ class DelayLevel:
         self._store = store
         self._offsets = offsets
         self._lateness = lateness
-        self.behind_ms = 0  # how late the first message was when it was last looked at
+        self.behind_ms = 0  # how late the first message was at the last step
         self._capped_until = 0  # messages before this offset are due at `_cap_ms` at the latest
         self._cap_ms = 0
         self._delivered = 0
-        self._dropped = Dropped(log, f"delayed message of level {number}")
+        self._dropped = DroppedEntries(log, f"delayed message of level {number}")
         self._refused = 0
 
     def __repr__(self) -> str:
         return f"<DelayLevel {self.number} next={self._offsets.next_of(self.number)} delivered={self._delivered}>"
 
     def statistics(self) -> DelayLevelStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return DelayLevelStatistics(
             next_offset=self._offsets.next_of(self.number),
             max_offset=self._store.max_offset(_TOPIC, self._queue_id) or 0,
@@ -93,9 +93,9 @@ class DelayLevel:
         )
 
     def step(self, now_ms: int) -> int | None:
-        """Deliver what is due, as far as it fits into a slice. When to look again (ms); None: when something comes.
+        """Deliver due messages, up to a slice. Returns the time of the next step (ms); None: at the next arrival.
 
-        ColdRead: something is not in memory, nothing was done.
+        After a ColdRead nothing has changed.
         """
         offset = self._next_offset()
         units = self._store.units(_TOPIC, self._queue_id, offset, SLICE_MESSAGES)
@@ -109,8 +109,8 @@ class DelayLevel:
         self.behind_ms = now_ms - dues[0]
         if self._store.is_flush_behind or not self._store.is_writable:
             return now_ms + RETRY_MS
-        places = {physical_offset: at for at, (physical_offset, _, _) in enumerate(units[:count])}
-        done, is_refused = self._deliver(offset, places, dues)
+        positions = {physical_offset: at for at, (physical_offset, _, _) in enumerate(units[:count])}
+        done, is_refused = self._deliver(offset, positions, dues)
         if done:
             self._offsets.advance(self.number, offset + done, self._store.max_physical_offset)
         if is_refused:
@@ -120,10 +120,10 @@ class DelayLevel:
             return max(dues[count], now_ms + PACE_MS)
         return now_ms if done < count or self._has_more(offset + done) else None
 
-    # when
+    # due times
 
     def _next_offset(self) -> int:
-        """Where delivery goes on, within what the queue has."""
+        """Return the offset of the next message to deliver, within the range of the queue."""
         offset = self._offsets.next_of(self.number)
         low = self._store.min_offset(_TOPIC, self._queue_id) or 0
         high = self._store.max_offset(_TOPIC, self._queue_id) or 0
@@ -139,7 +139,7 @@ class DelayLevel:
         return (self._store.max_offset(_TOPIC, self._queue_id) or 0) > offset
 
     def _dues(self, tags_codes: Sequence[int], offset: int, now_ms: int) -> list[int]:
-        """When the messages from `offset` on are due."""
+        """Return the due times of the messages from `offset` on."""
         if self._delay_ms is not None and max(tags_codes) > now_ms + self._delay_ms:
             self._cap(tags_codes, offset, now_ms + self._delay_ms)
         capped = self._capped_until - offset
@@ -148,12 +148,12 @@ class DelayLevel:
         return [min(due_ms, self._cap_ms) if at < capped else due_ms for at, due_ms in enumerate(tags_codes)]
 
     def _cap(self, tags_codes: Sequence[int], offset: int, latest_ms: int) -> None:
-        """Some are due later than the delay allows: unless they are known, nothing of the queue is from now on."""
+        """Limit the due times of all present messages to `latest_ms`, unless the late ones are limited already."""
         if any(due_ms > latest_ms and offset + at >= self._capped_until for at, due_ms in enumerate(tags_codes)):
             self._capped_until = self._store.max_offset(_TOPIC, self._queue_id) or 0
             self._cap_ms = latest_ms
             log.warning(
-                "delayed messages are due later than their level says level=%d from=%d to=%d due_by=%d",
+                "delayed messages are due later than their level permits level=%d from=%d to=%d due_by=%d",
                 self.number,
                 offset,
                 self._capped_until,
@@ -162,15 +162,15 @@ class DelayLevel:
 
     # delivering
 
-    def _deliver(self, offset: int, places: dict[int, int], dues: Sequence[int]) -> tuple[int, bool]:
-        """Put what is due; how many messages are done with, and whether the store refused the next one.
+    def _deliver(self, offset: int, positions: dict[int, int], dues: Sequence[int]) -> tuple[int, bool]:
+        """Put due messages. Returns how many are processed, and whether the store rejected the next one.
 
-        `places`: physical offset of each due message -> its distance from `offset`.
+        `positions`: physical offset of each due message -> its distance from `offset`.
         """
-        found = self._store.get(_TOPIC, self._queue_id, offset, len(places))
-        records = [due for region in found.regions for due in _due_records(region.view, places)]
+        found = self._store.get(_TOPIC, self._queue_id, offset, len(positions))
+        records = [due for region in found.regions for due in _due_records(region.view, positions)]
         end_s = monotonic() + SLICE_S
-        done, is_refused = min(found.next_begin_offset - offset, len(places)), False
+        done, is_refused = min(found.next_begin_offset - offset, len(positions)), False
         put: list[tuple[Append, int]] = []
         dropped: list[tuple[int, str]] = []
         for at, record in records:
@@ -195,10 +195,10 @@ class DelayLevel:
         return done, is_refused
 
     def _put(self, record: Record) -> Append | str | None:
-        """What was put for a record; or why nothing ever will be; None: not now."""
+        """Put the message of a record. Returns it; the reason if it can never be stored; None if not at present."""
         try:
-            append = restored(record)
-        except NoDestination as problem:
+            append = restore(record)
+        except InvalidDestination as problem:
             return f"no destination, {problem}"
         if self._store.is_deleted(append.topic, record.physical_offset):
             return f"{append.topic} was deleted"
@@ -208,18 +208,18 @@ class DelayLevel:
         return append if append.status is PutStatus.PENDING else None
 
     def _note(self, put: Sequence[tuple[Append, int]], dues: Sequence[int]) -> None:
-        """Count what became of messages, and keep nothing of the log's memory."""
+        """Count delivered messages, and release their bodies, which are views into the log."""
         self._delivered += len(put)
         for append, at in put:
             append.body = b""
             self._lateness.note((append.store_timestamp - dues[at]) / 1000)
-            kind = special_kind(append.properties)
-            if kind is not None:
-                self._store.note_special(append.topic, kind, append.size)
+            message_type = special_type(append.properties)
+            if message_type is not None:
+                self._store.note_special(append.topic, message_type, append.size)
 
 
-def _due_records(view: memoryview, places: dict[int, int]) -> Iterator[tuple[int, Record]]:
-    """The records of a region that are due, with their places."""
+def _due_records(view: memoryview, positions: dict[int, int]) -> Iterator[tuple[int, Record]]:
+    """Yield the due records of a region, with their positions."""
     for record in iterate(view, check_body=False):
-        if isinstance(record, Record) and record.physical_offset in places:
-            yield places[record.physical_offset], record
+        if isinstance(record, Record) and record.physical_offset in positions:
+            yield positions[record.physical_offset], record

@@ -1,11 +1,11 @@
-"""From a message that has waited in the schedule topic to the one that is delivered.
+"""From a record in an internal topic to the message that is delivered.
 
-Topic and queue are those that it was sent to; body, flags, born time and host, and reconsume times are kept, and so are
-the stored properties byte for byte: a delivered message still says DELAY, REAL_TOPIC and REAL_QID, and only its topic
-tells that it need not wait any more. Nobody waits for its flush.
+The message gets its original topic and queue. Body, flags, born time and host, and reconsume times are kept, and so are
+the stored properties byte for byte: a delivered message still contains DELAY, REAL_TOPIC and REAL_QID, and only its
+topic indicates that it has been delivered. The put does not wait for a flush.
 
-REAL_TOPIC and REAL_QID are validated as if a client had just sent them: stores of other versions and damaged disks
-bring anything. The topic must be one that clients may write to, the queue id an int32 of 0 or more.
+REAL_TOPIC and REAL_QID are validated as if a client had just sent them, because stores of other versions and damaged
+disks may contain anything. The topic must be one that clients may write to, the queue id an int32 of 0 or more.
 Source: docs/formats.md, "Delayed messages", "Entries of internal topics".
 """
 
@@ -15,10 +15,10 @@ from skylarkmq.protocol.message import MAX_STORED_TOPIC_LENGTH, PropertyName, is
 from skylarkmq.protocol.record import Record
 
 
-class NoDestination(ValueError):
-    """A record of an internal topic that does not say where it belongs, or names what no client may write to.
+class InvalidDestination(ValueError):
+    """A record of an internal topic has no destination, or one that clients may not write to.
 
-    `topic`: the real topic if it is a valid one, else "".
+    `topic`: the real topic if it is valid, else "".
     """
 
     def __init__(self, topic: str | None, queue_id: str | None) -> None:
@@ -27,21 +27,21 @@ class NoDestination(ValueError):
 
 
 def destination(properties: str) -> tuple[str, int]:
-    """Return the topic and the queue id that a waiting message belongs to. NoDestination."""
+    """Return the topic and the queue id to which a waiting message belongs. Raises InvalidDestination."""
     topic = property_value(properties, PropertyName.REAL_TOPIC)
     return valid_destination(topic, property_value(properties, PropertyName.REAL_QUEUE_ID))
 
 
 def valid_destination(topic: str | None, queue_id: str | None) -> tuple[str, int]:
-    """The same of the values of REAL_TOPIC and REAL_QID."""
+    """Return them from the values of REAL_TOPIC and REAL_QID. Raises InvalidDestination."""
     number = decimal(queue_id, 0, INT32_MAX)
     if topic is None or number is None or not is_client_topic(topic):
-        raise NoDestination(topic, queue_id)
+        raise InvalidDestination(topic, queue_id)
     return topic, number
 
 
-def restored(record: Record) -> Append:
-    """The message as it is delivered; its body is a view into what the record was read from. NoDestination."""
+def restore(record: Record) -> Append:
+    """Return the message to deliver; its body is a view into the memory of the record. Raises InvalidDestination."""
     properties = record.properties
     text = properties.decode("utf-8", "replace")
     topic, queue_id = destination(text)
@@ -62,5 +62,5 @@ def restored(record: Record) -> Append:
 
 
 def _shortened(text: str | None) -> str | None:
-    """At most as many characters as a name may have: a line of the log is not to be as long as a message."""
+    """Return the text, cut to the maximum length of a topic name, so that a log line stays short."""
     return text if text is None or len(text) <= MAX_STORED_TOPIC_LENGTH else text[:MAX_STORED_TOPIC_LENGTH] + "..."

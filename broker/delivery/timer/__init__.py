@@ -1,1 +1,1 @@
-"""Arbitrary timers: messages wait on the timer wheel until the second that they were sent for."""
+"""Timer messages: they wait on the timer wheel until their requested time."""

@@ -1,16 +1,16 @@
-"""Timer messages on their way into the log: when they are due, and whether that can be promised.
+"""Admission of timer messages: when a message is due, and whether the broker can accept it.
 
-    TIMER_DELAY_SEC, TIMER_DELAY_MS     so long from now          the first one that is there counts
-    TIMER_DELIVER_MS                    at that time, Unix ms
+    TIMER_DELAY_SEC, TIMER_DELAY_MS     a delay from now          the first of the three that is present counts
+    TIMER_DELIVER_MS                    a time, Unix ms
 
-What is due by now goes straight to its topic. Else the time is rounded down to a multiple of the precision that lies
-before it, which is the slot in which the message waits: a slot is delivered when its whole step is over, so nothing
-comes early, and nothing more than one step late. The message is stored in the timer topic, with TIMER_OUT_MS,
-REAL_TOPIC and REAL_QID; its properties have to leave room for those that its delivery adds.
+A message that is due already goes straight to its topic. Otherwise the due time is rounded down to the preceding
+multiple of the precision, which is the slot of the message. A slot is delivered when its whole step is over, so no
+message is early, and none is more than one step late. The message is stored in the timer topic, with TIMER_OUT_MS,
+REAL_TOPIC and REAL_QID. Its properties must leave space for those that its delivery adds.
 
-Refused, with a remark of RocketMQ's: what is no time, or too far ahead; a deletion whose time is over; everything while
-timers are turned off; and what comes due together with too many others, each the likelier the more there are. With one
-of ours: everything that would wait, while the files of timers cannot be written.
+Rejected with RocketMQ's remark: a value that is not a time or is too far ahead; a deletion whose time is over; every
+message while timers are turned off; and messages of a slot with too many others, with a probability that grows with
+their number. Rejected with a remark of our own: every message that would wait, while the timer files cannot be written.
 
 Source: docs/formats.md, "Timer messages".
 """
@@ -22,14 +22,14 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Wish, redirect, send_on
+from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, DeferralRequest, redirect, redirect_encoded
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol.codes import ResponseCode, SystemTopic
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.timers import DELETES, OUT_MS
 
-ROOM_BYTES: Final = 128
-"""Left of a message's properties for those that rolling and delivery add."""
+RESERVED_BYTES: Final = 128
+"""Space in the properties of a message for those that rolling and delivery add."""
 MAX_PROPERTIES_BYTES: Final = 32_767
 
 ILLEGAL: Final = (
@@ -40,7 +40,7 @@ CONGESTED: Final = (
     "timer message is under flow control, max num limit is {most} or the current value is greater than {some} and less "
     "than {most}, trigger random flow control"
 )
-UNAVAILABLE: Final = "timer messages are not taken for now, others are: {problem}"
+UNAVAILABLE: Final = "timer messages are not accepted at present, others are: {problem}"
 DISABLED: Final = "accurate timer message is not enabled, timerWheelEnable is false"
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
@@ -48,7 +48,7 @@ _UNIT_MS: Final = {"TIMER_DELAY_SEC": 1_000, "TIMER_DELAY_MS": 1}
 
 
 class TimerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be asked for. Milliseconds; `congested`: messages of a slot above which some are refused."""
+    """The limits, in ms. `congested`: number of messages in a slot above which some are rejected."""
 
     is_enabled: bool = True
     precision_ms: int = 1_000
@@ -56,16 +56,19 @@ class TimerConfig(msgspec.Struct, frozen=True, kw_only=True):
     congested: int = 2**31 - 1
 
 
-class TimerEntryStatistics(msgspec.Struct, frozen=True):
+class TimerAdmissionStatistics(msgspec.Struct, frozen=True):
     """Totals since the start."""
 
     accepted: int
     refused: int
 
 
-class TimerEntry:
-    """The `timers` of a Diversion. `count_at`: how many messages wait for a time; `chance`: numbers from 0 to 1;
-    `problem`: why nothing may wait at present, "" if it may."""
+class TimerAdmission:
+    """The `timers` of a Deferral.
+
+    `count_at` returns the number of messages in a slot; `chance` returns numbers from 0 to 1; `problem` returns why no
+    message may wait at present, "" if messages may.
+    """
 
     def __init__(
         self,
@@ -81,21 +84,21 @@ class TimerEntry:
         self._accepted = 0
         self._refused = 0
         self.note_request: Callable[[str, float], None] = lambda _topic, _seconds: None
-        """Called with the topic of each message that will wait, and for how long."""
+        """Called with the topic of each accepted message and its delay in seconds."""
 
     def __repr__(self) -> str:
-        return f"<TimerEntry accepted={self._accepted} refused={self._refused}>"
+        return f"<TimerAdmission accepted={self._accepted} refused={self._refused}>"
 
-    def statistics(self) -> TimerEntryStatistics:
-        """The figures now."""
-        return TimerEntryStatistics(self._accepted, self._refused)
+    def statistics(self) -> TimerAdmissionStatistics:
+        """Return the current figures."""
+        return TimerAdmissionStatistics(self._accepted, self._refused)
 
     def configure(self, config: TimerConfig) -> None:
-        """Accept by another limit from now on; what else `config` says has to be what it was."""
+        """Apply another `congested` limit from now on; all other values of `config` must be unchanged."""
         self._config = config
 
-    def divert(self, append: Append, properties: dict[str, str], now_ms: int) -> PutStatus | None:
-        """Rewrite a message that asks for a time. RequestError: it is refused."""
+    def defer(self, append: Append, properties: dict[str, str], now_ms: int) -> PutStatus | None:
+        """Rewrite a message that requests a time, as a `Defer`. Raises RequestError if it is rejected."""
         if append.topic == SystemTopic.TIMER:
             return None
         due_ms = deliver_time(properties, now_ms)
@@ -108,29 +111,29 @@ class TimerEntry:
         return self._accept(append, topic, due_ms - now_ms)
 
     def check(self, properties: dict[str, str], now_ms: int) -> None:
-        """RequestError: what these properties ask for could never be granted, now or later."""
+        """Raise RequestError if the time that these properties request is invalid now and later."""
         if not self._config.is_enabled:
             raise self._refusal(ResponseCode.SYSTEM_ERROR, DISABLED)
         due_ms = deliver_time(properties, now_ms)
         if due_ms is None or due_ms - now_ms > self._config.max_delay_ms:
             raise self._refusal(ResponseCode.MESSAGE_ILLEGAL, ILLEGAL.format(max_ms=self._config.max_delay_ms))
 
-    def grant(self, append: Append, wish: Wish, now_ms: int) -> bool:
-        """The same as a `Grant`. RequestError: it is refused."""
+    def defer_fast(self, append: Append, request: DeferralRequest, now_ms: int) -> bool:
+        """Rewrite a message as a `FastDefer`. Raises RequestError if it is rejected."""
         if append.topic == SystemTopic.TIMER:
             return False
-        unit_ms = _UNIT_MS.get(wish.name)
-        due_ms = wish.value if unit_ms is None else now_ms + wish.value * unit_ms
+        unit_ms = _UNIT_MS.get(request.name)
+        due_ms = request.value if unit_ms is None else now_ms + request.value * unit_ms
         out_ms = self._slot_of(due_ms, now_ms, is_deletion=False)
         if out_ms is not None:
             append.properties += b"TIMER_OUT_MS\x01%d\x02" % out_ms
             topic = append.topic
-            send_on(append, SystemTopic.TIMER, 0)
+            redirect_encoded(append, SystemTopic.TIMER, 0)
             append.status = self._accept(append, topic, due_ms - now_ms) or append.status
         return True
 
     def _slot_of(self, due_ms: int | None, now_ms: int, *, is_deletion: bool) -> int | None:
-        """In which slot a message waits that is due then; None: it need not wait. RequestError: it is refused."""
+        """Return the slot of a message that is due at `due_ms`; None if it need not wait. Raises RequestError."""
         config = self._config
         if not config.is_enabled:
             raise self._refusal(ResponseCode.SYSTEM_ERROR, DISABLED)
@@ -147,7 +150,7 @@ class TimerEntry:
         return out_ms
 
     def _accept(self, append: Append, topic: str, delay_ms: int) -> PutStatus | None:
-        if len(append.properties) > MAX_PROPERTIES_BYTES - ROOM_BYTES:
+        if len(append.properties) > MAX_PROPERTIES_BYTES - RESERVED_BYTES:
             return PutStatus.PROPERTIES_SIZE_EXCEEDED
         self._accepted += 1
         self.note_request(topic, delay_ms / 1000)
@@ -164,7 +167,7 @@ class TimerEntry:
 
 
 def deliver_time(properties: dict[str, str], now_ms: int) -> int | None:
-    """When a message with these properties is to be delivered, Unix ms; None: that is no number."""
+    """Return when a message with these properties is due, Unix ms; None if the value is not a number."""
     name = next(name for name in TIMER_REQUESTS if properties.get(name))
     text = properties[name]
     if not _NUMBER.fullmatch(text):

@@ -1,17 +1,17 @@
-"""Timer messages reach their topics: the wheel, the clock, and whose turn it is.
+"""Delivery of timer messages: scheduling by the wheel and the clock.
 
-    arrival ─▶ (a moment, so that more come) ─▶ Enqueue ─▶ wheel ─▶ its time is over ─▶ SlotDelivery
+    arrival ─▶ (a short wait, to collect more) ─▶ Enqueue ─▶ wheel ─▶ its time is over ─▶ SlotDelivery
 
-`step` does one slice, of about half a millisecond, and a turn of the loop one, or a few while a slot is late: what has
-arrived goes on the wheel first; only when nothing is left of that, the earliest slot whose time is over is delivered.
-So a deletion that is stored in time is known in time, behind a long stop too. A message that is rolled has to be back
-on the wheel before a later slot is delivered.
+`step` runs one slice of about 0.5 ms. An event-loop iteration runs one slice, or a few while a slot is late. New
+messages are put on the wheel first. Only when there are none left, the earliest slot whose time is over is delivered.
+So a deletion that is stored in time takes effect, even after a long stop. A rolled message must be back on the wheel
+before a later slot is delivered.
 
-The loop calls `step` again at once, or when the next slot is due, and never sleeps for more than LONGEST_SLEEP_MS, so
-that a clock that was set is noticed. What is cold is fetched by a thread meanwhile.
+The loop calls `step` again at once, or when the next slot is due, but at the latest after LONGEST_SLEEP_MS, so that a
+change of the wall clock is noticed. A thread fetches cold bytes in the meantime.
 
-A stop finishes the slot that is under way, has the log flushed, and writes how far everything is; then nothing is
-delivered twice. Source: docs/formats.md, "Timer messages".
+A stop finishes the current slot, flushes the log, and writes the progress; then no message is delivered twice.
+Source: docs/formats.md, "Timer messages".
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from skylarkmq.broker.delivery.delay.delivery import (
     Callbacks,
 )
 from skylarkmq.broker.delivery.timer.enqueue import Enqueue, EnqueueStatistics
-from skylarkmq.broker.delivery.timer.pending_counts import TimingCounts
+from skylarkmq.broker.delivery.timer.pending_counts import PendingCounts
 from skylarkmq.broker.delivery.timer.slot_delivery import SlotDelivery, SlotDeliveryStatistics, Tally
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 class TimerDeliveryStatistics(msgspec.Struct, frozen=True):
-    """`behind_ms`: by how much the earliest slot that is not delivered is overdue."""
+    """`behind_ms`: how long the earliest undelivered slot is overdue."""
 
     enqueue: EnqueueStatistics
     slots: SlotDeliveryStatistics
@@ -60,13 +60,13 @@ class TimerDeliveryStatistics(msgspec.Struct, frozen=True):
 
 
 class TimerDelivery:
-    """Delivers from one store. Times in ms; `now_ms` gives Unix time."""
+    """Delivers from one store. Times in ms; `now_ms` returns Unix time."""
 
     def __init__(
         self,
         store: MessageStore,
         files: TimerFiles,
-        counts: TimingCounts,
+        counts: PendingCounts,
         precision_ms: int,
         window_ms: int,
         now_ms: Callable[[], int],
@@ -77,18 +77,18 @@ class TimerDelivery:
         self._now_ms = now_ms
         self._enqueue = Enqueue(store, files, counts, precision_ms, window_ms)
         self.tally = Tally(counts)
-        self._open_ms = 0  # slots before it are delivered
-        self._slot: SlotDelivery | None = None  # the one under way
-        self._rolled: Append | None = None  # the last that has to be back on the wheel
+        self._open_ms = 0  # slots before this time are delivered
+        self._slot: SlotDelivery | None = None  # the current slot
+        self._rolled: Append | None = None  # the last message that must return to the wheel
         self._loop: asyncio.AbstractEventLoop | Callbacks | None = None  # None: not running
         self._handle: asyncio.Handle | None = None
-        self._is_asleep = False  # until a time that arrivals may end earlier
+        self._is_asleep = False  # whether an arrival may end the current wait early
 
     def __repr__(self) -> str:
         return f"<TimerDelivery {self._enqueue!r} delivered={self.tally.delivered}>"
 
     def statistics(self) -> TimerDeliveryStatistics:
-        """The figures now."""
+        """Return the current figures."""
         first_ms = self._slot.slot_ms if self._slot is not None else self._files.wheel.first_ms()
         behind_ms = 0 if first_ms is None else max(self._now_ms() - first_ms - self._precision_ms, 0)
         return TimerDeliveryStatistics(
@@ -98,7 +98,7 @@ class TimerDelivery:
     # ------------------------------------------------------------------------------------------------- start and stop
 
     def load(self, check_stop: Callable[[], None] = lambda: None) -> None:
-        """Find what was left by an earlier process. StoreError, OSError, and what `check_stop` raises."""
+        """Load the state of an earlier process. Raises StoreError, OSError, and what `check_stop` raises."""
         self.tally.counts.load()
         check = self._files.load(self._now_ms(), self._offset_of, check_stop)
         self._open_ms = check.read_ms
@@ -106,7 +106,7 @@ class TimerDelivery:
         self._enqueue.next_offset = min(max(check.queue_offset, low), high)
 
     def _offset_of(self, physical_offset: int) -> int | None:
-        """The offset in the timer topic of the message at that byte of the log."""
+        """Return the offset in the timer topic of the message at a byte of the log; None if there is none."""
         low, high = self._store.min_offset(_TOPIC, 0) or 0, self._store.max_offset(_TOPIC, 0) or 0
         while low < high:
             middle = (low + high) // 2
@@ -120,14 +120,14 @@ class TimerDelivery:
         return None
 
     def start(self, loop: asyncio.AbstractEventLoop | Callbacks) -> None:
-        """Begin to deliver what `load` has found, and what comes."""
+        """Start delivery."""
         self._loop = loop
         if isinstance(loop, asyncio.AbstractEventLoop):
             self._files.reads.start(loop)
         self._wake(0)
 
     async def stop(self) -> None:
-        """Deliver nothing more behind the slot that is under way; what was delivered counts as such."""
+        """Finish the current slot, flush what was delivered, and stop."""
         self._loop = None
         if self._handle is not None:
             self._handle.cancel()
@@ -138,7 +138,7 @@ class TimerDelivery:
             await asyncio.wait_for(flushed, FLUSH_LIMIT_S)
         except TimeoutError:
             log.warning("timers not finished in time, some messages may be delivered again")
-        self.tally.counts.hurry()
+        self.tally.counts.skip_interval()
         self._files.finish(self._now_ms(), self.check())
 
     async def _finish_slot(self) -> None:
@@ -152,33 +152,35 @@ class TimerDelivery:
             await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Give up what `load` has opened; nothing is written."""
+        """Close the files that `load` has opened; nothing is written."""
         self._files.close()
 
     def progress(self) -> tuple[int, int]:
-        """Messages that came onto the wheel, and that left it, since the start."""
+        """Return how many messages were put on the wheel, and how many left it, since the start."""
         tally = self.tally
         return self._enqueue.enqueued, tally.delivered + tally.deleted + tally.rolled + tally.dropped
 
     def check(self) -> TimerCheck:
-        """How far everything is."""
+        """Return the current progress."""
         return TimerCheck(read_ms=self._open_ms, queue_offset=self._enqueue.next_offset, timestamp=self._now_ms())
 
     def write(self, now_ms: int) -> None:
-        """Have the files written, as often as they are to be by a steady clock."""
+        """Have the files written at their interval; `now_ms` is from a steady clock."""
         try:
             self._files.step(now_ms, self.check())
             self._files.remove_old(now_ms)
         except OSError as problem:
-            log.warning("timer files not tidied up error=%s", problem)
+            log.warning("old timer files not removed error=%s", problem)
         except ColdRead as cold:
             self._files.reads.fetch(cold)
 
     # ---------------------------------------------------------------------------------------------------------- slices
 
     def step(self, now_ms: int) -> int | None:
-        """Do one slice of what is due; when to look again, None: when something arrives. ColdRead: nothing was done.
-        OSError, WriteRefused."""
+        """Run one slice. Returns the time of the next one; None: at the next arrival.
+
+        After a ColdRead nothing has changed. Also raises OSError, WriteRefused.
+        """
         if self._slot is None and self._enqueue.is_behind:
             self._enqueue.step(now_ms, self._open_ms)
             return now_ms
@@ -190,10 +192,10 @@ class TimerDelivery:
             if due_ms > now_ms or not self._is_settled():
                 return due_ms if due_ms > now_ms else now_ms + RETRY_MS
             self._begin_slot(first_ms)
-        return self._go_on_with_slot(now_ms)
+        return self._step_slot(now_ms)
 
     def _is_settled(self) -> bool:
-        """Whether everything that was rolled is back on the wheel."""
+        """Return whether all rolled messages are back on the wheel."""
         rolled = self._rolled
         if rolled is None or rolled.queue_offset < self._enqueue.next_offset:
             self._rolled = None
@@ -204,7 +206,7 @@ class TimerDelivery:
         last = self._files.wheel.slot(slot_ms).last
         self._slot = SlotDelivery(slot_ms, last, self._precision_ms, self._store, self._files.log, self.tally)
 
-    def _go_on_with_slot(self, now_ms: int) -> int:
+    def _step_slot(self, now_ms: int) -> int:
         if self._store.is_flush_behind or not self._store.is_writable:
             return now_ms + RETRY_MS
         slot = self._slot
@@ -219,10 +221,10 @@ class TimerDelivery:
             self._slot = None
         return now_ms
 
-    # ----------------------------------------------------------------------------------------------------------- turns
+    # ------------------------------------------------------------------------------------------------------ scheduling
 
     def arrived(self, _queue_id: int, _max_offset: int, _tags_codes: object) -> None:
-        """Messages are new in the timer topic."""
+        """Register new messages in the timer topic."""
         if self._loop is not None and self._is_asleep:
             self._wake(GATHER_MS)
             self._is_asleep = False
@@ -234,18 +236,18 @@ class TimerDelivery:
             self._handle.cancel()
         self._is_asleep = in_ms > GATHER_MS
         if in_ms <= 0:
-            self._handle = self._loop.call_soon(self._take_turn)
+            self._handle = self._loop.call_soon(self._run_slices)
         else:
-            self._handle = self._loop.call_later(in_ms / 1000, self._take_turn)
+            self._handle = self._loop.call_later(in_ms / 1000, self._run_slices)
 
-    def _take_turn(self) -> None:
+    def _run_slices(self) -> None:
         self._handle = None
         self._is_asleep = False
         try:
             next_ms = self._slices()
         except ColdRead as cold:
             self._fetch(cold).add_done_callback(self._fetched)
-        except WriteRefused:  # told by the files
+        except WriteRefused:  # logged by the files
             self._wake(RETRY_WRITE_MS)
         except Exception:
             log.exception("timer messages cannot be delivered retry_ms=%d", AFTER_FAILURE_MS)
@@ -257,7 +259,7 @@ class TimerDelivery:
                 self._wake(min(next_ms - self._now_ms(), LONGEST_SLEEP_MS))
 
     def _slices(self) -> int | None:
-        """What one turn does: a slice, or while a slot is late a few, since turns in which many send are long."""
+        """Run one slice, or MOST_SLICES while a slot is late, because an iteration with many sends is long."""
         for _ in range(MOST_SLICES - 1):
             next_ms = self.step(self._now_ms())
             slot = self._slot

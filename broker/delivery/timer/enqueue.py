@@ -1,13 +1,13 @@
-"""From the timer topic onto the wheel: each message gets a unit in the timer log and a place in the chain of its slot.
+"""From the timer topic onto the wheel: each message gets a unit in the timer log, appended to the chain of its slot.
 
-A message whose slot has been delivered already, since it came so late, waits in the first one that has not; so every
-message is on the wheel before it is delivered, and a deletion is there before what it deletes. No slot is so old that
-its place on the wheel could be that of a later one (`TimerFiles.oldest_ms`). One that is due beyond
-the window gets a slot inside it, from which it is rolled: the window's end, or its half if what remains would be less
-than a third of a window.
+A message whose slot is delivered already, because it arrived late, is put into the first undelivered slot. So each
+message is on the wheel before it is delivered, and a deletion is there before its message. No slot is so old that it
+would share its position on the wheel with a later one (`TimerFiles.oldest_ms`). A message that is due beyond the window
+gets a slot inside the window, from which it is rolled: at the end of the window, or at half of it if less than a third
+of a window would remain.
 
-A batch is one write to the timer log; the wheel is told once that has succeeded. A record without a time, or without
-a destination that clients may write to, is dropped and counted: it never stops those behind it.
+A batch is one write to the timer log; the wheel is updated after that write has succeeded. A record without a time, or
+without a destination that clients may write to, is dropped and counted; it never blocks later ones.
 Source: docs/formats.md, "Timer files".
 """
 
@@ -19,9 +19,9 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.delay.restored_message import NoDestination, destination
-from skylarkmq.broker.delivery.dropped_entries import Dropped
-from skylarkmq.broker.delivery.timer.pending_counts import TimingCounts
+from skylarkmq.broker.delivery.delay.restored_message import InvalidDestination, destination
+from skylarkmq.broker.delivery.dropped_entries import DroppedEntries
+from skylarkmq.broker.delivery.timer.pending_counts import PendingCounts
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.read.queue_reads import GetResult, GetStatus
 from skylarkmq.broker.store.timer.files import TimerFiles, slot_with_unit
@@ -42,17 +42,17 @@ _topic_hash: Final = lru_cache(1_024)(java_hash)
 
 
 class EnqueueStatistics(msgspec.Struct, frozen=True):
-    """`next_offset` in the timer topic; the others are totals since the start. `strange`: dropped, because time or
+    """`next_offset` in the timer topic; the others are totals since the start. `invalid`: dropped, because time or
     destination are missing or invalid."""
 
     next_offset: int
     max_offset: int
     enqueued: int
-    strange: int
+    invalid: int
 
 
-class _Wanted(msgspec.Struct, gc=False):
-    """What the wheel is to know of a message."""
+class _Entry(msgspec.Struct, gc=False):
+    """A message and its slot."""
 
     slot_ms: int
     magic: int
@@ -61,10 +61,10 @@ class _Wanted(msgspec.Struct, gc=False):
 
 
 class Enqueue:
-    """Puts messages of one store on its wheel. `window_ms`: how far ahead a slot may lie."""
+    """Puts messages of one store on its wheel. `window_ms`: how far ahead a slot may be."""
 
     def __init__(
-        self, store: MessageStore, files: TimerFiles, counts: TimingCounts, precision_ms: int, window_ms: int
+        self, store: MessageStore, files: TimerFiles, counts: PendingCounts, precision_ms: int, window_ms: int
     ) -> None:
         self._store = store
         self._files = files
@@ -73,44 +73,46 @@ class Enqueue:
         self._window_ms = window_ms
         self.next_offset = 0
         self.enqueued = 0
-        self._strange = Dropped(log, "timer message")
+        self._invalid = DroppedEntries(log, "timer message")
 
     def __repr__(self) -> str:
         return f"<Enqueue next={self.next_offset} enqueued={self.enqueued}>"
 
     def statistics(self) -> EnqueueStatistics:
-        """The figures now."""
+        """Return the current figures."""
         end = self._store.max_offset(_TOPIC, 0) or 0
-        return EnqueueStatistics(self.next_offset, end, self.enqueued, self._strange.count)
+        return EnqueueStatistics(self.next_offset, end, self.enqueued, self._invalid.count)
 
     @property
     def is_behind(self) -> bool:
-        """Whether there are messages that are not on the wheel."""
+        """Return whether there are messages that are not on the wheel."""
         return (self._store.max_offset(_TOPIC, 0) or 0) > self.next_offset
 
     def step(self, now_ms: int, open_ms: int) -> None:
-        """Put some messages on the wheel; the first slot that takes any is that of `open_ms`. ColdRead, OSError,
-        WriteRefused: nothing was done."""
+        """Put some messages on the wheel, into slots from `open_ms` on.
+
+        After ColdRead, OSError or WriteRefused nothing has changed.
+        """
         found = self._store.get(_TOPIC, 0, self.next_offset, BATCH_MESSAGES)
         write_ms = now_ms // self._precision_ms * self._precision_ms
-        wanted = [self._place(record, write_ms, open_ms) for record in _records(found)]
-        self._put([one for one in wanted if one is not None], write_ms)
+        entries = [self._entry(record, write_ms, open_ms) for record in _records(found)]
+        self._put([entry for entry in entries if entry is not None], write_ms)
         if found.status is not GetStatus.FOUND:
             next_offset = found.next_begin_offset
             log.warning("timer messages are gone because=%s from=%d to=%d", found.status, self.next_offset, next_offset)
         self.next_offset = found.next_begin_offset
 
-    def _place(self, record: Record, write_ms: int, open_ms: int) -> _Wanted | None:
-        """Where a message goes; None: it is no timer message."""
+    def _entry(self, record: Record, write_ms: int, open_ms: int) -> _Entry | None:
+        """Return a message with its slot; None if it is not a valid timer message."""
         text = record.properties.decode("utf-8", "replace")
         due_ms = decimal(property_value(text, OUT_MS))
         try:
             topic, _ = destination(text)
-        except NoDestination as problem:
-            self._strange.note(f"offset={record.queue_offset}", f"no destination, {problem}")
+        except InvalidDestination as problem:
+            self._invalid.note(f"offset={record.queue_offset}", f"no destination, {problem}")
             return None
         if due_ms is None:
-            self._strange.note(f"offset={record.queue_offset}", f"{OUT_MS} is missing or no time")
+            self._invalid.note(f"offset={record.queue_offset}", f"{OUT_MS} is missing or not a time")
             return None
         slot_ms, magic = due_ms // self._precision_ms * self._precision_ms, NORMAL
         if slot_ms - write_ms >= self._window_ms:
@@ -119,21 +121,21 @@ class Enqueue:
             slot_ms = write_ms + self._within_window(is_short=is_short)
         if property_value(text, DELETES) is not None:
             magic |= DELETE
-        return _Wanted(max(slot_ms, open_ms, self._files.oldest_ms(write_ms)), magic, record, topic)
+        return _Entry(max(slot_ms, open_ms, self._files.oldest_ms(write_ms)), magic, record, topic)
 
     def _within_window(self, *, is_short: bool) -> int:
         if not is_short:
             return self._window_ms
         return self._window_ms // self._precision_ms // 2 * self._precision_ms
 
-    def _put(self, wanted: list[_Wanted], write_ms: int) -> None:
-        """Write the units, then tell the wheel."""
-        if not wanted:
+    def _put(self, entries: list[_Entry], write_ms: int) -> None:
+        """Write the units, then update the wheel."""
+        if not entries:
             return
         timer_log, wheel = self._files.log, self._files.wheel
         slots: dict[int, Slot] = {}
         units, positions, end = [], [], timer_log.end
-        for one in wanted:
+        for one in entries:
             slot = slots.get(one.slot_ms) or wheel.slot(one.slot_ms)
             position = timer_log.next_position(end)
             record = one.record
@@ -153,8 +155,8 @@ class Enqueue:
         self._files.append(units, positions)
         for slot_ms, slot in slots.items():
             wheel.put(slot_ms, slot)
-        self.enqueued += len(wanted)
-        for topic, more in Counter(one.topic for one in wanted if not one.magic & DELETE).items():
+        self.enqueued += len(entries)
+        for topic, more in Counter(one.topic for one in entries if not one.magic & DELETE).items():
             self._counts.add(topic, more)
 
 

@@ -1,7 +1,7 @@
-"""How many timer messages wait for each topic: the content of `config/timermetrics`.
+"""The number of pending timer messages per topic: the content of `config/timermetrics`.
 
-A figure for operators and nothing else: saved every SAVE_INTERVAL_MS while it changes and at a stop, so what a crash
-leaves may be off by what happened since. A topic that nothing waits for is left out.
+These counts are for operators only. They are saved every SAVE_INTERVAL_MS while they change, and at a stop; after a
+crash they may be off by the changes since the last save. The file omits topics without pending messages.
 Source: docs/formats.md, "State files".
 """
 
@@ -38,29 +38,29 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 _decode: Final = msgspec.json.Decoder(_Content).decode
 
 
-class TimingCountsStatistics(msgspec.Struct, frozen=True):
-    """Messages that wait, by topic."""
+class PendingCountsStatistics(msgspec.Struct, frozen=True):
+    """Pending messages by topic."""
 
     counts: Mapping[str, int]
 
 
 class CountsWrite:
-    """A content on its way to disk."""
+    """One content to be written to disk."""
 
     def __init__(self, file: StateFile, data: bytes) -> None:
         self._file = file
         self._data = data
 
     def sync(self) -> None:
-        """Write and sync it; whatever goes wrong is no reason to stop anything: these are figures."""
+        """Write and sync it. Failures are only logged, because the counts are not essential."""
         try:
             self._file.save(self._data)
         except OSError as problem:
-            log.warning("counts of timers not saved error=%s", problem)
+            log.warning("counts of timer messages not saved error=%s", problem)
 
 
-class TimingCounts:
-    """Counts by topic, which are kept at `path`. `clock` gives Unix ms."""
+class PendingCounts:
+    """Counts by topic, stored at `path`. `clock` returns Unix ms."""
 
     def __init__(self, path: Path, clock: Callable[[], int], disk: Disk | None = None) -> None:
         self._file = StateFile(path, validate=_decode, disk=disk)
@@ -70,22 +70,22 @@ class TimingCounts:
         self._next_save_ms = 0
         self.entered: Counter[str] = Counter()
         self.left: Counter[str] = Counter()
-        """Of each topic since the start: messages that began to wait, and that do not any more."""
+        """Totals by topic since the start: messages that began to wait (`entered`), and that no longer do (`left`)."""
         self.version = DataVersion()
 
     def __repr__(self) -> str:
-        return f"<TimingCounts topics={len(self._counts)}>"
+        return f"<PendingCounts topics={len(self._counts)}>"
 
-    def statistics(self) -> TimingCountsStatistics:
-        """The figures now."""
-        return TimingCountsStatistics({topic: max(count.count, 0) for topic, count in self._counts.items()})
+    def statistics(self) -> PendingCountsStatistics:
+        """Return the current figures."""
+        return PendingCountsStatistics({topic: max(count.count, 0) for topic, count in self._counts.items()})
 
     def load(self) -> None:
-        """Take what was saved, except of topics that no message waits for; a damaged file counts as none."""
+        """Load the saved counts, without invalid topics; a damaged file counts as none."""
         try:
             data = self._file.load()
         except StoreError as problem:
-            log.warning("counts of timers begin at 0 reason=%s", problem)
+            log.warning("counts of timer messages begin at 0 reason=%s", problem)
             return
         if data is not None:
             content = _decode(data)
@@ -93,7 +93,7 @@ class TimingCounts:
             self.version = content.data_version or DataVersion()
 
     def add(self, topic: str, difference: int) -> None:
-        """So many more wait for a topic."""
+        """Add `difference` to the count of a topic."""
         count = self._counts.get(topic)
         if count is None:
             count = self._counts[topic] = _Count(0)
@@ -103,24 +103,24 @@ class TimingCounts:
         self._is_changed = True
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted."""
+        """Remove the counts of a deleted topic."""
         del self.entered[topic], self.left[topic]
         if self._counts.pop(topic, None) is not None:
             self._is_changed = True
 
     def take(self, now_ms: int) -> "CountsWrite | None":
-        """What is to be saved, if anything has changed and the interval is over."""
+        """Return the content to save; None if nothing has changed or the interval is not over."""
         if not self._is_changed or now_ms < self._next_save_ms:
             return None
         self._next_save_ms = now_ms + SAVE_INTERVAL_MS
         return CountsWrite(self._file, self.encode())
 
-    def hurry(self) -> None:
-        """The next `take` is not to wait for its interval."""
+    def skip_interval(self) -> None:
+        """Have the next `take` ignore the interval."""
         self._next_save_ms = 0
 
     def encode(self) -> bytes:
-        """The content of the file, under a new version if anything has changed."""
+        """Return the content of the file, under a new version if anything has changed."""
         if self._is_changed:
             self._is_changed = False
             self.version = self.version.next(self._clock())

@@ -1,8 +1,8 @@
-"""From a message that waits in the timer topic to what becomes of it: the delivered one, or one that waits on.
+"""From a message in the timer topic to the delivered message, or to the one that continues to wait.
 
-Everything that was sent is kept, as with delay levels (broker/delivery/delay/restored_message.py). Added are
-TIMER_ENQUEUE_MS, when it was put on the wheel, and TIMER_DEQUEUE_MS, when it left; a message that goes round once more
-has TIMER_ROLL_TIMES and stays in the timer topic. What earlier rounds have added is replaced.
+Everything that was sent is kept, as with delay levels (broker/delivery/delay/restored_message.py). Two properties are
+added: TIMER_ENQUEUE_MS, when the message was put on the wheel, and TIMER_DEQUEUE_MS, when it left the wheel. A rolled
+message stays in the timer topic and gets TIMER_ROLL_TIMES. Values from earlier rolls are replaced.
 Source: docs/formats.md, "Timer messages".
 """
 
@@ -19,12 +19,12 @@ _ENTRY_END: Final = b"\x02"
 
 
 def deliver(append: Append, enqueue_ms: int, now_ms: int) -> None:
-    """Make of a message that was restored what its consumers get."""
+    """Turn a restored message into the one that consumers get."""
     append.properties = _with_times(append.properties, enqueue_ms, now_ms)
 
 
 def roll(append: Append, enqueue_ms: int, now_ms: int) -> None:
-    """Make of a message that was restored what waits on, once more through the timer topic."""
+    """Turn a restored message into one that passes through the timer topic again."""
     append.topic, append.queue_id = SystemTopic.TIMER, 0
     properties = decode_properties(append.properties.decode("utf-8", "replace"))
     times = decimal(properties.get(ROLL_TIMES), 0, INT32_MAX - 1) or 0

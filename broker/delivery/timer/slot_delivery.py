@@ -1,15 +1,16 @@
-"""One slot of the wheel is delivered: its chain is read, then what it deletes, then its messages in their order.
+"""Delivery of one slot of the wheel: read its chain, then its deletions, then deliver its messages in order.
 
-    chain       from the last unit back to the first, some hundred at a time; what is no unit of this slot ends it
-    deletions   messages that are no more than the order to drop another one of the same time (TIMER_DEL_UNIQKEY)
-    messages    those that are not dropped go to their topics; those that were in this slot only because their own lies
-                beyond the window (rolled ones, deletions too) go once more through the timer topic
+    chain       from the last unit back to the first, a few hundred at a time; a unit of another slot ends it
+    deletions   messages that only request to drop another message of the same time (TIMER_DEL_UNIQKEY)
+    messages    go to their topics unless they are dropped; rolled messages, whose time is beyond the window, go
+                through the timer topic again (deletions too)
 
-Each step does one batch of one of these, for about half a millisecond. What is cold is asked for all at once, and the
-step is run again when it is there; nothing has changed until then. A message that the store refuses for now is tried
-again; one that it will never take, or whose record or topic is gone, is dropped, counted and named in the log.
+Each step processes one batch of one of these, in about 0.5 ms. Cold bytes are requested for the whole batch at once,
+and the step is run again once they are in memory; nothing has changed until then. A message that the store rejects for
+now is tried again. A message that can never be stored, or whose record or topic is gone, is dropped, counted and
+logged.
 
-A crash repeats a slot that was under way. Source: docs/formats.md, "Timer messages".
+After a crash the current slot is delivered again. Source: docs/formats.md, "Timer messages".
 """
 
 import logging
@@ -20,11 +21,11 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.delay.restored_message import NoDestination, restored
-from skylarkmq.broker.delivery.dropped_entries import Dropped
+from skylarkmq.broker.delivery.delay.restored_message import InvalidDestination, restore
+from skylarkmq.broker.delivery.dropped_entries import DroppedEntries
 from skylarkmq.broker.delivery.internal_puts import STORED
-from skylarkmq.broker.delivery.message_type import special_kind
-from skylarkmq.broker.delivery.timer.pending_counts import TimingCounts
+from skylarkmq.broker.delivery.message_type import special_type
+from skylarkmq.broker.delivery.timer.pending_counts import PendingCounts
 from skylarkmq.broker.delivery.timer.restored_message import deliver, roll
 from skylarkmq.broker.histogram import Buckets
 from skylarkmq.broker.store.log.append import Append, PutStatus
@@ -48,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class SlotDeliveryStatistics(msgspec.Struct, frozen=True):
-    """Totals since the start. `deleted`: messages that a deletion has dropped; `refused`: steps that a put ended."""
+    """Totals since the start. `deleted`: messages dropped by a deletion; `refused`: steps with a rejected put."""
 
     delivered: int
     deleted: int
@@ -58,29 +59,29 @@ class SlotDeliveryStatistics(msgspec.Struct, frozen=True):
 
 
 class Tally:
-    """What became of messages, over all slots."""
+    """Counts the outcomes of messages, over all slots."""
 
-    def __init__(self, counts: TimingCounts) -> None:
+    def __init__(self, counts: PendingCounts) -> None:
         self.counts = counts
         self.delivered = self.deleted = self.rolled = self.refused = 0
-        self.lost = Dropped(log, "timer message")
+        self.lost = DroppedEntries(log, "timer message")
         self.lateness = Buckets(LATENESS_BOUNDS_S)
 
     @property
     def dropped(self) -> int:
-        """Messages that were not delivered, because of what is wrong with them."""
+        """Return the number of messages that were not delivered because of an error."""
         return self.lost.count
 
     def __repr__(self) -> str:
         return f"<Tally delivered={self.delivered} dropped={self.dropped}>"
 
     def statistics(self) -> SlotDeliveryStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return SlotDeliveryStatistics(self.delivered, self.deleted, self.rolled, self.dropped, self.refused)
 
 
 class SlotDelivery:
-    """The slot of `slot_ms`, whose chain ends at position `last`."""
+    """Delivers the slot of `slot_ms`, whose chain ends at position `last`."""
 
     def __init__(self, slot_ms: int, last: int, precision_ms: int, store: MessageStore, units: TimerLog, tally: Tally):
         self.slot_ms = slot_ms
@@ -92,15 +93,15 @@ class SlotDelivery:
         self._messages: tuple[array[int], ...] = (array("q"), array("i"), array("b"), array("q"))
         self._deletions: list[tuple[int, int]] = []
         self._deleted: set[str] = set()
-        self._ahead: list[Record | None] = []  # records of the next messages, the next one last
-        self._left = -1  # messages that are not delivered, once the chain is read
+        self._ahead: list[Record | None] = []  # records that are read, the next one last
+        self._left = -1  # undelivered messages, once the chain is read
         self.last_rolled: Append | None = None
 
     def __repr__(self) -> str:
         return f"<SlotDelivery {self.slot_ms} left={self._left}>"
 
     def step(self, now_ms: int) -> bool | None:
-        """Do a batch. True: the slot is done with; None: not now, the store refuses. ColdRead: nothing was done."""
+        """Process a batch. True: the slot is complete; None: the store rejects puts at present. Raises ColdRead."""
         if self._position != NO_POSITION:
             self._read_chain()
             return False
@@ -121,7 +122,7 @@ class SlotDelivery:
         for _ in range(CHAIN_UNITS):
             unit = self._units.unit(self._position)
             if unit is None or unit.slot_ms != self.slot_ms or unit.previous >= self._position:
-                log.warning("chain of timers ends early slot=%d position=%d", self.slot_ms, self._position)
+                log.warning("chain of timer units ends early slot=%d position=%d", self.slot_ms, self._position)
                 self._position = NO_POSITION
                 return
             if unit.magic & DELETE and not unit.magic & ROLL:
@@ -145,8 +146,10 @@ class SlotDelivery:
         del self._deletions[-len(batch) :]
 
     def _records(self, places: list[tuple[int, int]]) -> list[Record | None]:
-        """The records at these bytes of the commit log, and of these sizes; None for what is none. ColdRead, once all
-        were asked for."""
+        """Return the records at these bytes of the commit log, with these sizes; None for one that is invalid.
+
+        Raises ColdRead after all cold ones are requested.
+        """
         found: list[Record | None] = []
         cold: list[ColdRead] = []
         for offset, size in places:
@@ -165,7 +168,7 @@ class SlotDelivery:
     # ------------------------------------------------------------------------------------------------ delivering
 
     def _batch(self) -> int:
-        """How many messages are looked at together."""
+        """Return the number of messages to read together."""
         sizes = self._messages[1]
         count = total = 0
         while count < min(self._left, BATCH_MESSAGES):
@@ -176,7 +179,7 @@ class SlotDelivery:
         return count
 
     def _deliver(self, now_ms: int) -> bool | None:
-        """Put the next messages where they belong; None if the store refuses the first of them."""
+        """Put the next messages; None if the store rejects the first of them."""
         offsets, sizes, magics, writes = self._messages
         first = self._left - 1
         if not self._ahead:
@@ -206,12 +209,12 @@ class SlotDelivery:
         return None if is_refused and not ended else True
 
     def _put(self, record: Record | None, magic: int, enqueue_ms: int, now_ms: int) -> "_Ended":
-        """What was put for a message, whatever the store says, or why nothing ever will be."""
+        """Put a message and return the outcome, whatever its status, or the reason why it can never be stored."""
         if record is None:
             return _Ended("", magic, None, "its record is gone")
         try:
-            append = restored(record)
-        except NoDestination as problem:
+            append = restore(record)
+        except InvalidDestination as problem:
             return _Ended(problem.topic, magic, None, f"no destination, {problem}")
         topic = append.topic
         if self._deleted and f"{topic}+{property_value(_text(record), PropertyName.UNIQ_KEY)}" in self._deleted:
@@ -225,7 +228,7 @@ class SlotDelivery:
         return _Ended(topic, magic, append)
 
     def _note(self, one: "_Ended") -> None:
-        """Count what became of a message, and keep nothing of its memory."""
+        """Count the outcome of a message, and release its memory."""
         tally, append = self._tally, one.append
         if append is None:
             if one.problem:
@@ -240,13 +243,13 @@ class SlotDelivery:
             return
         tally.delivered += 1
         tally.lateness.note(max(append.store_timestamp - self._due_ms, 0) / 1000)
-        kind = special_kind(append.properties)
-        if kind is not None:
-            self._store.note_special(append.topic, kind, append.size)
+        message_type = special_type(append.properties)
+        if message_type is not None:
+            self._store.note_special(append.topic, message_type, append.size)
 
 
 class _Ended(msgspec.Struct, gc=False):
-    """What became of one message of `topic`: put, deleted, or dropped because of a problem."""
+    """The outcome of one message of `topic`: put, deleted, or dropped because of a problem."""
 
     topic: str
     magic: int

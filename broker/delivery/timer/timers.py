@@ -1,7 +1,7 @@
-"""Timers of one broker: what takes messages in, what keeps them, what delivers them.
+"""The timers of one broker: admission, files and delivery of timer messages.
 
-    entry       asks a message when it is due (`Diversion.timers`)
-    files       wheel, log and check on disk
+    admission   accepts or rejects messages and computes their slots (`Deferral.timers`)
+    files       wheel, log and check file on disk
     delivery    puts messages on the wheel, and delivers them
 
 Source: docs/formats.md, "Timer messages".
@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.timer.admission import TimerConfig, TimerEntry
+from skylarkmq.broker.delivery.timer.admission import TimerAdmission, TimerConfig
 from skylarkmq.broker.delivery.timer.delivery import TimerDelivery, TimerDeliveryStatistics
-from skylarkmq.broker.delivery.timer.pending_counts import TimingCounts
+from skylarkmq.broker.delivery.timer.pending_counts import PendingCounts
 from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.timer.files import TimerFiles, TimerFilesConfig
@@ -28,10 +28,10 @@ RATE_WINDOW_MS: Final = 10_000
 
 
 class TimersConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What timers run with. Sizes in bytes; a window of no use is the longest one."""
+    """Settings of the timers. Sizes in bytes; an invalid `window_slots` means the longest window."""
 
     root: Path
-    entry: TimerConfig = TimerConfig()
+    admission: TimerConfig = TimerConfig()
     window_slots: int = 172_800
     log_file_size: int = 100 << 20
     flush_interval_ms: int = 1_000
@@ -39,14 +39,14 @@ class TimersConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def window_ms(self) -> int:
-        """How far ahead a slot may lie."""
+        """Return how far ahead a slot may be."""
         longest = self.slots // 2 - KEPT_BACK_SLOTS
         slots = self.window_slots if LEAST_WINDOW_SLOTS <= self.window_slots <= longest else longest
-        return slots * self.entry.precision_ms
+        return slots * self.admission.precision_ms
 
 
 class _Rate:
-    """How many of something there were per second, from a total that is looked at now and then."""
+    """A rate per second, computed from a total that is read at intervals."""
 
     def __init__(self) -> None:
         self._begin: tuple[int, int] | None = None  # ms, total
@@ -62,15 +62,15 @@ class _Rate:
 
 
 class Timers:
-    """Those of one store. `now_ms` gives Unix time."""
+    """The timers of one store. `now_ms` returns Unix time."""
 
     def __init__(
         self, config: TimersConfig, store: MessageStore, now_ms: Callable[[], int], disk: Disk | None = None
     ) -> None:
         self._config = config
         self._now_ms = now_ms
-        self.precision_ms = precision_ms = config.entry.precision_ms
-        self.counts = TimingCounts(config.root / CONFIG_DIRECTORY / METRICS_FILE, now_ms, disk)
+        self.precision_ms = precision_ms = config.admission.precision_ms
+        self.counts = PendingCounts(config.root / CONFIG_DIRECTORY / METRICS_FILE, now_ms, disk)
         files_config = TimerFilesConfig(
             root=config.root,
             precision_ms=precision_ms,
@@ -79,8 +79,8 @@ class Timers:
             slots=config.slots,
         )
         self.files = files = TimerFiles(files_config, store, disk, self.counts.take)
-        self.entry = TimerEntry(
-            config.entry, lambda out_ms: files.wheel.slot(out_ms).messages, problem=lambda: files.problem
+        self.admission = TimerAdmission(
+            config.admission, lambda out_ms: files.wheel.slot(out_ms).messages, problem=lambda: files.problem
         )
         self.delivery = TimerDelivery(store, files, self.counts, precision_ms, config.window_ms, now_ms)
         self._enqueue_rate = _Rate()
@@ -90,47 +90,47 @@ class Timers:
         return f"<Timers {self.delivery!r} {self.files!r}>"
 
     def statistics(self) -> TimerDeliveryStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return self.delivery.statistics()
 
     def configure(self, config: TimerConfig) -> None:
-        """Accept by another limit from now on."""
-        self.entry.configure(config)
+        """Apply other limits for admission from now on."""
+        self.admission.configure(config)
 
     def load(self, check_stop: Callable[[], None]) -> None:
-        """Find what waits. StoreError, OSError, and what `check_stop` raises. Nothing of that while timers are off."""
-        if self._config.entry.is_enabled:
+        """Load pending messages, unless timers are off. Raises StoreError, OSError, and what `check_stop` raises."""
+        if self._config.admission.is_enabled:
             self.delivery.load(check_stop)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to deliver what `load` has found, and what comes."""
-        if self._config.entry.is_enabled:
+        """Start delivery."""
+        if self._config.admission.is_enabled:
             self.delivery.start(loop)
 
     async def stop(self) -> None:
-        """Deliver nothing more; what was delivered counts as such."""
-        if self._config.entry.is_enabled:
+        """Stop delivery, and make sure that delivered messages count as delivered."""
+        if self._config.admission.is_enabled:
             await self.delivery.stop()
 
     def step(self, now_ms: int) -> None:
-        """Have the files written, as often as they are to be."""
-        if self._config.entry.is_enabled:
+        """Have the files written at their interval, and update the rates."""
+        if self._config.admission.is_enabled:
             self.delivery.write(now_ms)
             enqueued, slots = self.delivery.progress()
             self._enqueue_rate.step(now_ms, enqueued)
             self._dequeue_rate.step(now_ms, slots)
 
     def arrived(self, queue_id: int, max_offset: int, tags_codes: object) -> None:
-        """Messages are new in the timer topic."""
+        """Register new messages in the timer topic."""
         self.delivery.arrived(queue_id, max_offset, tags_codes)
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted, and so is what waits for it."""
+        """Remove the counts of a deleted topic; its pending messages are deleted with it."""
         self.counts.forget_topic(topic)
 
     def runtime(self) -> dict[str, object]:
-        """What the runtime information says of timers."""
-        if not self._config.entry.is_enabled:
+        """Return the rows of timers in the runtime information."""
+        if not self._config.admission.is_enabled:
             return {}
         now = self.statistics()
         return {

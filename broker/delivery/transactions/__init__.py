@@ -1,1 +1,1 @@
-"""Transactions: half messages wait until their producer says how its part ended, and are asked about if it does not."""
+"""Transactions: half messages wait for the decision of their producer, and are checked if it does not arrive."""

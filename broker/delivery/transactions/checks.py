@@ -1,10 +1,10 @@
-"""The background of transactions: what is open is found after a start, and asked about in rounds.
+"""The background work of transactions: loading the open half messages after a start, and check rounds.
 
-    start ─▶ loading ─▶ a round, `transactionCheckInterval` after the one before ... ─▶ stop
-                                      │ slices, one per turn of the loop; what is cold is fetched meanwhile
+    start ─▶ loading ─▶ a round, `transactionCheckInterval` after the previous one ... ─▶ stop
+                                      │ slices, one per event-loop iteration; cold bytes are fetched in between
 
-`step` is called every 100 ms by whoever owns the clock: it begins rounds, and has offsets saved that are safe. A round
-that takes longer than the interval is not overtaken by the next. What fails is told and tried again.
+`step` is called every 100 ms: it begins rounds, and commits offsets that are safe. A round that takes longer than the
+interval delays the next one. Failures are logged, and the work is tried again.
 Source: docs/formats.md, "Transactions", "Half messages on disk".
 """
 
@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.cold_read_retry import when_read
-from skylarkmq.broker.delivery.transactions.check_round import Asked, Producers, Round
+from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
+from skylarkmq.broker.delivery.transactions.check_round import CheckRound, CheckTotals, Producers
 from skylarkmq.broker.delivery.transactions.loading import Loading
 from skylarkmq.broker.delivery.transactions.messages import QUEUE_ID
 from skylarkmq.broker.delivery.transactions.progress import Offsets, Progress
@@ -31,19 +31,19 @@ log = logging.getLogger(__name__)
 
 
 class TransactionChecksStatistics(msgspec.Struct, frozen=True):
-    """Totals since the start: rounds that came to their end, questions, half messages of groups without anybody to be
-    asked, those stored again without a question, discarded ones, and ones without a topic."""
+    """Totals since the start: completed rounds, check requests, half messages whose group had no producer, those stored
+    again without a check, discarded ones, and dropped ones."""
 
     rounds: int
     asked: int
-    unheard: int
+    without_producer: int
     kept: int
     discarded: int
     dropped: int
 
 
 class TransactionChecks:
-    """Asks for one store. `now_ms` gives Unix time, `steady_ms` a clock that is never set."""
+    """Checks for one store. `now_ms` returns Unix time, `steady_ms` the time of a steady clock."""
 
     def __init__(
         self,
@@ -62,26 +62,28 @@ class TransactionChecks:
         self._now_ms = now_ms
         self._loop: asyncio.AbstractEventLoop | None = None  # None: not running
         self._task: asyncio.Task[None] | None = None
-        self._began_ms = 0  # the round before
+        self._began_ms = 0  # start of the previous round
         self._not_before_ms = 0
         self._rounds = 0
-        self._totals = Asked()
+        self._totals = CheckTotals()
 
     def __repr__(self) -> str:
         return f"<TransactionChecks rounds={self._rounds} asked={self._totals.asked}>"
 
     def statistics(self) -> TransactionChecksStatistics:
-        """The figures now."""
-        it = self._totals
-        return TransactionChecksStatistics(self._rounds, it.asked, it.unheard, it.kept, it.discarded, it.dropped)
+        """Return the current figures."""
+        totals = self._totals
+        return TransactionChecksStatistics(
+            self._rounds, totals.asked, totals.without_producer, totals.kept, totals.discarded, totals.dropped
+        )
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Find what is open."""
+        """Load the open half messages, then begin rounds."""
         self._loop = loop
         self._begin(self._load())
 
     async def stop(self) -> None:
-        """Ask nobody any more, and see that what was decided is on disk, if the disk can be waited for."""
+        """Stop rounds, and wait for the flush of what was decided, at most FLUSH_LIMIT_S."""
         self._loop = None
         if self._task is not None:
             self._task.cancel()
@@ -91,11 +93,11 @@ class TransactionChecks:
         try:
             await asyncio.wait_for(flushed, FLUSH_LIMIT_S)
         except TimeoutError:
-            log.warning("log not flushed in time, half messages are looked through again limit_s=%.0f", FLUSH_LIMIT_S)
+            log.warning("log not flushed in time, half messages are read again later limit_s=%.0f", FLUSH_LIMIT_S)
         self._note_progress()
 
     def step(self, now_ms: int) -> None:
-        """Begin what is due by a steady clock. How old a half message is depends on Unix time."""
+        """Begin what is due by the steady clock `now_ms`. The age of a half message depends on Unix time."""
         self._transactions.settle()
         self._note_progress()
         is_busy = self._task is not None and not self._task.done()
@@ -115,11 +117,11 @@ class TransactionChecks:
         try:
             await work
         except Exception:
-            log.exception("transactions cannot be looked through retry_ms=%d", RETRY_MS)
+            log.exception("transactions cannot be checked retry_ms=%d", RETRY_MS)
             self._not_before_ms = self._steady_ms() + RETRY_MS
 
     async def _load(self) -> None:
-        first = await when_read(self._store, lambda: self._ends(self._store.min_offset))
+        first = await with_cold_read_retry(self._store, lambda: self._ends(self._store.min_offset))
         end = self._ends(self._store.max_offset)
         begin = self._progress.begin(first, end)
         await self._slices(Loading(self._store, self._transactions, begin, end).step)
@@ -128,15 +130,15 @@ class TransactionChecks:
         self._began_ms = self._steady_ms()
 
     async def _round(self, now_ms: int) -> None:
-        first = await when_read(self._store, lambda: self._ends(self._store.min_offset))
+        first = await with_cold_read_retry(self._store, lambda: self._ends(self._store.min_offset))
         self._transactions.halves.expire(first.half)
-        one = Round(self._store, self._transactions, self._producers, self._totals, now_ms)
+        one = CheckRound(self._store, self._transactions, self._producers, self._totals, now_ms)
         await self._slices(lambda: one.step(self._now_ms()))
         self._rounds += 1
 
     async def _slices(self, step: Callable[[], bool]) -> None:
-        """`step` as long as it says that there is more, one in a turn of the loop."""
-        while await when_read(self._store, step):  # noqa: ASYNC110 (nothing is polled: a turn for everybody else)
+        """Run `step` until it returns False, once per event-loop iteration."""
+        while await with_cold_read_retry(self._store, step):  # noqa: ASYNC110 (not a poll: other work runs in between)
             await asyncio.sleep(0)
 
     def _ends(self, of: Callable[[str, int], int | None]) -> Offsets:

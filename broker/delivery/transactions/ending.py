@@ -1,14 +1,14 @@
-"""The end of a transaction: what is stored for it, and what follows once that is in the log.
+"""The end of a transaction: the messages that are stored for it, and the state changes once they are in the log.
 
     commit      final message, then op message      contiguous, both or none: no decision without its message
     rollback    op message
 
-A copy's end is also that of its root, and has an op message for each, the copy's first: whoever finds one of them in
-the log without the other still knows what is decided (`loading.py`). The final message goes through the diversion, so a
-half message that was sent with a delay is delayed now.
+The end of a copy is also the end of its root, and each of them gets an op message, the copy first. A start that finds
+only one of these op messages in the log still detects the decision (`loading.py`). The final message passes through the
+deferral, so a half message that was sent with a delay is delayed from now on.
 
-One at a time: while an end is under way, others of the same half message wait, and then find what came of it. A half
-message of a topic that was deleted since is rolled back whatever its producer says.
+Ends of the same half message are stored one at a time: while one is in progress the others wait, and then find its
+result. A half message whose topic was deleted since is rolled back whatever its producer requests.
 Source: docs/formats.md, "Transactions", "Half messages on disk".
 """
 
@@ -19,8 +19,8 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.cold_read_retry import when_read
-from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Divert
+from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
+from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Defer
 from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
 from skylarkmq.broker.delivery.message_type import TRANSACTION
 from skylarkmq.broker.delivery.transactions.messages import Half, final_of, half_in, op_of
@@ -32,14 +32,14 @@ from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.message import PropertyName
 
-DIVERTING: Final = frozenset((PropertyName.DELAY, *TIMER_REQUESTS))
-"""What a committed message needs among its properties not to go straight to its topic."""
+DEFERRING: Final = frozenset((PropertyName.DELAY, *TIMER_REQUESTS))
+"""Properties that defer a committed message."""
 
 log = logging.getLogger(__name__)
 
 
 class Ending(msgspec.Struct):
-    """One end that is under way: what is to be stored for it, in that order and contiguous."""
+    """One end in progress: the messages to store for it, in order and contiguous."""
 
     half: Half
     is_commit: bool
@@ -47,66 +47,66 @@ class Ending(msgspec.Struct):
 
     @property
     def status(self) -> PutStatus:
-        """How it went."""
+        """Return the status of its messages."""
         return self.appends[0].status
 
 
 class Endings:
-    """Ends the transactions of one store. `now_ms` gives Unix time."""
+    """Ends the transactions of one store. `now_ms` returns Unix time."""
 
     def __init__(
         self,
         store: MessageStore,
         puts: InternalPuts,
         transactions: Transactions,
-        divert: Divert,
+        defer: Defer,
         now_ms: Callable[[], int],
     ) -> None:
         self._store = store
         self._puts = puts
         self._transactions = transactions
-        self._divert = divert
+        self._defer = defer
         self._now_ms = now_ms
 
     def __repr__(self) -> str:
         return f"<Endings of {self._transactions!r}>"
 
-    # what there is
+    # state
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it is known what is open."""
+        """Return whether the open half messages are loaded."""
         return self._transactions.loaded.is_set()
 
-    async def half_when_read(self, physical_offset: int) -> Half | None:
-        """As `half_at`, once it is known what is open, however cold the log is."""
+    async def load_half(self, physical_offset: int) -> Half | None:
+        """Return the same as `half_at`, after the load of open half messages, and after cold reads."""
         await self._transactions.loaded.wait()
-        return await when_read(self._store, lambda: self.half_at(physical_offset))
+        return await with_cold_read_retry(self._store, lambda: self.half_at(physical_offset))
 
     def half_at(self, physical_offset: int) -> Half | None:
-        """The half message, or copy of one, that begins at that byte of the log; None if none does. ColdRead."""
+        """Return the half message, or copy of one, at a byte of the log; None without one. Raises ColdRead."""
         record = self._store.written_record_at(physical_offset)
         if record is None or record.topic != SystemTopic.TRANSACTION_HALF or not self._store.is_queued(record):
             return None
         return half_in(record)
 
     def is_overdue(self, half: Half) -> bool:
-        """Whether only the answer to a question may end it: it says itself for how long it is open without one."""
+        """Return whether only the response to a transaction check may end it, since its own immunity time is over."""
         if not half.has_immunity:
             return False
         age_ms = self._now_ms() - half.record.born_timestamp
         return age_ms > half.immunity_ms(self._transactions.config.transaction_time_out)
 
     def is_decided(self, half: Half) -> bool:
-        """Whether a half message was ended before, as far back as that is known."""
+        """Return whether a half message was ended before, as far back as this is recorded."""
         return self._transactions.halves.state(half.root) is HalfState.DECIDED
 
     def is_under_way(self, half: Half) -> bool:
-        """Whether another end of this half message is being stored."""
+        """Return whether another end of this half message is in progress."""
         return half.root in self._transactions.under_way
 
     async def wait_for_others(self, half: Half) -> None:
-        """Until no other end of it is under way."""
+        """Wait until no other end of the half message is in progress."""
         while (waiting := self._transactions.under_way.get(half.root)) is not None:
             waiting.append(asyncio.get_running_loop().create_future())
             await waiting[-1]
@@ -114,16 +114,16 @@ class Endings:
     # ending
 
     def begin(self, half: Half, *, is_commit: bool) -> Ending | PutStatus:
-        """What is to be put for an end, now by one of the two next methods; or the status that refuses it.
+        """Begin an end. Returns it for `put` or `put_alone`, or the status that rejects it.
 
-        RequestError: this broker cannot deliver such a message.
+        Raises RequestError if this broker cannot deliver such a message.
         """
         now_ms = self._now_ms()
         final = None
         if is_commit and not self._is_deleted(half):
             final = final_of(half)
-            if not DIVERTING.isdisjoint(half.properties):
-                refusal = self._divert(final, dict(half.properties), now_ms)
+            if not DEFERRING.isdisjoint(half.properties):
+                refusal = self._defer(final, dict(half.properties), now_ms)
                 if refusal is not None:
                     return refusal
         self._transactions.under_way[half.root] = []
@@ -131,7 +131,7 @@ class Endings:
         return Ending(half, final is not None, ops if final is None else [final, *ops])
 
     def put(self, ending: Ending) -> None:
-        """Add it to the batch of this read; `finish` follows once that is settled."""
+        """Add the messages to the batch of this read. The caller calls `finish` once their status is decided."""
         try:
             self._store.put_batch(ending.appends)
         except BaseException:
@@ -139,7 +139,7 @@ class Endings:
             raise
 
     async def put_alone(self, ending: Ending) -> PutStatus:
-        """Put and finish it; how that ended."""
+        """Put the messages, finish the end, and return its status."""
         try:
             await self._puts.put_together(ending.appends)
         finally:
@@ -147,14 +147,14 @@ class Endings:
         return ending.status
 
     def commit(self, settled: Settled) -> bool:
-        """Write the batch of this read. True: everything in it is decided; else `settled` is called when it is."""
+        """Write the batch of this read. Returns True if it is decided; otherwise `settled` is called later."""
         self._store.commit()
         if self._store.is_sync:
             self._store.when_settled(settled)
         return not self._store.is_sync
 
     def finish(self, ending: Ending) -> None:
-        """The store has decided."""
+        """Update the state after the store has decided, and wake the other ends."""
         if ending.status in STORED:
             self._transactions.ended(ending.half, is_commit=ending.is_commit, now_ms=self._now_ms())
             if ending.is_commit:
@@ -171,7 +171,7 @@ class Endings:
         return True
 
     def _ops(self, half: Half, now_ms: int) -> list[Append]:
-        """Op messages of the latest copy, the one that was named, and the root."""
+        """Return op messages for the latest copy, the copy that was ended, and the root."""
         offsets = {self._transactions.halves.latest(half.root), half.record.queue_offset, half.root}
         store_host = self._transactions.config.store_host
         return [op_of(offset, now_ms, store_host) for offset in sorted(offsets, reverse=True)]

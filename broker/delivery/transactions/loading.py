@@ -1,13 +1,14 @@
-"""After a start: which half messages are open, from the log alone.
+"""Finds the open half messages after a start, from the log alone.
 
-    op queue from its offset      what was decided
-    half queue from its offset    of the others, who is a copy of whom; all that is left is open
+    op queue from its offset      the decided half messages
+    half queue from its offset    the roots of the other ones; those that remain are open
 
-A copy whose root was decided is decided: its producer named the root. A copy of an open one supersedes what was before
-it. RocketMQ's copies do not say whose they are, only that they were asked about: the same unique key tells. A process
-that was killed between two records of one end, or between a copy and its question, is continued from there.
+A copy whose root was decided is decided, because its producer referred to the root. A copy of an open half message
+supersedes the previous one. RocketMQ's copies do not contain the offset of their root, only their number of checks; the
+unique key identifies them. If a process was killed between two records of one end, or between a copy and its check
+request, the transaction continues from there.
 
-Slice by slice, `step` by `step`; ColdRead: nothing was done, fetch it and do the step again.
+`step` runs one slice. After a ColdRead nothing has changed: fetch the bytes and call it again.
 Source: docs/formats.md, "Half messages on disk".
 """
 
@@ -40,15 +41,15 @@ class Loading:
         self._half = self._begin = begin.half
         self._op = begin.op
         self._end = end
-        self._decided_before: set[int] = set()  # offsets before `begin` that op messages name: roots of copies
-        self._by_key: dict[str, int] = {}  # open ones that do not say whose copies they are
+        self._decided_before: set[int] = set()  # offsets before `begin` in op messages: roots of copies
+        self._by_key: dict[str, int] = {}  # open ones without the offset of their root, by unique key
         self._open = 0
 
     def __repr__(self) -> str:
         return f"<Loading half={self._half} op={self._op}>"
 
     def step(self) -> bool:
-        """One slice; whether there is more to do."""
+        """Run one slice. Returns whether there is more to do."""
         if self._op < self._end.op:
             self._read_ops()
         elif (at := self._halves.next_open(self._half)) < self._end.half:
@@ -69,7 +70,7 @@ class Loading:
     def _decide(self, op: Record) -> None:
         offsets = decided_by(op)
         if offsets is None:
-            self._transactions.dropped_ops.note(f"offset={op.queue_offset}", "it is none that a broker wrote")
+            self._transactions.dropped_ops.note(f"offset={op.queue_offset}", "not an op message from a broker")
             return
         for offset in offsets:
             if offset < self._begin:
@@ -86,11 +87,11 @@ class Loading:
                 self._transactions.dropped_halves.note(f"offset={offset}", NO_HALF)
                 self._halves.end(offset, HalfState.DISCARDED)
             else:
-                self._place(offset, half)
+                self._add(offset, half)
         self._half = at + len(units) if units else self._end.half
 
-    def _place(self, offset: int, half: Half) -> None:
-        """A half message that no op message names."""
+    def _add(self, offset: int, half: Half) -> None:
+        """Register a half message that is in no op message."""
         root = half.root
         if root == offset:
             is_new = not self._supersedes(offset, half)
@@ -105,7 +106,7 @@ class Loading:
             self._transactions.opened(half.topic)
 
     def _supersedes(self, offset: int, half: Half) -> bool:
-        """Whether it is RocketMQ's copy of one that is open: that one is so no more."""
+        """Supersede the open half message of which this one is RocketMQ's copy. Returns whether there is one."""
         if half.unique_key is None:
             return False
         before = self._by_key.get(half.unique_key)

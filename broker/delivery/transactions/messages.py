@@ -1,15 +1,17 @@
-"""The messages of which transactions are made, as they lie in the log.
+"""The messages of transactions, as they are stored in the log.
 
     half      in RMQ_SYS_TRANS_HALF_TOPIC, with REAL_TOPIC and REAL_QID; its transaction bits are 0, so it has a queue
-    copy      the same again, under a new offset: TRAN_PREPARED_QUEUE_OFFSET says which half message it is of, and
-              TRANSACTION_CHECK_TIMES how often its producers were asked
-    final     what consumers get of a committed one: transaction bits 8, properties of the half message byte for byte
-    op        in RMQ_SYS_TRANS_OP_HALF_TOPIC: the half message with that queue offset is decided. Ours name one, in
-              decimal; RocketMQ 5.3 names several, each with a comma behind it
-    discard   in TRANS_CHECK_MAX_TIME_TOPIC: a half message that nobody is asked about any more
+              unit
+    copy      the same message at a new offset: TRAN_PREPARED_QUEUE_OFFSET is the offset of its half message, and
+              TRANSACTION_CHECK_TIMES the number of checks so far
+    final     the message that consumers get after a commit: transaction bits 8, properties of the half message byte for
+              byte
+    op        in RMQ_SYS_TRANS_OP_HALF_TOPIC: the half message with that queue offset is decided. Ours contain one
+              offset, in decimal; those of RocketMQ 5.3 contain several, each followed by a comma
+    discard   in TRANS_CHECK_MAX_TIME_TOPIC: a half message that is no longer checked
 
-All of it is validated when it is read, as if a client had just sent it: other versions of the broker let clients write
-to these topics by way of the timer topic.
+All of them are validated when they are read, as if a client had just sent them, because other versions of the broker
+let clients write to these topics through the timer topic.
 
 Source: docs/formats.md, "Half messages on disk".
 """
@@ -19,8 +21,8 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.deferral import redirect, send_on
-from skylarkmq.broker.delivery.delay.restored_message import NoDestination, valid_destination
+from skylarkmq.broker.delivery.deferral import redirect, redirect_encoded
+from skylarkmq.broker.delivery.delay.restored_message import InvalidDestination, valid_destination
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.protocol.codes import RequestCode, SysFlag, SystemTopic
 from skylarkmq.protocol.command import RemotingCommand
@@ -31,8 +33,8 @@ from skylarkmq.protocol.message_id import encode_offset_id
 from skylarkmq.protocol.record import Record, encode, parse
 
 QUEUE_ID: Final = 0
-"""Of half messages and op messages."""
-NO_HALF: Final = "no half message, or none with a valid destination"
+"""The queue id of half messages and op messages."""
+NO_HALF: Final = "not a half message, or no valid destination"
 """Why a record of the half topic is dropped."""
 OP_PROPERTIES: Final = b"WAIT\x01true\x02TAGS\x01d\x02"
 OP_TAGS_CODE: Final = tags_code("d")
@@ -46,50 +48,50 @@ _NO_TRANSACTION: Final = ~int(SysFlag.TRANSACTION_MASK)
 
 
 class Half(msgspec.Struct, frozen=True):
-    """A half message, or a copy of one, as it lies in the log."""
+    """A half message, or a copy of one, as stored in the log."""
 
     record: Record
     properties: dict[str, str]
-    topic: str  # where it belongs
+    topic: str  # the real topic
     queue_id: int
     root: int  # the queue offset of the half message that the producer sent
 
     @property
     def checks(self) -> int:
-        """How often its producers were asked."""
+        """Return the number of checks so far."""
         return decimal(self.properties.get(PropertyName.TRANSACTION_CHECK_TIMES), 0, INT32_MAX - 1) or 0
 
     @property
     def unique_key(self) -> str | None:
-        """The transaction's id."""
+        """Return the id of the transaction."""
         return self.properties.get(PropertyName.UNIQ_KEY)
 
     @property
     def group(self) -> str:
-        """Its producers; "" if it does not say."""
+        """Return the group of its producers; "" if the property is missing."""
         return self.properties.get(PropertyName.PRODUCER_GROUP, "")
 
     def immunity_ms(self, default_ms: int) -> int:
-        """For how long after its birth nobody is asked about it."""
+        """Return the time after its birth in which it is not checked."""
         own_s = decimal(self.properties.get(PropertyName.TRANSACTION_IMMUNITY_S), -_MOST_SECONDS, _MOST_SECONDS)
         return default_ms if own_s is None or own_s == -1 else own_s * 1000
 
     @property
     def has_immunity(self) -> bool:
-        """Whether it says so itself."""
+        """Return whether it sets this time itself."""
         return PropertyName.TRANSACTION_IMMUNITY_S in self.properties
 
 
 def half_of(data: bytes | None) -> Half | None:
-    """The half message that these bytes are, wherever it lies; None if they are none."""
+    """Return the half message in these bytes, from any topic; None if there is none."""
     record = parse(memoryview(data)) if data is not None else None
     return half_in(record) if isinstance(record, Record) else None
 
 
 def half_in(record: Record | None) -> Half | None:
-    """The half message that a record is; None if it is none, or belongs to a topic that no client may write to.
+    """Return the half message of a record; None if it is not one, or clients may not write to its topic.
 
-    A copy comes after its root: a TRAN_PREPARED_QUEUE_OFFSET that points elsewhere is ignored.
+    A copy is stored after its root: a TRAN_PREPARED_QUEUE_OFFSET with a later offset is ignored.
     """
     if record is None:
         return None
@@ -98,7 +100,7 @@ def half_in(record: Record | None) -> Half | None:
         topic, queue_id = valid_destination(
             properties.get(PropertyName.REAL_TOPIC), properties.get(PropertyName.REAL_QUEUE_ID)
         )
-    except NoDestination:
+    except InvalidDestination:
         return None
     own = record.queue_offset
     root = decimal(properties.get(PropertyName.TRANSACTION_QUEUE_OFFSET), 0, own)
@@ -106,10 +108,9 @@ def half_in(record: Record | None) -> Half | None:
 
 
 def make_half(append: Append, properties: dict[str, str]) -> None:
-    """Turn a message on its way into the log into a half message.
+    """Turn a message that is about to be put into a half message.
 
-    Whose copy it is, and how often it was asked about, is not for its sender to say: that could end a transaction of
-    another producer.
+    Its sender must not set its root or its number of checks: that could end a transaction of another producer.
     """
     for name in _SET_BY_BROKER:
         properties.pop(name, None)
@@ -120,15 +121,15 @@ def make_half(append: Append, properties: dict[str, str]) -> None:
     redirect(append, properties, SystemTopic.TRANSACTION_HALF, QUEUE_ID)
 
 
-def mark_half(append: Append, unique_key: bytes) -> None:
-    """The same with properties that nobody has taken apart."""
+def make_half_encoded(append: Append, unique_key: bytes) -> None:
+    """Do the same without decoding the properties."""
     append.properties += b"%b\x01%b\x02" % (_TRANSACTION_ID, unique_key)
     append.sys_flag &= _NO_TRANSACTION
-    send_on(append, SystemTopic.TRANSACTION_HALF, QUEUE_ID)
+    redirect_encoded(append, SystemTopic.TRANSACTION_HALF, QUEUE_ID)
 
 
 def final_of(half: Half) -> Append:
-    """What a committed half message becomes."""
+    """Return the final message of a committed half message."""
     record = half.record
     return Append(
         half.topic,
@@ -146,7 +147,7 @@ def final_of(half: Half) -> Append:
 
 
 def copy_of(half: Half, root: int | None, checks: int) -> Append:
-    """A half message again, asked about so often; `root` None: it is one of its own."""
+    """Return a copy of a half message with this number of checks; `root` None: a transaction of its own."""
     properties = dict(half.properties)
     properties.pop(PropertyName.TRANSACTION_QUEUE_OFFSET, None)
     properties[PropertyName.TRANSACTION_CHECK_TIMES] = str(checks)
@@ -157,7 +158,7 @@ def copy_of(half: Half, root: int | None, checks: int) -> Append:
 
 
 def discard_of(half: Half) -> Append:
-    """A half message that nobody is asked about any more."""
+    """Return the message for a half message that is no longer checked."""
     return _again(half, SystemTopic.TRANSACTION_CHECK_MAX, half.record.properties)
 
 
@@ -180,7 +181,7 @@ def _again(half: Half, topic: str, properties: bytes) -> Append:
 
 
 def op_of(offset: int, now_ms: int, store_host: bytes) -> Append:
-    """The word that the half message at this queue offset is decided."""
+    """Return the op message that marks the half message at this queue offset as decided."""
     return Append(
         SystemTopic.TRANSACTION_OP,
         QUEUE_ID,
@@ -195,10 +196,10 @@ def op_of(offset: int, now_ms: int, store_host: bytes) -> Append:
 
 
 def decided_by(op: Record) -> list[int] | None:
-    """The queue offsets that an op message names; None if it is none.
+    """Return the queue offsets in an op message; None if it is invalid.
 
-    Op messages that brokers write are tagged "d" and were never sent to another topic; their body is offsets in
-    decimal, with commas between them or behind each.
+    Op messages from brokers have the tag "d" and were never sent to another topic; their body contains offsets in
+    decimal, separated or followed by commas.
     """
     properties = decode_properties(op.properties.decode("utf-8", "replace"))
     if properties.get(PropertyName.TAGS) != _OP_TAG or PropertyName.REAL_TOPIC in properties:
@@ -210,8 +211,8 @@ def decided_by(op: Record) -> list[int] | None:
     return None if None in offsets else [offset for offset in offsets if offset is not None]
 
 
-def question_of(half: Half, copy: Append, store_host: bytes, broker_name: str) -> RemotingCommand:
-    """Request 39: what became of this half message, which lies in the log as `copy`?"""
+def check_request_of(half: Half, copy: Append, store_host: bytes, broker_name: str) -> RemotingCommand:
+    """Return CHECK_TRANSACTION_STATE (39) for this half message, which the log contains as `copy`."""
     header = CheckTransactionHeader(
         tran_state_table_offset=copy.queue_offset,
         commit_log_offset=copy.physical_offset,

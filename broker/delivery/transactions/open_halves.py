@@ -1,18 +1,19 @@
-"""Which half messages are open: a byte for each, from the oldest that may be asked about to the newest with a mark.
+"""The open half messages: a byte for each half message from the oldest recorded one to the newest with a state.
 
-    offset      low ............... begin .................. what has no byte yet
+    offset      low ............... begin .................. offsets without a byte yet
     state       1 1 3 1 2 1 1 1 1 1 0 1 1 0 0 1 1 2 1 0 1    open
                 decided, kept for   the first open one
-                whoever ends again
+                repeated ends
 
-All offsets are those of the half topic's queue. A half message that is stored again, because it was asked about or has
-to stay open for long, goes on as a copy of its *root*, the message that the producer sent; the one before is
-superseded. Producers may name any of them, so decisions are about roots: they hold for the root and its latest copy.
-A copy's record says who its root is; from a root to its latest copy it takes a table, of open ones only.
+All offsets are those of the half topic's queue. A half message that is stored again, because it was checked or has to
+stay open for long, continues as a copy of its *root*, the message that the producer sent; the previous copy is
+superseded. Producers may refer to the root or to any copy, so decisions are about roots: they apply to the root and its
+latest copy. The record of a copy contains the offset of its root. A table leads from a root to its latest copy, for
+open ones only.
 
-To find the next open one is one search for a zero byte, however many were decided before it. In front of `begin`,
-KEPT to twice as many decided ones are remembered: to end a transaction twice does nothing. So are the last LATE roots
-from before that whose copies were ended. What is older nobody knows any more (None).
+Finding the next open half message is one search for a zero byte, however many were decided before it. KEPT to twice as
+many offsets before `begin` are recorded, so that ending a transaction twice has no effect. Of older
+roots, the last LATE whose copies were ended are recorded as well. The state of all others is unknown (None).
 Source: docs/formats.md, "Half messages on disk".
 """
 
@@ -24,20 +25,20 @@ import msgspec
 KEPT: Final = 1 << 20
 LATE: Final = 1 << 16
 
-_GONE: Final = bytes([3]) + bytes(range(1, 256))  # what is open becomes discarded
+_GONE: Final = bytes([3]) + bytes(range(1, 256))  # a translation table: open becomes discarded
 
 
 class HalfState(IntEnum):
-    """What became of a half message."""
+    """The state of a half message."""
 
     OPEN = 0
     DECIDED = 1  # committed or rolled back
     SUPERSEDED = 2  # there is a later copy
-    DISCARDED = 3  # not asked about any more; it may still be ended
+    DISCARDED = 3  # no longer checked; it may still be ended
 
 
 class OpenHalvesStatistics(msgspec.Struct, frozen=True):
-    """Offsets, and how many open ones have copies."""
+    """Offsets, and the number of open half messages with copies."""
 
     low: int
     begin: int
@@ -46,7 +47,7 @@ class OpenHalvesStatistics(msgspec.Struct, frozen=True):
 
 
 class OpenHalves:
-    """The half messages from `begin` on; nothing before it is open."""
+    """The states of half messages; none before `begin` is open."""
 
     def __init__(self, begin: int = 0, kept: int = KEPT) -> None:
         self._kept = kept
@@ -54,22 +55,22 @@ class OpenHalves:
         self._begin = begin
         self._states = bytearray()
         self._copies: dict[int, int] = {}  # root -> latest copy
-        self._late: dict[int, HalfState] = {}  # of roots that have no byte any more
+        self._late: dict[int, HalfState] = {}  # states of roots without a byte
 
     def __repr__(self) -> str:
         return f"<OpenHalves from={self._begin} copies={len(self._copies)}>"
 
     def statistics(self) -> OpenHalvesStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return OpenHalvesStatistics(self._low, self._begin, self._low + len(self._states), len(self._copies))
 
     @property
     def begin(self) -> int:
-        """Nothing before this offset is open."""
+        """Return the offset before which no half message is open."""
         return self._begin
 
     def state(self, root: int) -> HalfState | None:
-        """What became of a half message and its copies; None: it is too long ago."""
+        """Return the state of a half message and its copies; None if it is not recorded any more."""
         if root in self._copies:
             return HalfState.OPEN
         at = root - self._low
@@ -78,22 +79,22 @@ class OpenHalves:
         return HalfState(self._states[at]) if at < len(self._states) else HalfState.OPEN
 
     def latest(self, root: int) -> int:
-        """The offset under which a half message is open, if it is."""
+        """Return the offset of the latest copy of an open half message, or its own."""
         return self._copies.get(root, root)
 
     def next_open(self, offset: int) -> int:
-        """The first open one at `offset` or behind it; what has no byte yet counts as open."""
+        """Return the first open offset at or after `offset`; an offset without a byte counts as open."""
         offset = max(offset, self._begin)
         at = self._states.find(0, offset - self._low)
         return self._low + at if at >= 0 else max(offset, self._low + len(self._states))
 
     def is_open_at(self, offset: int) -> bool:
-        """Whether this very one is open, as a root or as a copy."""
+        """Return whether the half message or copy at this offset is open."""
         at = offset - self._low
         return at >= 0 and (at >= len(self._states) or not self._states[at])
 
     def end(self, root: int, state: HalfState = HalfState.DECIDED) -> None:
-        """A half message is open no more, nor is its copy."""
+        """End a half message and its latest copy."""
         copy = self._copies.pop(root, None)
         self._mark(root, state)
         if copy is not None:
@@ -107,17 +108,17 @@ class OpenHalves:
             del self._late[next(iter(self._late))]
 
     def mark_decided(self, offset: int) -> None:
-        """This one was decided, says an op message, root or copy."""
+        """Mark the offset in an op message, of a root or a copy, as decided."""
         self._mark(offset, HalfState.DECIDED)
 
     def renewed(self, root: int, offset: int) -> None:
-        """There is a new copy at `offset`, which is open; the one before is superseded."""
+        """Register a new, open copy at `offset`; the previous one is superseded."""
         previous = self._copies.get(root, root)
         self._copies[root] = offset
         self._mark(previous, HalfState.SUPERSEDED)
 
     def expire(self, min_offset: int) -> None:
-        """The queue begins there now: what was open before it can neither be asked about nor ended any more."""
+        """Discard open ones before `min_offset`, where the queue begins now: they can be neither checked nor ended."""
         if min_offset <= self._begin:
             return
         self._grow(min_offset - self._low)

@@ -1,15 +1,15 @@
-"""What a start need not look at again: offsets of CID_RMQ_SYS_TRANS in the half topic and in the op topic.
+"""The messages that a start need not read again: offsets of CID_RMQ_SYS_TRANS in the half topic and the op topic.
 
-    half offset     nothing before it is open
-    op offset       every op message before it is about half messages before the half offset
+    half offset     no half message before it is open
+    op offset       each op message before it is about half messages before the half offset
 
-The first is `OpenHalves.begin`. For the second it is enough to look now and then how far both queues are (a mark):
-whoever decided something before that did so about what was there, so once nothing before the half queue's end of then
-is open, the op messages before the op queue's end of then have done their service.
+The first is `OpenHalves.begin`. For the second, the ends of both queues are recorded at intervals (a mark). An op
+message before a mark's op offset is about half messages before the mark's half offset. Once none of these half messages
+is open, these op messages are no longer needed.
 
-A saved offset must never be ahead of the disk: it would hide what a power cut leaves undecided. So offsets are
-committed only when the log is on disk as far as it went when they were read, one pair at a time. Clients cannot commit
-them: an offset too far on would hide open half messages.
+A saved offset must never be ahead of the disk, because it would hide half messages that a power cut leaves undecided.
+So a pair of offsets is committed only after the log is on disk up to its end at the time when they were read, one pair
+at a time. Clients cannot commit these offsets: an offset that is too high would hide open half messages.
 Source: docs/formats.md, "Half messages on disk".
 """
 
@@ -26,14 +26,14 @@ QUEUE_ID: Final = 0
 
 
 class Offsets(NamedTuple):
-    """A pair that belongs together."""
+    """A pair of offsets, or of queue ends."""
 
     half: int
     op: int
 
 
 class ProgressStatistics(msgspec.Struct, frozen=True):
-    """What is committed, and how many marks wait."""
+    """The committed offsets, and the number of marks."""
 
     half: int
     op: int
@@ -41,24 +41,24 @@ class ProgressStatistics(msgspec.Struct, frozen=True):
 
 
 class Progress:
-    """The offsets of one broker, kept in its table of committed offsets."""
+    """The offsets of one broker, stored in its table of committed offsets."""
 
     def __init__(self, offsets: ConsumerOffsetTable) -> None:
         self._offsets = offsets
         self._op = 0
         self._marks: deque[Offsets] = deque()
-        self._unsettled: tuple[int, Offsets] | None = None  # end of the log, and what may be committed once it is safe
+        self._unsettled: tuple[int, Offsets] | None = None  # end of the log, and the pair to commit once it is on disk
         self._committed = Offsets(0, 0)
 
     def __repr__(self) -> str:
         return f"<Progress half={self._committed.half} op={self._committed.op} marks={len(self._marks)}>"
 
     def statistics(self) -> ProgressStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return ProgressStatistics(*self._committed, len(self._marks))
 
     def begin(self, low: Offsets, high: Offsets) -> Offsets:
-        """Where to begin, within what the queues have; a queue without an offset begins with its first message."""
+        """Return where to begin, within the ranges of the queues; a queue without an offset begins at its start."""
         half = self._offsets.committed(GROUP, SystemTopic.TRANSACTION_HALF, QUEUE_ID)
         op = self._offsets.committed(GROUP, SystemTopic.TRANSACTION_OP, QUEUE_ID)
         self._committed = Offsets(
@@ -69,12 +69,12 @@ class Progress:
         return self._committed
 
     def mark(self, end: Offsets) -> None:
-        """Both queues go so far now."""
+        """Record the current ends of both queues."""
         if not self._marks or self._marks[-1] != end:
             self._marks.append(end)
 
     def step(self, begin: int, log_end: int, flushed: int) -> None:
-        """Nothing before `begin` is open; the log goes to byte `log_end`, and is on disk up to `flushed`."""
+        """Advance and commit. No half before `begin` is open; the log ends at `log_end`, synced up to `flushed`."""
         while self._marks and self._marks[0].half <= begin:
             self._op = max(self._op, self._marks.popleft().op)
         self._settle(flushed)

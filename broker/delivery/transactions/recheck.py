@@ -1,13 +1,13 @@
-"""Half messages that are asked about again because an operator wants it: those that were discarded, above all.
+"""New checks of half messages at an operator's request, above all of discarded ones.
 
-They are stored once more, as if nobody had been asked yet. A copy of one that is open or was discarded belongs to the
-same transaction; of anything else, nobody knows how it ended, and the copy is a transaction of its own.
+The half message is stored once more, with no checks so far. A copy of an open or discarded half message belongs to the
+same transaction. Of any other the decision is not known, so its copy is a transaction of its own.
 Source: docs/formats.md, "Transactions".
 """
 
 from typing import Final
 
-from skylarkmq.broker.delivery.cold_read_retry import when_read
+from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
 from skylarkmq.broker.delivery.transactions.messages import Half, copy_of, half_of
 from skylarkmq.broker.delivery.transactions.open_halves import HalfState
@@ -19,8 +19,8 @@ from skylarkmq.protocol.codes import SystemTopic
 RESUMABLE: Final = frozenset((SystemTopic.TRANSACTION_HALF, SystemTopic.TRANSACTION_CHECK_MAX))
 
 
-class Resumption:
-    """Has the producers of one broker asked again."""
+class Recheck:
+    """Restarts the checks of half messages in one broker."""
 
     def __init__(self, store: MessageStore, puts: InternalPuts, transactions: Transactions) -> None:
         self._store = store
@@ -28,15 +28,15 @@ class Resumption:
         self._transactions = transactions
 
     def __repr__(self) -> str:
-        return f"<Resumption of {self._transactions!r}>"
+        return f"<Recheck of {self._transactions!r}>"
 
     async def resume(self, physical_offset: int) -> PutStatus | None:
-        """Store what lies there, in whatever topic, as a half message that nobody was asked about yet; how that ended.
+        """Store the message at a byte of the log, in any topic, as a half message without checks. Returns the status.
 
-        None: there is no half message, nor one that was discarded.
+        Returns None if there is neither a half message nor a discarded one.
         """
         await self._transactions.loaded.wait()
-        half = await when_read(self._store, lambda: self._half_at(physical_offset))
+        half = await with_cold_read_retry(self._store, lambda: self._half_at(physical_offset))
         if half is None:
             return None
         before = self._transactions.halves.state(half.root)
@@ -51,7 +51,7 @@ class Resumption:
         return status
 
     def _half_at(self, physical_offset: int) -> Half | None:
-        """The half message, or discarded one, that lies there; bytes inside a body are none. ColdRead."""
+        """Return the half message, or discarded one, at a byte of the log, not inside a body. Raises ColdRead."""
         half = half_of(self._store.record_at(physical_offset))
         if half is None or half.record.topic not in RESUMABLE or not self._store.is_queued(half.record):
             return None

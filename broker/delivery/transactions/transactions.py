@@ -1,11 +1,11 @@
-"""Transactions of one broker: what comes in as half messages, which are open, and how they ended.
+"""The transactions of one broker: new half messages, open ones, and ended ones.
 
-    half()   ─▶ open ─▶ asked about, again and again ─▶ discarded
+    half()   ─▶ open ─▶ checked, again and again ─▶ discarded
                   └───▶ ended by its producer: committed or rolled back
 
-This is what all parts share: `OpenHalves` says which are open, `under_way` which are just being ended (nobody touches
-those), and the counts are told by topic. What is open is in the log alone; until `loading.py` has found it there, ends
-wait for `loaded`. Source: docs/formats.md, "Transactions".
+This state is shared by all modules of this package: `OpenHalves` contains the open half messages, `under_way` those
+whose end is in progress (checks skip these), and counters by topic. Only the log stores which are open; until
+`loading.py` has read it, ends wait for `loaded`. Source: docs/formats.md, "Transactions".
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.deferral import Wish
-from skylarkmq.broker.delivery.dropped_entries import Dropped
+from skylarkmq.broker.delivery.deferral import DeferralRequest
+from skylarkmq.broker.delivery.dropped_entries import DroppedEntries
 from skylarkmq.broker.delivery.internal_puts import STORED
-from skylarkmq.broker.delivery.transactions.messages import Half, make_half, mark_half
+from skylarkmq.broker.delivery.transactions.messages import Half, make_half, make_half_encoded
 from skylarkmq.broker.delivery.transactions.open_halves import HalfState, OpenHalves
 from skylarkmq.broker.histogram import Buckets
 from skylarkmq.broker.store.log.append import Append, PutStatus
@@ -30,21 +30,21 @@ FINISH_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
 
 
 class TransactionsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether there are transactions, and when producers are asked how theirs ended."""
+    """Settings of transactions."""
 
-    broker_ip: str  # as it stands in remarks
+    broker_ip: str  # for remarks
     broker_name: str
     store_host: bytes
-    reject_transaction_message: bool = False  # refuse new half messages
-    transaction_time_out: int = 6_000  # ms from its birth in which nobody is asked about a half message
-    transaction_check_max: int = 15  # who was asked about so often is discarded
-    transaction_check_interval: int = 30_000  # ms between two rounds of questions
+    reject_transaction_message: bool = False  # reject new half messages
+    transaction_time_out: int = 6_000  # ms after the birth of a half message in which it is not checked
+    transaction_check_max: int = 15  # the number of checks after which it is discarded
+    transaction_check_interval: int = 30_000  # ms between two check rounds
     file_reserved_time: int = 72  # hours after which it is discarded in any case
 
 
 class TransactionsStatistics(msgspec.Struct, frozen=True):
-    """By real topic: half messages that are open now; totals since the start of those committed and rolled back. Then
-    totals of records in the half topic and the op topic that are no such messages."""
+    """By real topic: the number of open half messages; totals since the start of those committed and rolled back. Then
+    the totals of invalid records in the half topic and the op topic."""
 
     open: dict[str, int]
     committed: dict[str, int]
@@ -60,13 +60,13 @@ class Transactions:
         self.config = config
         self.halves = OpenHalves()
         self.under_way: dict[int, list[asyncio.Future[None]]] = {}
-        """By root, those that are just being ended, with who waits for that."""
+        """Half messages whose end is in progress, by root, with the futures of other ends that wait."""
         self.finished: dict[str, Buckets] = {}
         """By real topic, the seconds from the birth of half messages to their commit."""
         self.loaded = asyncio.Event()
-        self.dropped_halves = Dropped(log, "half message")
-        self.dropped_ops = Dropped(log, "op message")
-        self._coming: list[tuple[Append, str]] = []
+        self.dropped_halves = DroppedEntries(log, "half message")
+        self.dropped_ops = DroppedEntries(log, "op message")
+        self._incoming: list[tuple[Append, str]] = []
         self._open: dict[str, int] = {}
         self._committed: dict[str, int] = {}
         self._rolled_back: dict[str, int] = {}
@@ -75,7 +75,7 @@ class Transactions:
         return f"<Transactions under_way={len(self.under_way)} {self.halves!r}>"
 
     def statistics(self) -> TransactionsStatistics:
-        """The figures now."""
+        """Return the current figures."""
         self.settle()
         return TransactionsStatistics(
             dict(self._open),
@@ -86,46 +86,46 @@ class Transactions:
         )
 
     def configure(self, config: TransactionsConfig) -> None:
-        """Go by other settings from now on."""
+        """Apply these settings from now on."""
         self.config = config
 
-    # coming in
+    # begin
 
     def half(self, append: Append, properties: dict[str, str], _now_ms: int) -> PutStatus | None:
-        """Have a message stored as a half message (a `Divert`). RequestError if this broker takes none."""
+        """Turn a message into a half message, as a `Defer`. Raises RequestError if this broker rejects them."""
         if self.config.reject_transaction_message:
             remark = f"the broker[{self.config.broker_ip}] sending transaction message is forbidden"
             raise RequestError(ResponseCode.NO_PERMISSION, remark)
         topic = append.topic
         make_half(append, properties)
-        self._coming.append((append, topic))
+        self._incoming.append((append, topic))
         return None
 
-    def grant_half(self, append: Append, _wish: Wish, _now_ms: int) -> bool:
-        """The same as a `Grant`: its unique key is the first of its keys."""
+    def defer_half_fast(self, append: Append, _request: DeferralRequest, _now_ms: int) -> bool:
+        """Do the same as a `FastDefer`. The unique key of the message is the first of its keys."""
         if self.config.reject_transaction_message or not append.keys:
             return False
-        self._coming.append((append, append.topic))
-        mark_half(append, append.keys[0])
+        self._incoming.append((append, append.topic))
+        make_half_encoded(append, append.keys[0])
         return True
 
     def settle(self) -> None:
-        """Count what has come in since."""
-        coming, self._coming = self._coming, []
-        for append, topic in coming:
+        """Count the half messages that were stored since the last call."""
+        incoming, self._incoming = self._incoming, []
+        for append, topic in incoming:
             if append.status in STORED:
                 self.opened(topic)
             elif append.status is PutStatus.PENDING and append.physical_offset >= 0:
-                self._coming.append((append, topic))
+                self._incoming.append((append, topic))
 
     def opened(self, topic: str) -> None:
-        """One more is open."""
+        """Count one more open half message."""
         self._open[topic] = self._open.get(topic, 0) + 1
 
-    # going out
+    # end
 
     def ended(self, half: Half, *, is_commit: bool, now_ms: int) -> None:
-        """A half message is decided, and that is in the log."""
+        """Register that a half message is decided, with its op message in the log."""
         counts = self._committed if is_commit else self._rolled_back
         counts[half.topic] = counts.get(half.topic, 0) + 1
         if is_commit:
@@ -136,7 +136,7 @@ class Transactions:
         self.close(half, HalfState.DECIDED)
 
     def close(self, half: Half, state: HalfState) -> None:
-        """A half message is open no more."""
+        """Mark a half message as no longer open."""
         root = half.root
         if self.halves.state(root) is HalfState.OPEN:
             self.settle()
@@ -150,6 +150,6 @@ class Transactions:
             self.halves.end(half.record.queue_offset, state)
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted, and so are its figures."""
+        """Remove the figures of a deleted topic."""
         for figures in (self._open, self._committed, self._rolled_back, self.finished):
             figures.pop(topic, None)

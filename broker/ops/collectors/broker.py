@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from skylarkmq.broker.delivery.arrivals import Arrivals
-from skylarkmq.broker.delivery.throughput import Traffic
+from skylarkmq.broker.delivery.throughput import Throughput
 from skylarkmq.broker.histogram import Buckets
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.limits import Limit
@@ -54,7 +54,7 @@ class TableCollector:
 class TrafficCollector:
     """Metrics of all messages together, and of pulls that wait."""
 
-    def __init__(self, traffic: Traffic, arrivals: Arrivals, lag: LoopLag, heartbeats: Callable[[], int]) -> None:
+    def __init__(self, traffic: Throughput, arrivals: Arrivals, lag: LoopLag, heartbeats: Callable[[], int]) -> None:
         self._traffic = traffic
         self._arrivals = arrivals
         self._lag = lag

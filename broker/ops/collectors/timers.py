@@ -40,7 +40,7 @@ class TimerCollector:
             ("delivered", slots.delivered),
             ("deleted", slots.deleted),
             ("rolled", slots.rolled),
-            ("dropped", slots.dropped + now.enqueue.strange),
+            ("dropped", slots.dropped + now.enqueue.invalid),
         ):
             yield Value("skylark_timer_ended_total", (outcome,), ended)
         yield Value("skylark_timer_writable", (), int(not self._timers.files.problem))

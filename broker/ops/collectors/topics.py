@@ -5,7 +5,7 @@ System topics are told too, marked as such. Retry topics and dead letters are to
 
 from collections.abc import Callable
 
-from skylarkmq.broker.delivery.delivery_counters import Deliveries
+from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.ops.rates import Rates
@@ -23,7 +23,7 @@ class TopicCollector:
         topics: TopicTable,
         groups: SubscriptionGroups,
         store: MessageStore,
-        deliveries: Deliveries,
+        deliveries: DeliveryCounters,
         now_s: Callable[[], float],
     ) -> None:
         self._topics = topics

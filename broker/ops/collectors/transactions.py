@@ -29,7 +29,7 @@ class TransactionCollector:
             yield Value("rocketmq_finish_message_latency_milliseconds", (topic,), seconds)
         checks = self._checks.statistics()
         yield Value("skylark_transaction_checks_total", ("asked",), checks.asked)
-        yield Value("skylark_transaction_checks_total", ("nobody",), checks.unheard)
+        yield Value("skylark_transaction_checks_total", ("nobody",), checks.without_producer)
         yield Value("skylark_transaction_discarded_total", (), checks.discarded + checks.dropped)
         yield Value("skylark_transaction_dropped_total", ("half",), now.dropped_halves)
         yield Value("skylark_transaction_dropped_total", ("op",), now.dropped_ops)

@@ -7,9 +7,9 @@ is a source in `sources_of` and its names in `COUNTERS`. Source: docs/formats.md
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from skylarkmq.broker.delivery.delivery_counters import Deliveries
+from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.stats_windows import SEPARATOR, Sums
-from skylarkmq.broker.delivery.throughput import Traffic
+from skylarkmq.broker.delivery.throughput import Throughput
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.topic_traffic import TopicTraffic
 from skylarkmq.protocol.codes import DLQ_PREFIX, RESERVED_TOPICS
@@ -53,7 +53,7 @@ COUNTERS: Final = {
 
 
 def sources_of(
-    cluster: str, store: MessageStore, deliveries: Deliveries, sent_back: Deliveries, traffic: Traffic
+    cluster: str, store: MessageStore, deliveries: DeliveryCounters, sent_back: DeliveryCounters, traffic: Throughput
 ) -> Mapping[str, Source]:
     """Every source; those of the broker as a whole go by its cluster's name."""
 
@@ -110,7 +110,7 @@ def _dead_letters(store: MessageStore) -> Iterator[tuple[str, Sums]]:
         yield topic.removeprefix(DLQ_PREFIX), _sums(traffic)
 
 
-def _delivered(deliveries: Deliveries) -> Iterator[tuple[str, Sums]]:
+def _delivered(deliveries: DeliveryCounters) -> Iterator[tuple[str, Sums]]:
     """What groups were given of topics, or gave back; each pull that found something is a call."""
     for topic, groups in list(deliveries.table().items()):
         for group, row in list(groups.items()):

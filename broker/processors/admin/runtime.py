@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from skylarkmq.broker.delivery.put_latency import PutTimesStatistics, spread_text
-from skylarkmq.broker.delivery.throughput import Traffic
+from skylarkmq.broker.delivery.put_latency import PutLatencyStatistics, spread_text
+from skylarkmq.broker.delivery.throughput import Throughput
 from skylarkmq.broker.processors.cold_read_retry import patient
 from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.connection import Connection
@@ -50,7 +50,7 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
 class StoreTimes(NamedTuple):
     """How long the store takes."""
 
-    puts: PutTimesStatistics
+    puts: PutLatencyStatistics
     longest_get_ms: int
 
 
@@ -64,7 +64,7 @@ class RuntimeProcessor:
         self,
         config: RuntimeConfig,
         store: MessageStore,
-        traffic: Traffic,
+        traffic: Throughput,
         pools: Callable[[], Iterable[PoolStatistics]],
         times: Callable[[], StoreTimes],
         now_ms: Callable[[], int],

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from skylarkmq.broker.delivery.stats_windows import LEVELS, NO_GROWTH, Growth, StatsWindows
+from skylarkmq.broker.delivery.stats_windows import NO_GROWTH, WINDOWS, Growth, StatsWindows
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.processors.admin.counters import COUNTERS, TOPIC_PUT, Counter
@@ -106,7 +106,7 @@ class TopicStatsProcessor:
         counter = COUNTERS.get(name)
         if counter is None or self._windows.growth(counter.source, key) is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
-        growths = [self._windows.growth(counter.source, key, level) or NO_GROWTH for level in LEVELS]
+        growths = [self._windows.growth(counter.source, key, window) or NO_GROWTH for window in WINDOWS]
         body = BrokerStatsData(*[stats_item(counter, growth) for growth in growths])
         return RemotingCommand.response(body=body.encode())
 

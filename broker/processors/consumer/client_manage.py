@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.group_notifications import Notices
+from skylarkmq.broker.delivery.group_notifications import GroupNotifications
 from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
 from skylarkmq.broker.metadata.expressions import compiled
 from skylarkmq.broker.metadata.limits import Limits
@@ -65,7 +65,7 @@ class ClientManageProcessor:
         sessions: ClientSessions,
         groups: SubscriptionGroups,
         topics: TopicTable,
-        notices: Notices,
+        notices: GroupNotifications,
         now_ms: Callable[[], int],
         limits: Limits | None = None,
     ) -> None:

@@ -1,6 +1,6 @@
 """Messages that a consumer could not consume: CONSUMER_SEND_MSG_BACK (36).
 
-    checks -> the original, patiently -> retry, or dead letter -> Diversion -> InternalPuts -> answer
+    checks -> the original, patiently -> retry, or dead letter -> Deferral -> InternalPuts -> answer
 
 The consumer says where the message lies in the log, and its group gets it once more: from its retry topic, after a
 delay that grows with every attempt (level 3 first), or, when it has been tried often enough or the consumer wants no
@@ -16,9 +16,9 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.cold_read_retry import when_read
-from skylarkmq.broker.delivery.deferral import Divert
-from skylarkmq.broker.delivery.delivery_counters import Deliveries
+from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
+from skylarkmq.broker.delivery.deferral import Defer
+from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
 from skylarkmq.broker.delivery.message_type import DELAY
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
@@ -72,7 +72,7 @@ class SendBackProcessor:
         groups: SubscriptionGroups,
         store: MessageStore,
         puts: InternalPuts,
-        divert: Divert,
+        defer: Defer,
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
@@ -80,11 +80,11 @@ class SendBackProcessor:
         self._groups = groups
         self._store = store
         self._puts = puts
-        self._divert = divert
+        self._defer = defer
         self._now_ms = now_ms
         self._retries = 0
         self._dead_letters = 0
-        self.sent_back = Deliveries()
+        self.sent_back = DeliveryCounters()
         """What each group has sent back of each topic."""
 
     def __repr__(self) -> str:
@@ -147,7 +147,7 @@ class SendBackProcessor:
         return RemotingCommand.response()
 
     async def _original(self, offset: int) -> Record:
-        data = await when_read(self._store, lambda: self._store.record_at(offset))
+        data = await with_cold_read_retry(self._store, lambda: self._store.record_at(offset))
         record = None if data is None else parse(memoryview(data), check_body=False)
         if not isinstance(record, Record) or not may_be_consumed(record):
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
@@ -156,13 +156,13 @@ class SendBackProcessor:
     def _retry(self, original: Record, properties: dict[str, str], topic: TopicConfig, level: int) -> Append:
         properties[PropertyName.DELAY] = str(level)
         append = copied(original, properties, topic.topic_name, any_queue(topic))
-        refusal = self._divert(append, properties, self._now_ms())
+        refusal = self._defer(append, properties, self._now_ms())
         if refusal is not None:
             append.status = refusal
         return append
 
     def _dead_letter(self, original: Record, properties: dict[str, str], group: SubscriptionGroupConfig) -> Append:
-        """It is not diverted: whatever its properties ask for, it has been through that."""
+        """It is not deferred: whatever its properties ask for, it has been through that."""
         properties[PropertyName.DELAY] = AT_ONCE
         topic = self._topics.create_for_group(DLQ_PREFIX + group.group_name)
         return copied(original, properties, topic.topic_name, 0)

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.delivery_counters import Delivered, Deliveries
+from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters, DeliveryCounts
 from skylarkmq.broker.delivery.fall_behind import FallBehind
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.processors.pull.checks import AdmittedPull, PullChecks, PullConfig
@@ -72,7 +72,7 @@ class Lane(msgspec.Struct):
     pieces: Pieces
     next_pulls: dict[int, int]
     fall_behind: dict[tuple[str, int], int] | None
-    delivered: Delivered
+    delivered: DeliveryCounts
     count: int
     ahead: Ahead | None = None
 
@@ -87,7 +87,7 @@ class PlainPulls:
         offsets: ConsumerOffsetTable,
         latencies: Latencies,
         fall_behind: FallBehind,
-        deliveries: Deliveries,
+        deliveries: DeliveryCounters,
     ) -> None:
         self._checks = checks
         self._store = store
@@ -161,7 +161,7 @@ class PlainPulls:
         self._count(lane.delivered, records.count, size)
         return True
 
-    def _count(self, row: Delivered, count: int, size: int) -> None:
+    def _count(self, row: DeliveryCounts, count: int, size: int) -> None:
         row.messages += count
         row.bytes += size
         row.pulls += 1

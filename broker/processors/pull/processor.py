@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from skylarkmq.broker.delivery.arrivals import Arrivals, ParkedPull
-from skylarkmq.broker.delivery.delivery_counters import Deliveries
+from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.fall_behind import FallBehind
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.processors.cold_read_retry import patient
@@ -91,7 +91,7 @@ class PullProcessor:
         self._arrivals = arrivals
         self._latencies = latencies
         self.fall_behind = FallBehind()
-        self.deliveries = Deliveries()
+        self.deliveries = DeliveryCounters()
         self._plain = PlainPulls(checks, store, offsets, latencies, self.fall_behind, self.deliveries)
         self.run_handlers = self._plain.handlers
         self.look_again = self._plain.look_again

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from skylarkmq.broker.delivery.put_latency import PutTimes
+from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.processors.send.messages import PlainColumns, PlainSend, SendMessages, Waiting
 from skylarkmq.broker.processors.send.response import SendAnswers
 from skylarkmq.broker.remoting.admission import Pool
@@ -53,7 +53,7 @@ class PlainSends:
         store: MessageStore,
         answers: SendAnswers,
         pool: Pool,
-        times: PutTimes,
+        times: PutLatency,
         answer_others: Callable[[list[Waiting], float], None],
     ) -> None:
         self._queues = queues

@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from operator import ge
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
-from skylarkmq.broker.delivery.deferral import Divert, Grant, never
+from skylarkmq.broker.delivery.deferral import Defer, FastDefer, no_fast_deferral
 from skylarkmq.broker.processors.send.fast_batches import PlainBatches
 from skylarkmq.broker.processors.send.stored_properties import (
     END,
@@ -84,13 +84,13 @@ class SendMessages:
         self,
         completion: PropertyCompletion,
         max_message_size: int,
-        divert: Divert,
+        defer: Defer,
         now_ms: Callable[[], int],
-        grant: Grant = never,
+        defer_fast: FastDefer = no_fast_deferral,
     ) -> None:
-        self._divert = divert
+        self._defer = defer
         self._now_ms = now_ms
-        self._grant = grant
+        self._defer_fast = defer_fast
         self._wishing = completion.wishing
         self._complete = completion.complete
         self._cluster_entry = completion.cluster_entry
@@ -221,8 +221,8 @@ class SendMessages:
             properties.wait_flush,
         )
         queue_id = append.queue_id
-        if properties.diverted is not None and not is_dead_letter:
-            refusal = self._divert(append, properties.diverted, self._now_ms())
+        if properties.deferred is not None and not is_dead_letter:
+            refusal = self._defer(append, properties.deferred, self._now_ms())
             if refusal is not None:
                 append.status = refusal
         return append, properties.unique_key, queue_id
@@ -249,7 +249,7 @@ class SendMessages:
         )
         append.keys = keys
         queue_id = append.queue_id
-        if not self._grant(append, wish, self._now_ms()):
+        if not self._defer_fast(append, wish, self._now_ms()):
             return None
         return append, keys[0].decode(), queue_id
 
@@ -284,7 +284,7 @@ class SendMessages:
         self, record: BatchRecord, batch_level: dict[str, str], topic: str, queue_id: int, sys_flag: int, *born: Any
     ) -> Append:
         properties = self._complete_record(record, batch_level)
-        if properties.diverted is not None:
+        if properties.deferred is not None:
             raise RequestError(ResponseCode.MESSAGE_ILLEGAL, self.illegal)
         born_timestamp, born_host, reconsume_times = born
         return Append(

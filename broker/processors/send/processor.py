@@ -15,8 +15,8 @@ Source: docs/formats.md, "Send".
 from functools import partial
 from typing import Final, cast
 
-from skylarkmq.broker.delivery.message_type import special_kind
-from skylarkmq.broker.delivery.put_latency import PutTimes
+from skylarkmq.broker.delivery.message_type import special_type
+from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.processors.send.checks import SendChecks
 from skylarkmq.broker.processors.send.fast_path import PlainSends
 from skylarkmq.broker.processors.send.messages import Batch, SendMessages, Waiting, first_of
@@ -70,7 +70,7 @@ class SendProcessor:
         store: MessageStore,
         answers: SendAnswers,
         pool: Pool,
-        times: PutTimes,
+        times: PutLatency,
     ) -> None:
         self._topic_for = checks.topic_for
         self._messages = messages
@@ -196,7 +196,7 @@ class SendProcessor:
             if isinstance(batch, BatchColumns) or (batch is not None and last.keys is not None):
                 continue  # a plain batch
             for append in batch or (last,):
-                kind = special_kind(append.properties)
+                kind = special_type(append.properties)
                 if kind is not None and append.status in STORED:
                     self._store.note_special(append.topic, kind, append.size)
 

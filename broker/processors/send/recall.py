@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.delivery.deferral import Divert
+from skylarkmq.broker.delivery.deferral import Defer
 from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.processors.send.checks import refuse_internal_topic
@@ -50,13 +50,13 @@ class RecallProcessor:
         self,
         config: RecallConfig,
         topics: TopicTable,
-        divert: Divert,
+        defer: Defer,
         puts: InternalPuts,
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
         self._topics = topics
-        self._divert = divert
+        self._defer = defer
         self._puts = puts
         self._now_ms = now_ms
 
@@ -121,7 +121,7 @@ class RecallProcessor:
         encoded = encode_properties(properties).encode("utf-8", "replace")
         append = Append(handle.topic, 0, BODY, encoded, tags_code(TAG), 0, 0, now_ms, connection.peer_host)
         try:
-            refusal = self._divert(append, properties, now_ms)
+            refusal = self._defer(append, properties, now_ms)
         except RequestError:
             refusal = PutStatus.MESSAGE_ILLEGAL
         if refusal is not None or await self._puts.put(append) not in STORED:

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from skylarkmq.broker.delivery.deferral import Wish, needs_diversion
+from skylarkmq.broker.delivery.deferral import DeferralRequest, needs_deferral
 from skylarkmq.protocol.message import (
     ENTRY_END,
     NAME_END,
@@ -53,7 +53,7 @@ _NOT_JUST_ADDED: Final = {PropertyName.KEYS, PropertyName.TAGS, PropertyName.UNI
 Shared: TypeAlias = tuple[tuple[bytes, bytes], ...]
 """A batch's own properties: `(02 name 01, what is added to a message that lacks it)`; b"" if that is not all."""
 
-WishingProperties: TypeAlias = tuple[bytes, int, list[bytes], Wish]
+WishingProperties: TypeAlias = tuple[bytes, int, list[bytes], DeferralRequest]
 """What is stored of a message that does not go straight to its topic, the tags code, what it is found by, and why."""
 
 
@@ -64,7 +64,7 @@ class StoredProperties(msgspec.Struct, gc=False):
     unique_key: str
     tags: str | None
     wait_flush: bool
-    diverted: dict[str, str] | None = None  # all of them, if the message does not go straight to its topic
+    deferred: dict[str, str] | None = None  # all of them, if the message does not go straight to its topic
 
 
 class PropertyCompletion:
@@ -93,7 +93,8 @@ class PropertyCompletion:
         keys, unique_key, tags, name, number, half = found.groups()
         if unique_key is None or (name is None and half is None):
             return None
-        wish = Wish(PropertyName.TRANSACTION_PREPARED, 1) if name is None else Wish(name.decode(), int(number))
+        prepared = PropertyName.TRANSACTION_PREPARED
+        wish = DeferralRequest(prepared, 1) if name is None else DeferralRequest(name.decode(), int(number))
         return own + self.cluster_entry, tags_code_of(tags), keys_of(unique_key, keys), wish
 
     def shared(self, batch_level: dict[str, str]) -> Shared | None:
@@ -111,9 +112,9 @@ class PropertyCompletion:
 
     def complete(self, sent: str) -> StoredProperties:
         """What is stored for a message with these properties, if it goes straight to its topic."""
-        wait, diverted = True, None
+        wait, deferred = True, None
         if _is_unusual(sent):
-            sent, wait, diverted = _look_closer(sent)
+            sent, wait, deferred = _look_closer(sent)
         if sent and sent[-1] != ENTRY_END:
             sent += ENTRY_END
         unique_key = property_value(sent, PropertyName.UNIQ_KEY)
@@ -121,10 +122,10 @@ class PropertyCompletion:
             unique_key = self._new_unique_key()
             sent = f"{sent}{PropertyName.UNIQ_KEY}{NAME_END}{unique_key}{ENTRY_END}"
         tags = property_value(sent, PropertyName.TAGS)
-        if diverted is not None:
-            diverted |= {PropertyName.UNIQ_KEY: unique_key, PropertyName.CLUSTER: self._cluster}
+        if deferred is not None:
+            deferred |= {PropertyName.UNIQ_KEY: unique_key, PropertyName.CLUSTER: self._cluster}
         encoded = (sent + self._cluster_entry).encode("utf-8", "replace")
-        return StoredProperties(encoded, unique_key, tags, wait, diverted)
+        return StoredProperties(encoded, unique_key, tags, wait, deferred)
 
     def complete_record(self, record: BatchRecord, batch_level: dict[str, str]) -> StoredProperties:
         """The same for one record of a batch: it keeps its own and gains the batch's where it has none."""
@@ -161,11 +162,11 @@ def _is_unusual(sent: str) -> bool:
 
 
 def _look_closer(sent: str) -> tuple[str, bool, dict[str, str] | None]:
-    """Drop what only a broker sets; also whether to wait for the flush, and if it may be diverted, all of them."""
+    """Drop what only a broker sets; also whether to wait for the flush, and if it may be deferred, all of them."""
     properties = decode_properties(sent)
     wait = properties.get(PropertyName.WAIT, "true").lower() == "true"
     if PropertyName.POP_CHECKPOINT in properties or PropertyName.CLUSTER in properties:
         for name in (PropertyName.POP_CHECKPOINT, PropertyName.CLUSTER):
             properties.pop(name, None)
         sent = encode_properties(properties)
-    return sent, wait, properties if needs_diversion(properties) else None
+    return sent, wait, properties if needs_deferral(properties) else None

@@ -43,7 +43,7 @@ async def test_who_does_not_answer_costs_nothing_afterwards(peer: Peer) -> None:
     """The timeout ends the call; an answer that comes later is dropped."""
     calls = ClientCalls()
     [call] = begun(calls, peer, timeout_s=0)
-    with pytest.raises(CallTimeout, match=r"no answer from 127\.0\.0\.9:4321 within 0 ms"):
+    with pytest.raises(CallTimeout, match=r"no response from 127\.0\.0\.9:4321 within 0 ms"):
         await call
     request = await peer.asked()
     assert (peer.connection.calls, calls.statistics().waiting, calls.statistics().timed_out) == (0, 0, 1)

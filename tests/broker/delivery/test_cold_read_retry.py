@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.delivery.cold_read_retry import when_read
+from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.store.read.cold_reads import ColdRead, Range
 from tests.harness.stores import message, opened
 
@@ -22,13 +22,13 @@ async def test_a_lookup_is_run_again_once_it_can_be(tmp_path: Path) -> None:
                 raise ColdRead(missing.pop(0))
             return "found"
 
-        assert await when_read(it.store, lookup) == "found"
+        assert await with_cold_read_retry(it.store, lookup) == "found"
         assert it.store.statistics().reader.cold.fetched == 2
 
 
 async def test_what_is_in_memory_is_not_waited_for(tmp_path: Path) -> None:
     """And what a lookup raises is raised."""
     with opened(tmp_path) as it:
-        assert await when_read(it.store, lambda: it.store.max_offset("T", 0)) is None
+        assert await with_cold_read_retry(it.store, lambda: it.store.max_offset("T", 0)) is None
         with pytest.raises(ZeroDivisionError):
-            await when_read(it.store, lambda: 1 // 0)
+            await with_cold_read_retry(it.store, lambda: 1 // 0)

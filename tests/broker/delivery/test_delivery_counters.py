@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from skylarkmq.broker.delivery.delivery_counters import Deliveries
+from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
 from tests.harness.broker_parts import GROUP, TOPIC, broker_parts, pull
 
 
@@ -33,7 +33,7 @@ async def test_a_deleted_topic_takes_its_figures_along(tmp_path: Path) -> None:
 
 def test_a_deleted_group_takes_its_figures_along() -> None:
     """A topic without groups has no row either."""
-    deliveries = Deliveries()
+    deliveries = DeliveryCounters()
     for topic, group in (("t", "g"), ("t", "h"), ("u", "g")):
         deliveries.note(topic, group, 1, 9)
     deliveries.remove_group("g")

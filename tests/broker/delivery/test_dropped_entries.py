@@ -1,15 +1,15 @@
-"""Dropped entries: counted, and logged within limits."""
+"""DroppedEntries entries: counted, and logged within limits."""
 
 import logging
 
 import pytest
 
-from skylarkmq.broker.delivery.dropped_entries import MOST_LOGGED, Dropped
+from skylarkmq.broker.delivery.dropped_entries import MOST_LOGGED, DroppedEntries
 
 
 def test_the_first_have_a_line_each_and_then_powers_of_ten(caplog: pytest.LogCaptureFixture) -> None:
     """However many there are, the log stays readable; the count is exact."""
-    dropped = Dropped(logging.getLogger("tests"), "timer message")
+    dropped = DroppedEntries(logging.getLogger("tests"), "timer message")
     for number in range(12_345):
         dropped.note(f"offset={number}", "no time")
     assert dropped.count == 12_345

@@ -2,7 +2,7 @@
 
 import pytest
 
-from skylarkmq.broker.delivery.message_type import special_kind
+from skylarkmq.broker.delivery.message_type import special_type
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ from skylarkmq.broker.delivery.message_type import special_kind
 )
 def test_a_name_among_its_properties_makes_the_kind(properties: bytes, kind: str | None) -> None:
     """By its name, not by whatever contains that."""
-    assert special_kind(properties) == kind
+    assert special_type(properties) == kind

@@ -5,7 +5,7 @@ from bisect import bisect_left
 import pytest
 
 from skylarkmq.broker.delivery import put_latency
-from skylarkmq.broker.delivery.put_latency import SPREAD, PutTimes, spread_text
+from skylarkmq.broker.delivery.put_latency import SPREAD, PutLatency, spread_text
 from skylarkmq.broker.remoting import request_latency
 from skylarkmq.broker.remoting.request_latency import Latencies
 
@@ -13,12 +13,12 @@ NOW_S = 1_000.0
 
 
 @pytest.fixture
-def times(monkeypatch: pytest.MonkeyPatch) -> PutTimes:
+def times(monkeypatch: pytest.MonkeyPatch) -> PutLatency:
     monkeypatch.setattr(request_latency, "monotonic", lambda: NOW_S)
-    return PutTimes(Latencies())
+    return PutLatency(Latencies())
 
 
-def note(times: PutTimes, took_ms: float, count: int = 1) -> None:
+def note(times: PutLatency, took_ms: float, count: int = 1) -> None:
     times.note(310, 0, NOW_S - took_ms / 1000, count)
 
 
@@ -30,7 +30,7 @@ def note(times: PutTimes, took_ms: float, count: int = 1) -> None:
         (10_000.1, "10s~"), (1e9, "10s~"),
     ],
 )  # fmt: skip
-def test_a_put_falls_into_its_range(times: PutTimes, took_ms: float, name: str) -> None:
+def test_a_put_falls_into_its_range(times: PutLatency, took_ms: float, name: str) -> None:
     """In whole ms, as RocketMQ counts."""
     times.step(0)
     note(times, took_ms, 7)
@@ -39,7 +39,7 @@ def test_a_put_falls_into_its_range(times: PutTimes, took_ms: float, name: str) 
     assert sum(times.statistics().spread) == 7
 
 
-def test_what_is_shown_is_the_last_whole_minute(times: PutTimes) -> None:
+def test_what_is_shown_is_the_last_whole_minute(times: PutLatency) -> None:
     """Not what has passed of this one; a minute without puts is shown as such."""
     times.step(30_000)
     note(times, 5)
@@ -54,7 +54,7 @@ def test_what_is_shown_is_the_last_whole_minute(times: PutTimes) -> None:
     assert sum(times.statistics().spread) == 0
 
 
-def test_nearly_all_puts_of_the_minute_stayed_within(times: PutTimes) -> None:
+def test_nearly_all_puts_of_the_minute_stayed_within(times: PutLatency) -> None:
     """The 99th and the 99.9th hundredth, to the step: a millisecond at first, less than a tenth of the time later."""
     times.step(0)
     times.step(60_000)
@@ -76,14 +76,14 @@ def test_a_step_is_less_than_a_tenth(took_ms: int) -> None:
     assert took_ms <= range_end <= max(took_ms, 20) * 1.1
 
 
-def test_the_longest_is_that_since_the_start(times: PutTimes) -> None:
+def test_the_longest_is_that_since_the_start(times: PutLatency) -> None:
     """However many minutes ago."""
     note(times, 1_234.5)
     note(times, 3)
     times.step(0)
     times.step(600_000)
     assert times.statistics().longest_ms == 1_234
-    assert repr(times) == "<PutTimes longest_ms=1234>"
+    assert repr(times) == "<PutLatency longest_ms=1234>"
 
 
 def test_the_text_is_what_the_exporter_splits() -> None:
@@ -95,10 +95,10 @@ def test_the_text_is_what_the_exporter_splits() -> None:
     )
 
 
-def test_all_latencies_hear_of_puts(times: PutTimes) -> None:
+def test_all_latencies_hear_of_puts(times: PutLatency) -> None:
     """One call a turn for both."""
     latencies = Latencies()
-    it = PutTimes(latencies)
+    it = PutLatency(latencies)
     it.note(310, 0, NOW_S - 1, 5)
     it.note(310, 0, NOW_S - 1, was_oneway=True)
     assert (latencies.statistics().rows, latencies.statistics().requests) == (2, 6)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from skylarkmq.broker.delivery import stats_windows
-from skylarkmq.broker.delivery.stats_windows import DAY, HOUR, MINUTE, Growth, Level, StatsWindows, Sums
+from skylarkmq.broker.delivery.stats_windows import DAY, HOUR, MINUTE, Growth, StatsWindows, Sums, Window
 
 
 class Counters:
@@ -30,8 +30,8 @@ class Counters:
             self.now_ms += 10_000
             self.windows.step(self.now_ms)
 
-    def growth(self, name: str = "T", level: Level = MINUTE) -> Growth | None:
-        return self.windows.growth("in", name, level)
+    def growth(self, name: str = "T", window: Window = MINUTE) -> Growth | None:
+        return self.windows.growth("in", name, window)
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
-"""Traffic: rates over windows, and counters at the beginning of days."""
+"""Throughput: rates over windows, and counters at the beginning of days."""
 
 import time
 
 import pytest
 
-from skylarkmq.broker.delivery.throughput import Counters, Days, Traffic
+from skylarkmq.broker.delivery.throughput import Counters, Days, Throughput
 
 HOUR_MS = 3_600_000
 NOON_MS = int(time.mktime((2026, 3, 10, 12, 0, 0, 0, 0, -1)) * 1000)
@@ -15,7 +15,7 @@ class Source:
 
     def __init__(self) -> None:
         self.counters = Counters()
-        self.traffic = Traffic(lambda: self.counters)
+        self.traffic = Throughput(lambda: self.counters)
 
     def step(self, now_ms: int, puts: int) -> None:
         self.counters = Counters(puts=puts, delivered=2 * puts)

@@ -5,7 +5,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, Final
 
-from skylarkmq.broker.delivery.deferral import Diversion
+from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.processors.send.messages import SendMessages
 from skylarkmq.broker.processors.send.response import SendAnswers
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
@@ -99,7 +99,7 @@ def read_alike(data: bytes) -> None:
 
 
 _completion: Final = PropertyCompletion("Default", lambda: "NEW")
-_general: Final = SendMessages(_completion, 4 << 20, Diversion(()).divert, lambda: 0)
+_general: Final = SendMessages(_completion, 4 << 20, Deferral(()).defer, lambda: 0)
 _batches: Final[Any] = compiled.load("batch")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.delivery.deferral import Diversion
+from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.processors.send.fast_batches import PlainBatches
 from skylarkmq.broker.processors.send.messages import SendMessages
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
@@ -55,7 +55,7 @@ def test_batches() -> None:
     completion = PropertyCompletion("Default", lambda: "NEW")
     fast = leaf.Batches(PutStatus.PENDING, completion.cluster_entry)
     slow = PlainBatches(completion.cluster_entry)
-    general = SendMessages(completion, 4 << 20, Diversion(()).divert, lambda: 0)
+    general = SendMessages(completion, 4 << 20, Deferral(()).defer, lambda: 0)
     chance = random.Random(1)
     plain = 0
     for _ in range(BATCHES):

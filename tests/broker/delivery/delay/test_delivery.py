@@ -135,7 +135,7 @@ def test_who_is_behind_may_do_more_in_a_turn(running: Running) -> None:
 def test_a_level_beyond_the_table_is_emptied(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     """And told about once."""
     running.put(7, 7)
-    assert caplog.text.count("level is not in messageDelayLevel") == 1
+    assert caplog.text.count("level not in messageDelayLevel") == 1
     running.loop.pass_ms(10_000)  # the store gave it the longest delay that there is
     assert running.it.bodies() == [b"7", b"7"]
     assert running.delivery.progress() == {7: (2, 2)}

@@ -2,14 +2,14 @@
 
 import pytest
 
-from skylarkmq.broker.delivery.deferral import Diversion
+from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.timer.admission import (
     CONGESTED,
     DISABLED,
     ILLEGAL,
     MAX_PROPERTIES_BYTES,
+    TimerAdmission,
     TimerConfig,
-    TimerEntry,
 )
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.protocol.codes import ResponseCode, SystemTopic
@@ -25,8 +25,8 @@ DAY_MS = 86_400_000
 def out_of(properties: dict[str, str], **config: int | bool) -> int | None:
     """The slot that such a message gets, ms behind the begin of this second; None: none."""
     append = message(b"one", "T", 3)
-    entry = TimerEntry(TimerConfig(**config), lambda _out_ms: 0)  # type: ignore[arg-type] # fields of that struct
-    assert entry.divert(append, properties, NOW) is None
+    entry = TimerAdmission(TimerConfig(**config), lambda _out_ms: 0)  # type: ignore[arg-type] # fields of that struct
+    assert entry.defer(append, properties, NOW) is None
     if append.topic == "T":
         return None
     stored = decode_properties(append.properties.decode())
@@ -74,9 +74,9 @@ def test_another_precision() -> None:
 def test_what_is_no_time_is_refused(properties: dict[str, str]) -> None:
     """No number, too far ahead, a deletion of what is over; nothing of the message has changed."""
     append = message(b"one")
-    entry = TimerEntry(TimerConfig(), lambda _out_ms: 0)
+    entry = TimerAdmission(TimerConfig(), lambda _out_ms: 0)
     with pytest.raises(RequestError) as refused:
-        entry.divert(append, properties, NOW)
+        entry.defer(append, properties, NOW)
     assert refused.value.code is ResponseCode.MESSAGE_ILLEGAL
     assert refused.value.remark == ILLEGAL.format(max_ms=3 * DAY_MS)
     assert (append.topic, entry.statistics().refused) == ("T", 1)
@@ -85,11 +85,11 @@ def test_what_is_no_time_is_refused(properties: dict[str, str]) -> None:
 def test_a_crowded_slot_refuses_the_likelier_the_more_it_has() -> None:
     """None up to its limit, all from twice that on, by chance in between."""
     waiting = 0
-    entry = TimerEntry(TimerConfig(congested=100), lambda _out_ms: waiting, lambda: 0.5)
+    entry = TimerAdmission(TimerConfig(congested=100), lambda _out_ms: waiting, lambda: 0.5)
     verdicts = {}
     for waiting in (0, 100, 101, 149, 150, 199, 200, 1_000):
         try:
-            entry.divert(message(b"one"), {"TIMER_DELAY_SEC": "5"}, NOW)
+            entry.defer(message(b"one"), {"TIMER_DELAY_SEC": "5"}, NOW)
             verdicts[waiting] = ""
         except RequestError as refusal:
             verdicts[waiting] = refusal.remark or ""
@@ -99,34 +99,34 @@ def test_a_crowded_slot_refuses_the_likelier_the_more_it_has() -> None:
 
 def test_timers_may_be_off() -> None:
     """Then nothing is accepted."""
-    entry = TimerEntry(TimerConfig(is_enabled=False), lambda _out_ms: 0)
+    entry = TimerAdmission(TimerConfig(is_enabled=False), lambda _out_ms: 0)
     with pytest.raises(RequestError, match="timerWheelEnable is false") as refused:
-        entry.divert(message(b"one"), {"TIMER_DELAY_SEC": "5"}, NOW)
+        entry.defer(message(b"one"), {"TIMER_DELAY_SEC": "5"}, NOW)
     assert (refused.value.code, refused.value.remark) == (ResponseCode.SYSTEM_ERROR, DISABLED)
 
 
 def test_properties_leave_room_for_those_of_the_delivery() -> None:
     """Else it could be stored and never delivered."""
-    entry = TimerEntry(TimerConfig(), lambda _out_ms: 0)
+    entry = TimerAdmission(TimerConfig(), lambda _out_ms: 0)
     properties = {"TIMER_DELAY_SEC": "5", "x": "y" * (MAX_PROPERTIES_BYTES - 150)}
-    assert entry.divert(message(b"one"), properties, NOW) is PutStatus.PROPERTIES_SIZE_EXCEEDED
+    assert entry.defer(message(b"one"), properties, NOW) is PutStatus.PROPERTIES_SIZE_EXCEEDED
 
 
 def test_nothing_is_diverted_that_goes_to_the_timer_topic_anyway() -> None:
     """It would go round for ever."""
     append = message(b"one", SystemTopic.TIMER)
-    assert TimerEntry(TimerConfig(), lambda _out_ms: 0).divert(append, {"TIMER_DELAY_SEC": "5"}, NOW) is None
+    assert TimerAdmission(TimerConfig(), lambda _out_ms: 0).defer(append, {"TIMER_DELAY_SEC": "5"}, NOW) is None
     assert append.properties == b""
 
 
 @pytest.mark.parametrize("properties", [{"TIMER_DELAY_SEC": "x"}, {"TIMER_DELIVER_MS": str(NOW + 4 * DAY_MS)}])
 def test_what_can_never_be_granted_is_known_before(properties: dict[str, str]) -> None:
     """A half message that asks for it is refused, and not its commit; what is over by now is no such thing."""
-    entry = TimerEntry(TimerConfig(), lambda _out_ms: 0)
-    diversion = Diversion((1_000,), entry.divert, lambda *_: None, check_timer=entry.check)
+    entry = TimerAdmission(TimerConfig(), lambda _out_ms: 0)
+    deferral = Deferral((1_000,), entry.defer, lambda *_: None, check_timer=entry.check)
     half = {"TRAN_MSG": "true", "UNIQ_KEY": "K"}
     with pytest.raises(RequestError, match="timer message illegal"):
-        diversion.divert(message(), half | properties, NOW)
+        deferral.defer(message(), half | properties, NOW)
     for granted in ({"TIMER_DELIVER_MS": str(NOW - 5)}, properties | {"DELAY": "1"}, {"TIMER_DELAY_SEC": "5"}):
-        assert diversion.divert(message(), half | granted, NOW) is None
-    assert diversion.divert(message(), half | {"DELAY": "x"}, NOW) is PutStatus.MESSAGE_ILLEGAL
+        assert deferral.defer(message(), half | granted, NOW) is None
+    assert deferral.defer(message(), half | {"DELAY": "x"}, NOW) is PutStatus.MESSAGE_ILLEGAL

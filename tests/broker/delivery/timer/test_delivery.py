@@ -159,7 +159,7 @@ def test_strange_messages_are_dropped(it: Opened) -> None:
     run(it, timers, BEGIN + 5_000)
     assert it.bodies() == [b"good"]
     statistics = timers.statistics()
-    assert (statistics.enqueue.strange, statistics.slots.dropped, statistics.slots.delivered) == (4, 1, 1)
+    assert (statistics.enqueue.invalid, statistics.slots.dropped, statistics.slots.delivered) == (4, 1, 1)
     stop(it, timers)
 
 
@@ -184,14 +184,14 @@ def test_bad_entries_stop_nothing_after_a_restart_either(tmp_path: Path, caplog:
         timers = loaded(it)
         run(it, timers, BEGIN + 2_000)
         assert it.bodies() == [b"first", b"last"]
-        assert timers.statistics().enqueue.strange == len(bad)
+        assert timers.statistics().enqueue.invalid == len(bad)
         assert timers.counts.statistics().counts == {"T": 1}
         stop(it, timers)
     with opened(tmp_path, **sizes) as it:
         timers = loaded(it)
         run(it, timers, BEGIN + 10_000)
         assert it.bodies() == [b"first", b"last", b"later"]
-        assert timers.statistics().enqueue.strange == 0
+        assert timers.statistics().enqueue.invalid == 0
         stop(it, timers)
     lines = [record for record in caplog.records if "timer message dropped" in record.message]
     assert len(lines) == MOST_LOGGED
@@ -273,7 +273,7 @@ def test_a_store_that_refuses_is_asked_again(it: Opened) -> None:
 def test_a_timer_log_that_cannot_be_written_is_tried_again(it: Opened) -> None:
     """The message goes on the wheel once it can; meanwhile no other is taken, and who sends it is told why."""
     running = Running(it)
-    entry = running.timers.entry
+    entry = running.timers.admission
 
     def refuse(call: str, path: str) -> None:
         if "/timerlog/" in path:
@@ -283,13 +283,13 @@ def test_a_timer_log_that_cannot_be_written_is_tried_again(it: Opened) -> None:
     running.put(timed(b"one", BEGIN + 1_000))
     running.loop.pass_ms(5_000)
     assert (it.bodies(), running.timers.files.wheel.waiting) == ([], 0)
-    with pytest.raises(RequestError, match=r"not taken for now.*no space") as refusal:
-        entry.divert(message(b"two"), {"TIMER_DELAY_SEC": "1"}, it.clock.now_ms)
+    with pytest.raises(RequestError, match=r"not accepted at present.*no space") as refusal:
+        entry.defer(message(b"two"), {"TIMER_DELAY_SEC": "1"}, it.clock.now_ms)
     assert refusal.value.code is ResponseCode.SERVICE_NOT_AVAILABLE
     it.disk.refuse = lambda call, path: None
     running.loop.pass_ms(RETRY_WRITE_MS)
     assert (it.bodies(), running.timers.files.problem) == ([b"one"], "")
-    assert entry.divert(message(b"two"), {"TIMER_DELAY_SEC": "1"}, it.clock.now_ms) is None
+    assert entry.defer(message(b"two"), {"TIMER_DELAY_SEC": "1"}, it.clock.now_ms) is None
     stop(it, running.timers)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.delivery.transactions.check_round import SLICE_MESSAGES, Round
+from skylarkmq.broker.delivery.transactions.check_round import SLICE_MESSAGES, CheckRound
 from skylarkmq.broker.delivery.transactions.open_halves import HalfState
 from skylarkmq.broker.store.running_flags import RunningFlag
 from skylarkmq.protocol.codes import ResponseCode
@@ -156,7 +156,7 @@ async def test_without_producers_the_questions_count(it: Opened) -> None:
     for _ in range(2):
         it.clock.now_ms += 30_000
         parts.round()
-    assert (parts.totals.unheard, parts.totals.discarded) == (1, 1)
+    assert (parts.totals.without_producer, parts.totals.discarded) == (1, 1)
 
 
 async def test_what_is_as_old_as_messages_become_is_discarded(it: Opened) -> None:
@@ -189,7 +189,7 @@ async def test_who_does_not_read_is_not_asked_more(it: Opened) -> None:
         it.clock.now_ms += 6_000
         parts.round()
     producer.connection.paused = False
-    assert (parts.totals.kept, parts.totals.unheard) == (3, 0)
+    assert (parts.totals.kept, parts.totals.without_producer) == (3, 0)
     it.clock.now_ms += 6_000
     parts.round()
     assert len(questions(producer)) == 1
@@ -262,10 +262,10 @@ async def test_a_round_goes_in_slices(parts: Transacted) -> None:
         parts.send(b"%d" % n)
     parts.it.clock.now_ms += 30_000
     now_ms = parts.it.clock.now_ms
-    one = Round(parts.it.store, parts.transactions, parts.sessions.producers, parts.totals, now_ms)
+    one = CheckRound(parts.it.store, parts.transactions, parts.sessions.producers, parts.totals, now_ms)
     steps = 0
     while one.step(now_ms):
         steps += 1
-        assert parts.totals.unheard <= steps * SLICE_MESSAGES
-    assert parts.totals.unheard == 3 * SLICE_MESSAGES
-    assert repr(one) == f"<Round at={3 * SLICE_MESSAGES} end={3 * SLICE_MESSAGES}>"
+        assert parts.totals.without_producer <= steps * SLICE_MESSAGES
+    assert parts.totals.without_producer == 3 * SLICE_MESSAGES
+    assert repr(one) == f"<CheckRound at={3 * SLICE_MESSAGES} end={3 * SLICE_MESSAGES}>"

@@ -99,7 +99,7 @@ async def test_what_fails_is_tried_again(
         patched.setattr(checks, "Loading", Broken)
         parts.checks.start(asyncio.get_running_loop())
         await pass_ms(parts, 0)
-    assert "transactions cannot be looked through" in caplog.text
+    assert "transactions cannot be checked" in caplog.text
     assert not parts.transactions.loaded.is_set()
     await pass_ms(parts, checks.RETRY_MS - 1)
     assert not parts.transactions.loaded.is_set()

@@ -172,7 +172,7 @@ async def test_a_client_that_does_not_answer(parts: Relaying, monkeypatch: pytes
     )  # fmt: skip
     member = parts.member()
     monkeypatch.setattr(client_relays, "RELAY_TIMEOUT_S", 0)
-    silent = f"consumer <{GROUP}> <c1> Timeout: no answer from {member.connection.peer} within 0 ms"
+    silent = f"consumer <{GROUP}> <c1> Timeout: no response from {member.connection.peer} within 0 ms"
     assert await told(operator, running_info()) == (207, silent)
     assert (parts.calls.statistics().waiting, parts.pool.held) == (0, 0)
 

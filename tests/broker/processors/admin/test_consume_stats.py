@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.delivery.delivery_counters import Deliveries
+from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.stats_windows import StatsWindows
-from skylarkmq.broker.delivery.throughput import Counters, Traffic
+from skylarkmq.broker.delivery.throughput import Counters, Throughput
 from skylarkmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
 from skylarkmq.broker.processors.admin.counters import sources_of
 from skylarkmq.protocol import javajson
@@ -30,8 +30,8 @@ class Stats(BrokerParts):
         super().__init__(root)
         self.topics.update(TopicConfig(TOPIC, 2, 2))
         self.topics.update(TopicConfig("Other", 1, 1, order=True))
-        traffic = Traffic(Counters)
-        self.windows = StatsWindows(sources_of("C", self.store, self.pulls.deliveries, Deliveries(), traffic))
+        traffic = Throughput(Counters)
+        self.windows = StatsWindows(sources_of("C", self.store, self.pulls.deliveries, DeliveryCounters(), traffic))
         self.windows.step(0)
         processor = ConsumeStatsProcessor(
             Identity("b", "h:1"),

@@ -8,8 +8,8 @@ from typing import cast
 import msgspec
 import pytest
 
-from skylarkmq.broker.delivery.put_latency import PutTimesStatistics
-from skylarkmq.broker.delivery.throughput import Counters, Traffic
+from skylarkmq.broker.delivery.put_latency import PutLatencyStatistics
+from skylarkmq.broker.delivery.throughput import Counters, Throughput
 from skylarkmq.broker.processors.admin.runtime import (
     RuntimeConfig,
     RuntimeProcessor,
@@ -44,7 +44,7 @@ NOT_YET = re.compile(r"scheduleMessageOffset_\d+|commitLogDiskRatio_.*")
 """Keys of levels that hold messages, and a path of the broker that was asked."""
 
 
-NO_TIMES = StoreTimes(PutTimesStatistics((0,) * 13, 0), 0)
+NO_TIMES = StoreTimes(PutLatencyStatistics((0,) * 13, 0), 0)
 
 
 class Runtime(BrokerParts):
@@ -52,7 +52,7 @@ class Runtime(BrokerParts):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self.traffic = Traffic(self.counters)
+        self.traffic = Throughput(self.counters)
         self.times = NO_TIMES
         self.processor = RuntimeProcessor(
             RuntimeConfig(store_path=root, boot_ms=self.clock.now_ms - 61_000),
@@ -146,7 +146,7 @@ async def test_the_figures_are_real(runtime: Runtime) -> None:
 
 async def test_times_and_waits_are_those_of_the_parts(runtime: Runtime) -> None:
     """The last minute of puts spread out, the longest put and get, and how long the first of those kept waits."""
-    runtime.times = StoreTimes(PutTimesStatistics((5, *range(1, 13)), 234), 56)
+    runtime.times = StoreTimes(PutLatencyStatistics((5, *range(1, 13)), 234), 56)
     runtime.pool.shut(str)
     runtime.pool.keep(cast(Connection, object()), RemotingCommand.request(11), 1.0)
     table = runtime.processor.table()
@@ -162,7 +162,7 @@ async def test_an_empty_store_has_no_earliest_message(tmp_path: Path) -> None:
         processor = RuntimeProcessor(
             RuntimeConfig(store_path=tmp_path, boot_ms=0),
             parts.store,
-            Traffic(Counters),
+            Throughput(Counters),
             list,
             lambda: NO_TIMES,
             parts.clock,

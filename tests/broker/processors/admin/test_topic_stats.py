@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skylarkmq.broker.delivery.delivery_counters import Deliveries
+from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.stats_windows import StatsWindows
-from skylarkmq.broker.delivery.throughput import Counters, Traffic
+from skylarkmq.broker.delivery.throughput import Counters, Throughput
 from skylarkmq.broker.processors.admin.counters import sources_of, system_puts
 from skylarkmq.broker.processors.admin.topic_stats import TopicStatsProcessor
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -27,8 +27,8 @@ class Stats(BrokerParts):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        traffic = Traffic(self._counters)
-        self.windows = StatsWindows(sources_of("C", self.store, self.pulls.deliveries, Deliveries(), traffic))
+        traffic = Throughput(self._counters)
+        self.windows = StatsWindows(sources_of("C", self.store, self.pulls.deliveries, DeliveryCounters(), traffic))
         self.steady_ms = 0
         self.windows.step(0)
         self.serve(TopicStatsProcessor("b", self.topics, self.sessions, self.store, self.windows).handlers())

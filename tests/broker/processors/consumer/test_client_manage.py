@@ -96,7 +96,7 @@ async def test_many_changes_are_one_notice_to_each(parts: BrokerParts) -> None:
     for peer in peers:
         notices(peer)
     assert told(parts, *peers) == [[GROUP]] * 4 + [[]]
-    assert repr(parts.notices) == "<Notices sent=9 gathering=0>"
+    assert repr(parts.notices) == "<GroupNotifications sent=9 gathering=0>"
 
 
 async def test_a_large_group_is_told_in_slices(parts: BrokerParts) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from skylarkmq.broker.delivery.deferral import Diversion
+from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
 from skylarkmq.broker.processors.consumer.send_back import SendBackProcessor
 from skylarkmq.broker.processors.send.checks import SendConfig
@@ -35,14 +35,14 @@ class SendBacks(BrokerParts):
 
     def __init__(self, root: Path, **settings: Any) -> None:
         super().__init__(root, **settings)
-        self.diversion = Diversion(settings.get("levels", LEVELS))
+        self.deferral = Deferral(settings.get("levels", LEVELS))
         self.processor = SendBackProcessor(
             SendConfig(broker_ip="10.0.0.1", broker_permission=settings.get("permission", 6)),
             self.topics,
             self.groups,
             self.store,
             InternalPuts(self.store),
-            self.diversion.divert,
+            self.deferral.defer,
             self.clock,
         )
         self.serve(self.processor.handlers())

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from skylarkmq.broker.delivery.deferral import Diversion
+from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.processors.send.fast_batches import PlainBatches
 from skylarkmq.broker.processors.send.messages import SendMessages
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
@@ -27,7 +27,7 @@ BATCH_LEVEL = ["", "WAIT\x01true\x02", "n\x01v\x02WAIT\x01true\x02", "KEYS\x01z\
 HOSTS = [(born, store) for born in (bytes(range(8)), bytes(range(20))) for store in (bytes(8), bytes(20))]
 
 completion = PropertyCompletion("Default", lambda: "NEW")
-general = SendMessages(completion, 4 << 20, Diversion(()).divert, lambda: 0)
+general = SendMessages(completion, 4 << 20, Deferral(()).defer, lambda: 0)
 batches = PlainBatches(completion.cluster_entry)
 
 

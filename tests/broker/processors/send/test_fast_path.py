@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.delivery.deferral import Diversion
+from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.processors.send.messages import PlainSend, SendMessages
 from skylarkmq.broker.processors.send.response import SendAnswers
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
@@ -71,7 +71,7 @@ def properties(choice: random.Random) -> str:
 def test_plain_appends_are_those_of_the_general_way(decode: stream.Pass, code: int) -> None:
     """The same field by field for 10,000 random messages, and keys as the index would find them."""
     choice = random.Random(9)
-    messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, Diversion(()).divert, lambda: 0)
+    messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, Deferral(()).defer, lambda: 0)
     topic, header_type = (
         TopicConfig("T"),
         SendMessageHeader if code == RequestCode.SEND_MESSAGE else SendMessageV2Header,

@@ -5,8 +5,8 @@ from typing import Final
 
 import pytest
 
-from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Diversion, Grant, never
-from skylarkmq.broker.delivery.timer.admission import TimerConfig, TimerEntry
+from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Deferral, FastDefer, no_fast_deferral
+from skylarkmq.broker.delivery.timer.admission import TimerAdmission, TimerConfig
 from skylarkmq.broker.delivery.transactions.transactions import Transactions, TransactionsConfig
 from skylarkmq.broker.processors.send.messages import SendMessages
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
@@ -43,20 +43,20 @@ class Sending:
     def __init__(self, *, is_short: bool, **settings: bool) -> None:
         config = TransactionsConfig(broker_ip="10.0.0.1", broker_name="b", store_host=bytes(8), **settings)
         self.transactions = Transactions(config)
-        self.timers = TimerEntry(TimerConfig(), lambda _out_ms: 0)
-        grants: dict[str, Grant] = {
-            **dict.fromkeys(TIMER_REQUESTS, self.timers.grant),
-            "TRAN_MSG": self.transactions.grant_half,
+        self.timers = TimerAdmission(TimerConfig(), lambda _out_ms: 0)
+        fast_defers: dict[str, FastDefer] = {
+            **dict.fromkeys(TIMER_REQUESTS, self.timers.defer_fast),
+            "TRAN_MSG": self.transactions.defer_half_fast,
         }
-        self.diversion = Diversion((1_000, 5_000, 10_000), self.timers.divert, self.transactions.half, grants)
+        self.deferral = Deferral((1_000, 5_000, 10_000), self.timers.defer, self.transactions.half, fast_defers)
         self.granted = 0
         completion = PropertyCompletion("C", lambda: "MADE")
-        grant = self._grant if is_short else never
-        self.messages = SendMessages(completion, 4 << 20, self.diversion.divert, lambda: NOW_MS, grant)
+        defer_fast = self._defer_fast if is_short else no_fast_deferral
+        self.messages = SendMessages(completion, 4 << 20, self.deferral.defer, lambda: NOW_MS, defer_fast)
         self.peer = Peer(Dispatcher())
 
-    def _grant(self, append: Append, wish: object, now_ms: int) -> bool:
-        is_granted = self.diversion.grant(append, wish, now_ms)  # type: ignore[arg-type] # a Wish
+    def _defer_fast(self, append: Append, wish: object, now_ms: int) -> bool:
+        is_granted = self.deferral.defer_fast(append, wish, now_ms)  # type: ignore[arg-type] # a DeferralRequest
         self.granted += is_granted
         return is_granted
 
@@ -68,8 +68,8 @@ class Sending:
             append, key, queue_id = self.messages.single(self.peer.connection, command, header, TopicConfig("T", 4, 4))
         except RequestError as refusal:
             return refusal.code, refusal.remark
-        counted = self.timers.statistics(), self.diversion.statistics(), len(self.transactions._coming)
-        asked = {topic: list(buckets.counts) for topic, buckets in self.diversion.requested.items()}
+        counted = self.timers.statistics(), self.deferral.statistics(), len(self.transactions._incoming)
+        asked = {topic: list(buckets.counts) for topic, buckets in self.deferral.requested.items()}
         stored = decode_properties(append.properties.decode())
         fields = append.topic, append.queue_id, append.tags_code, append.flag, append.sys_flag, append.status
         return *fields, append.born_timestamp, append.reconsume_times, stored, key, queue_id, counted, asked

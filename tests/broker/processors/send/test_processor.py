@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from skylarkmq.broker.delivery.deferral import Diversion
-from skylarkmq.broker.delivery.put_latency import PutTimes
+from skylarkmq.broker.delivery.deferral import Deferral
+from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
 from skylarkmq.broker.processors.send.checks import SendChecks, SendConfig
@@ -69,10 +69,10 @@ class Sends:
         is_orderly = self.orderly.__contains__
         send_config = SendConfig(broker_ip="10.0.0.1", **settings)
         checks = SendChecks(send_config, self.topics, self.groups, is_orderly, lambda: NOW)
-        diversion = Diversion(parse_delay_levels(DEFAULT_DELAY_LEVELS))
-        messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, diversion.divert, lambda: NOW)
+        deferral = Deferral(parse_delay_levels(DEFAULT_DELAY_LEVELS))
+        messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, deferral.defer, lambda: NOW)
         answers = SendAnswers("R", trace_on=True, store_host=HOST)
-        self.processor = SendProcessor(checks, messages, self.store, answers, self.pool, PutTimes(Latencies()))
+        self.processor = SendProcessor(checks, messages, self.store, answers, self.pool, PutLatency(Latencies()))
         dispatcher = Dispatcher()
         for code, handler in self.processor.handlers().items():
             dispatcher.register([code], handler, self.pool)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
-from skylarkmq.broker.delivery.timer.admission import TimerConfig, TimerEntry
+from skylarkmq.broker.delivery.timer.admission import TimerAdmission, TimerConfig
 from skylarkmq.broker.processors.send.recall import RecallConfig, RecallProcessor
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
@@ -27,8 +27,8 @@ class Recalls(BrokerParts):
         config = RecallConfig(
             is_enabled=True, broker_name="b", cluster_name="C", region="R", start_accept_ms=0, max_delay_ms=86_400_000
         )
-        entry = TimerEntry(TimerConfig(), lambda _out_ms: 0)
-        self.serve(RecallProcessor(config, self.topics, entry.divert, InternalPuts(self.store), self.clock).handlers())
+        entry = TimerAdmission(TimerConfig(), lambda _out_ms: 0)
+        self.serve(RecallProcessor(config, self.topics, entry.defer, InternalPuts(self.store), self.clock).handlers())
 
     async def recall(self, deliver_ms: str, unique_key: str = "K", topic: str = TOPIC) -> RemotingCommand:
         handle = RecallHandle(topic, "b", deliver_ms, unique_key).encode()

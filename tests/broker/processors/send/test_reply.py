@@ -8,7 +8,7 @@ import pytest
 
 from skylarkmq.broker.delivery import request_reply as delivery_replies
 from skylarkmq.broker.delivery.client_calls import ClientCalls
-from skylarkmq.broker.delivery.deferral import Diversion
+from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
 from skylarkmq.broker.delivery.request_reply import Replies
 from skylarkmq.broker.processors.send.checks import SendChecks, SendConfig
@@ -38,7 +38,7 @@ class Replying(BrokerParts):
         checks = SendChecks(
             SendConfig(broker_ip="10.0.0.1"), self.topics, self.groups, lambda _group: False, self.clock
         )
-        messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, Diversion((1000,)).divert, self.clock)
+        messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, Deferral((1000,)).defer, self.clock)
         answers = SendAnswers("R", trace_on=True, store_host=encode_host("10.0.0.1", 10911))
         self.replies = Replies(self.sessions, ClientCalls(), "10.0.0.1:10911", self.clock)
         puts = InternalPuts(self.store)

@@ -35,13 +35,13 @@ def test_a_message_without_properties_gains_a_unique_key() -> None:
 def test_what_is_to_come_later_is_told_with_all_its_properties(name: str) -> None:
     """Whoever diverts it needs them as they would be stored."""
     properties = completion().complete(f"{name}\x013\x02a\x01b")
-    assert properties.diverted == decode_properties(properties.encoded.decode())
-    assert properties.diverted == {name: "3", "a": "b", "UNIQ_KEY": "MADE", "CLUSTER": "DefaultCluster"}
+    assert properties.deferred == decode_properties(properties.encoded.decode())
+    assert properties.deferred == {name: "3", "a": "b", "UNIQ_KEY": "MADE", "CLUSTER": "DefaultCluster"}
 
 
 def test_half_messages_are_told_too() -> None:
     """A half message is nothing that a consumer may see."""
-    assert completion().complete("TRAN_MSG\x01true\x02PGROUP\x01g\x02").diverted is not None
+    assert completion().complete("TRAN_MSG\x01true\x02PGROUP\x01g\x02").deferred is not None
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_half_messages_are_told_too() -> None:
 def test_what_only_looks_like_a_delay_is_stored(sent: str) -> None:
     """Level 0 is no delay, and a word inside another name or value is nothing at all."""
     assert complete(sent) == sent + "UNIQ_KEY\x01MADE\x02" + CLUSTER
-    assert completion().complete(sent).diverted is None
+    assert completion().complete(sent).deferred is None
 
 
 def test_what_only_a_broker_sets_is_dropped() -> None:
