@@ -173,7 +173,7 @@ class Arrivals:
         dropped = list(self._connections.get(connection, ()))
         self._dropped += len(dropped)
         for pull in dropped:
-            self._take_out(pull)
+            self._remove(pull)
 
     def close(self) -> None:
         """Resume every pull, so that its response is written before the broker stops, and park no more."""

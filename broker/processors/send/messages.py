@@ -230,7 +230,7 @@ class SendMessages:
     def _granted(
         self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
     ) -> tuple[Append, str, int] | None:
-        """As `single`, of a message that has usual properties but for the one that diverts it; None for any other."""
+        """As `single`, of a message that has usual properties but for the one that defers it; None for any other."""
         wishing = self._wishing(header.properties) if topic.topic_filter_type is not _MULTI_TAG else None
         if wishing is None:
             return None

@@ -104,7 +104,7 @@ class IndexFeed:
         self._loop = loop
         self.index.start(loop)
         if loop is not None:
-            self.index.make_ahead(self._helper)
+            self.index.preallocate_with(self._helper)
 
     def _agrees_with_log(self, *, is_torn: bool) -> bool:
         """Return whether the log has the newest message of the index with the last of its keys.

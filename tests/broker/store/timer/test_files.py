@@ -16,7 +16,7 @@ from skylarkmq.broker.store.timer.files import (
     STOP_CHECK_ITEMS,
     TimerFiles,
     TimerFilesConfig,
-    behind,
+    slot_with_unit,
 )
 from skylarkmq.broker.store.timer.flush_round import WriteRefused
 from skylarkmq.broker.store.timer.wheel import EMPTY, Slot, TimerWheel
@@ -52,7 +52,7 @@ class Opened:
         position = self.files.log.next_position(self.files.log.end)
         unit = TimerUnit(slot.last, NORMAL, W, slot_ms - W, offset, 100, 7)
         self.files.append([unit.encode()], [position])
-        self.files.wheel.put(slot_ms, behind(slot, position, NORMAL))
+        self.files.wheel.put(slot_ms, slot_with_unit(slot, position, NORMAL))
         return position
 
     def round(self, now_ms: int) -> None:
