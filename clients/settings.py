@@ -7,7 +7,7 @@ import msgspec
 
 from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.connection.topic_route import MAX_ROUTE_QUEUES
-from skylarkmq.protocol.message import MAX_PAYLOAD_BYTES
+from skylarkmq.protocol.compression import MAX_PAYLOAD_BYTES
 
 
 class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,22 +10,20 @@ index keys and the fingerprints of heartbeats.
 
 A batch body is a row of small records (`BatchRecord`), each with the properties of one message.
 
-Sources: docs/formats.md, "Properties", "Java hash", "Names", "Batch body", "System flags".
+Sources: docs/formats.md, "Properties", "Java hash", "Names", "Batch body".
 """
 
 import re
 import struct
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
-from importlib import import_module
 from operator import mul
-from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, ResponseCode, SysFlag, is_internal_topic
+from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, ResponseCode, is_internal_topic
+from skylarkmq.protocol.compression import MAX_PAYLOAD_BYTES, inflate
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message_id import encode_host, encode_offset_id
 
@@ -189,76 +187,6 @@ def _check_name(kind: str, name: str | None, max_length: int) -> None:
         raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
     if len(name) > max_length:
         raise RequestError(ResponseCode.INVALID_PARAMETER, f"The specified {kind} is longer than {kind} max length.")
-
-
-# --- bodies ---------------------------------------------------------------------------------------
-
-MAX_PAYLOAD_BYTES: Final = 16 * 1024 * 1024
-"""Default limit of an inflated body: the largest frame, so what can be sent uncompressed can be inflated. RocketMQ's
-producers and brokers accept bodies up to 4 MiB (maxMessageSize) unless they are configured otherwise."""
-INFLATE_STEP_BYTES: Final = 256 * 1024
-
-
-class PayloadError(ValueError):
-    """A compressed body that cannot be inflated: damaged, too large, or of a type that is not installed here."""
-
-
-def inflate(body: bytes | memoryview, sys_flag: int, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
-    """Return the body as its sender gave it; PayloadError if it is damaged or has more than `max_bytes`.
-
-    Memory stays within twice `max_bytes`, whatever the body claims.
-    """
-    if not sys_flag & SysFlag.COMPRESSED:
-        return bytes(body)
-    return b"".join(inflate_steps(body, sys_flag, max_bytes))
-
-
-def inflate_steps(body: bytes | memoryview, sys_flag: int, max_bytes: int = MAX_PAYLOAD_BYTES) -> Iterator[bytes]:
-    """Yield a compressed body in pieces of at most INFLATE_STEP_BYTES, so that a caller can do other work in between.
-
-    PayloadError as of `inflate`, as soon as the limit is exceeded.
-    """
-    compression = sys_flag & SysFlag.COMPRESSION_TYPE_MASK
-    if compression not in _INFLATERS:
-        raise PayloadError(f"unknown compression type 0x{compression:x} in sysFlag {sys_flag}")
-    name, error, new_inflater = _INFLATERS[compression]
-    if new_inflater is None:
-        raise PayloadError(f"the body is compressed by {name}, and no Python module for it is installed")
-    inflater = new_inflater()
-    rest: bytes | memoryview = body
-    size = 0
-    while not inflater.eof:
-        try:
-            piece: bytes = inflater.decompress(rest, min(INFLATE_STEP_BYTES, max_bytes - size + 1))
-        except error as damage:
-            raise PayloadError(f"the {name} body is damaged: {damage}") from damage
-        rest = getattr(inflater, "unconsumed_tail", b"")  # zlib returns its rest, the others keep it
-        size += len(piece)
-        if size > max_bytes:
-            raise PayloadError(f"the {name} body is larger than {max_bytes} bytes when inflated")
-        if not piece and not rest and not inflater.eof:
-            raise PayloadError(f"the {name} body is cut off")
-        yield piece
-
-
-def _optional(module: str) -> ModuleType | None:
-    try:
-        return import_module(module)
-    except ImportError:
-        return None
-
-
-_lz4 = _optional("lz4.frame")
-_zstd = _optional("pyzstd")
-
-# compression bits of sysFlag -> (name, what a damaged body raises, a maker of decompressors; None: not installed).
-# Writers from before the type bits existed say nothing, and mean zlib.
-_INFLATERS: Final[dict[int, tuple[str, type[Exception], Any]]] = {
-    0: ("ZLIB", zlib.error, zlib.decompressobj),
-    SysFlag.COMPRESSION_ZLIB: ("ZLIB", zlib.error, zlib.decompressobj),
-    SysFlag.COMPRESSION_LZ4: ("LZ4", RuntimeError, _lz4 and _lz4.LZ4FrameDecompressor),
-    SysFlag.COMPRESSION_ZSTD: ("ZSTD", _zstd.ZstdError if _zstd else ValueError, _zstd and _zstd.ZstdDecompressor),
-}
 
 
 # --- messages -------------------------------------------------------------------------------------

@@ -30,13 +30,14 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeStats, OffsetWrapper, TopicOffset, TopicStatsTable
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from skylarkmq.protocol.codes import Permission, RequestCode, ResponseCode, SystemTopic
+from skylarkmq.protocol.compression import MAX_PAYLOAD_BYTES
 from skylarkmq.protocol.headers.client_calls import ResetOffsetHeader
 from skylarkmq.protocol.headers.consumer import ConsumerGroupHeader, DeleteGroupHeader
 from skylarkmq.protocol.headers.fields import Header
 from skylarkmq.protocol.headers.queue import QueryMessageHeader, ViewMessageHeader
 from skylarkmq.protocol.headers.stats import ConsumeStatsHeader
 from skylarkmq.protocol.headers.topic import CreateTopicHeader, TopicHeader
-from skylarkmq.protocol.message import MAX_PAYLOAD_BYTES, MessageExt, PropertyName
+from skylarkmq.protocol.message import MessageExt, PropertyName
 from skylarkmq.protocol.message_id import decode_offset_id
 from skylarkmq.protocol.record import decode
 

@@ -16,7 +16,8 @@ from typing import Final
 from skylarkmq.clients.errors import printable
 from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
 from skylarkmq.protocol.codes import RETRY_PREFIX, SysFlag
-from skylarkmq.protocol.message import MAX_PAYLOAD_BYTES, MessageExt, PayloadError, PropertyName, inflate_steps
+from skylarkmq.protocol.compression import MAX_PAYLOAD_BYTES, PayloadError, inflate_steps
+from skylarkmq.protocol.message import MessageExt, PropertyName
 
 COMPRESSION: Final = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_TYPE_MASK)
 

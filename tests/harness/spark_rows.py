@@ -6,7 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from skylarkmq.protocol.codes import SysFlag
-from skylarkmq.protocol.message import MessageExt, PayloadError
+from skylarkmq.protocol.compression import PayloadError
+from skylarkmq.protocol.message import MessageExt
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

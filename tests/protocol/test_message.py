@@ -1,7 +1,5 @@
 """Properties, hashes, names, bodies and batches of messages."""
 
-import os
-import tracemalloc
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,24 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylarkmq.protocol import message
 from skylarkmq.protocol.codes import ResponseCode, SysFlag
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message import (
-    INFLATE_STEP_BYTES,
-    MAX_PAYLOAD_BYTES,
     BatchRecord,
     Message,
     MessageExt,
-    PayloadError,
     check_group_name,
     check_topic_name,
     decode_batch,
     decode_properties,
     encode_batch,
     encode_properties,
-    inflate,
-    inflate_steps,
     is_storable_topic,
     java_hash,
     property_value,
@@ -203,70 +195,6 @@ def test_groups() -> None:
     for group in ("g" * 256, "a.b", "", None):
         with pytest.raises(RequestError):
             check_group_name(group)
-
-
-# --- bodies ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sys_flag", [SysFlag.COMPRESSED, 769])
-def test_zlib_bodies_inflate(sys_flag: int) -> None:
-    """Bodies of old and new writers, which name zlib or do not, inflate."""
-    assert inflate(zlib.compress(b"x" * 5000, 5), sys_flag) == b"x" * 5000
-
-
-def test_plain_bodies_stay() -> None:
-    """Without the compressed bit the body is what it is."""
-    assert inflate(memoryview(b"x"), SysFlag.COMPRESSION_ZLIB) == b"x"
-
-
-@pytest.mark.parametrize("body", [b"", b"no zlib", zlib.compress(b"x" * 5000)[:-1]])
-def test_damaged_bodies(body: bytes) -> None:
-    """A body that does not inflate is a PayloadError."""
-    with pytest.raises(PayloadError):
-        inflate(body, SysFlag.COMPRESSED)
-
-
-@pytest.mark.parametrize("limit", [0, 1000, INFLATE_STEP_BYTES, 3 * INFLATE_STEP_BYTES + 1])
-def test_the_limit_is_exact(limit: int) -> None:
-    """A body of `max_bytes` inflates; one byte more is a PayloadError that names the limit."""
-    assert len(inflate(zlib.compress(bytes(limit)), SysFlag.COMPRESSED, limit)) == limit
-    with pytest.raises(PayloadError, match=f"larger than {limit} bytes"):
-        inflate(zlib.compress(bytes(limit + 1)), SysFlag.COMPRESSED, limit)
-
-
-def test_a_bomb_takes_no_memory() -> None:
-    """255 KB that claim 256 MiB are rejected at the default limit, and take about twice that at most."""
-    bomb = zlib.compress(bytes(256 * 1024 * 1024), 1)
-    tracemalloc.start()
-    try:
-        with pytest.raises(PayloadError, match=f"larger than {MAX_PAYLOAD_BYTES}"):
-            inflate(bomb, SysFlag.COMPRESSED)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 2 * MAX_PAYLOAD_BYTES + 4 * INFLATE_STEP_BYTES
-
-
-def test_a_body_inflates_in_steps() -> None:
-    """No step is larger than INFLATE_STEP_BYTES, whatever the body holds, and together they are the body."""
-    payload = bytes(3 * INFLATE_STEP_BYTES) + os.urandom(INFLATE_STEP_BYTES)
-    steps = list(inflate_steps(zlib.compress(payload), SysFlag.COMPRESSED))
-    assert max(map(len, steps)) <= INFLATE_STEP_BYTES
-    assert b"".join(steps) == payload
-
-
-@pytest.mark.parametrize(("bits", "name"), [(SysFlag.COMPRESSION_LZ4, "LZ4"), (SysFlag.COMPRESSION_ZSTD, "ZSTD")])
-def test_types_that_are_not_installed(bits: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A type without its module is named in the error."""
-    monkeypatch.setitem(message._INFLATERS, bits, (name, ValueError, None))
-    with pytest.raises(PayloadError, match=name):
-        inflate(b"x", SysFlag.COMPRESSED | bits)
-
-
-def test_unknown_compression_type() -> None:
-    """A type that nobody knows is a PayloadError."""
-    with pytest.raises(PayloadError, match="0x700"):
-        inflate(b"x", SysFlag.COMPRESSED | 0x700)
 
 
 # --- messages --------------------------------------------------------------------------------------

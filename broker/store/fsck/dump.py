@@ -17,8 +17,9 @@ from skylarkmq.broker.store.fsck.log import LogCheck
 from skylarkmq.broker.store.fsck.queue_files import QueueOnDisk
 from skylarkmq.broker.store.fsck.sizes import Sizes
 from skylarkmq.protocol.codes import SysFlag
+from skylarkmq.protocol.compression import PayloadError, inflate_steps
 from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
-from skylarkmq.protocol.message import MessageExt, PayloadError, inflate_steps
+from skylarkmq.protocol.message import MessageExt
 from skylarkmq.protocol.record import to_message
 
 PREVIEW_CHARACTERS: Final = 80

@@ -28,7 +28,8 @@ from skylarkmq.clients.spark.arrow.record_layout import Ints, Places, ends_of, q
 from skylarkmq.clients.spark.arrow.schema import PROPERTIES
 from skylarkmq.clients.spark.arrow.slices import slices, with_nulls
 from skylarkmq.protocol.codes import SysFlag
-from skylarkmq.protocol.message import MAX_PAYLOAD_BYTES, PayloadError, PropertyName, inflate
+from skylarkmq.protocol.compression import MAX_PAYLOAD_BYTES, PayloadError, inflate
+from skylarkmq.protocol.message import PropertyName
 from skylarkmq.protocol.record import Buffer
 
 __all__ = [

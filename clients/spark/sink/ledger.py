@@ -38,7 +38,8 @@ from skylarkmq.clients.settings import ProducerSettings
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.codes import ResponseCode
-from skylarkmq.protocol.message import Message, MessageExt, PayloadError
+from skylarkmq.protocol.compression import PayloadError
+from skylarkmq.protocol.message import Message, MessageExt
 
 SUMMARY_AFTER: Final = 64
 FORGOTTEN_AFTER_MS: Final = 90 * 24 * 3600 * 1000

@@ -8,7 +8,7 @@ import pytest
 
 from skylarkmq import ConsumeFrom, ConsumerSettings, PullConsumer
 from skylarkmq.protocol.codes import SysFlag
-from skylarkmq.protocol.message import MAX_PAYLOAD_BYTES
+from skylarkmq.protocol.compression import MAX_PAYLOAD_BYTES
 from tests.clients.cluster import Cluster, running_cluster
 from tests.clients.peer import until
 
