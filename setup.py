@@ -1,7 +1,7 @@
 """What pyproject.toml cannot say.
 
 The compiled leaves are built where Cython and a compiler are, and left out where not. Every module of protocol/compiled
-is one, in Cython's pure-Python mode. See docs/decisions/0007-compiled-leaves.md.
+is one, in Cython's pure-Python mode. See docs/decisions/0007-compiled-modules.md.
 
     SKYLARK_PURE=1                         no compiled modules: a wheel for any platform (py3-none-any)
     SKYLARK_BOUNDSCHECK=1                  indexing checked, for tests

@@ -6,7 +6,7 @@ with the same results (tests/protocol/compiled); whoever has a leaf to offer ask
 
     _leaf = compiled.load("decode")    # None: interpreted
 
-`SKYLARK_COMPILED=0` in the environment forces the interpreted variant. See docs/decisions/0007-compiled-leaves.md.
+`SKYLARK_COMPILED=0` in the environment forces the interpreted variant. See docs/decisions/0007-compiled-modules.md.
 """
 
 import os
