@@ -1,20 +1,20 @@
-"""Client sessions: which connections speak for which producer and consumer groups, and what the groups subscribe to.
+"""Client sessions: the members of producer and consumer groups by connection, and the groups' subscriptions.
 
-The connection is the identity. A client id on a second connection is a second member until the first closes; another
-client id on the same connection replaces the former. Members come by heartbeat and go by unregistering, by the end of
-their connection, or by silence.
+A member is identified by its connection. A client id on a second connection is a second member until the first closes;
+another client id on the same connection replaces the previous one. Members join by a heartbeat. They leave when they
+unregister, when their connection closes, or when their heartbeats stop.
 
-All members of a consumer group should subscribe to the same; what counts is the group's subscription table, to which
-every heartbeat is applied: a topic not seen before is added, one that is no longer named is removed, one with a newer
-version replaces what was there. Only the first two, and a new member, change who has to consume what: then every member
-has to hear of it. The methods here say so by returning True or the group; telling them is the caller's part.
+All members of a consumer group should have the same subscriptions. The broker uses the subscription table of the group,
+which every heartbeat updates: it adds new topics, removes topics that the heartbeat does not contain, and replaces
+subscriptions that have a newer version. New or removed topics, and a new member, change the assignment of queues, so
+all members must be notified. The methods here return True or the group in this case; the caller sends notifications.
 
-Members that subscribe to different things take each other's topics away, heartbeat by heartbeat, and each gets only a
-part of its messages. That is a mistake of whoever runs them, and it is what a group looks like while a new release of
-its program goes round; so it is told by a warning, once per WARNING_INTERVAL_MS and group.
+Members with different subscriptions remove each other's topics with each heartbeat, and each gets only a part of its
+messages. This is a mistake of the operator, or a temporary state while a new release of the application is rolled out.
+It is logged as a warning, once per WARNING_INTERVAL_MS and group.
 
-A heartbeat of the second kind carries a fingerprint of the subscriptions and may leave them out; the group remembers
-the last fingerprint. Source: docs/formats.md, "Heartbeat".
+A version 2 heartbeat has a fingerprint of the subscriptions and may omit them; the group stores the last fingerprint.
+Source: docs/formats.md, "Heartbeat".
 """
 
 import logging
@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.metadata.expressions import compiled
+from skylarkmq.broker.metadata.expressions import compile_expression
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.heartbeat import ConsumerData, ConsumerIdList, SubscriptionData
@@ -44,10 +44,10 @@ class ClientMember(msgspec.Struct, eq=False):
     language: str
     version: int
     seen_ms: int
-    wishes: frozenset[tuple[str, str, str]] = frozenset()  # topic, kind and expression of what it subscribes to
+    subscribed: frozenset[tuple[str, str, str]] = frozenset()  # topic, type and expression of each subscription
 
     def take_over(self, other: "ClientMember") -> None:
-        """Become what the connection now says it is."""
+        """Take the client id, language, version and time of another heartbeat on this connection."""
         if self.client_id != other.client_id:
             log.warning(
                 "client id changed peer=%s from=%s to=%s", self.connection.peer, self.client_id, other.client_id
@@ -57,8 +57,8 @@ class ClientMember(msgspec.Struct, eq=False):
 
 
 class Subscription(msgspec.Struct, frozen=True, eq=False):
-    """One topic of a group, and the test that it stands for: `matches` of tags codes (None: every message), `sql` of
-    properties. `fault`: why there is none of the latter where there should be one."""
+    """A subscription of a group to a topic, and its test: `matches` for tags codes (None: every message), `sql` for
+    properties. `fault`: the reason why a required `sql` is missing."""
 
     data: SubscriptionData
     matches: Callable[[int], bool] | None
@@ -67,9 +67,9 @@ class Subscription(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, data: SubscriptionData) -> "Subscription":
-        """The subscription with its test, made once and used by every pull."""
+        """Return the subscription with its test, which all pulls share."""
         if not is_tag_type(data.expression_type):
-            return cls(data, None, *compiled(data.expression_type, data.sub_string))
+            return cls(data, None, *compile_expression(data.expression_type, data.sub_string))
         tags = TagFilter.of(data)
         return cls(data, None if tags.everything else tags.matches_hash)
 
@@ -84,31 +84,31 @@ class ConsumerGroup(msgspec.Struct, eq=False):
     subscriptions: dict[str, Subscription] = {}
     members: dict[Connection, ClientMember] = {}
     fingerprint: int | None = None
-    warned_ms: int | None = None  # when its members were last found to differ
-    ids: bytes | None = None  # the answer to 38, until the members change
+    warned_ms: int | None = None  # when different subscriptions were last logged
+    ids: bytes | None = None  # the cached body for GET_CONSUMER_LIST_BY_GROUP (38), until the members change
 
     @property
     def is_broadcast(self) -> bool:
-        """Whether every member gets every message."""
+        """Return whether every member gets every message."""
         return self.message_model is MessageModel.BROADCASTING
 
     def encoded_ids(self) -> bytes:
-        """A ConsumerIdList of the members; all of a large group ask for it at the same time."""
+        """Return a ConsumerIdList of the members, cached because all members of a large group request it together."""
         if self.ids is None:
             self.ids = ConsumerIdList(self.client_ids()).encode()
         return self.ids
 
     def client_ids(self) -> list[str]:
-        """Members by client id, in the order in which they joined."""
+        """Return the client ids of the members, in the order in which they joined."""
         return [member.client_id for member in self.members.values()]
 
     def member(self, client_id: str) -> ClientMember | None:
-        """The member of that client id; of several, the one that joined last."""
+        """Return the member with that client id; of several, the one that joined last."""
         return next((each for each in reversed(self.members.values()) if each.client_id == client_id), None)
 
 
 class SessionsStatistics(msgspec.Struct, frozen=True):
-    """Groups with members, and members over all groups."""
+    """Groups with members, and members of all groups."""
 
     producer_groups: int
     producers: int
@@ -131,7 +131,7 @@ class ClientSessions:
         return f"<ClientSessions producer_groups={len(self._producers)} consumer_groups={len(self._consumers)}>"
 
     def statistics(self) -> SessionsStatistics:
-        """The table's figures now."""
+        """Return the current figures."""
         return SessionsStatistics(
             producer_groups=len(self._producers),
             producers=sum(map(len, self._producers.values())),
@@ -140,34 +140,34 @@ class ClientSessions:
         )
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
-        """The group, if it has members."""
+        """Return the group, if it has members."""
         return self._consumers.get(name)
 
     def consumer_groups(self) -> Iterable[ConsumerGroup]:
-        """Every consumer group that has members."""
+        """Return all consumer groups that have members."""
         return self._consumers.values()
 
     def producer_groups(self) -> Iterable[str]:
-        """Every producer group that has members."""
+        """Return all producer groups that have members."""
         return self._producers.keys()
 
     def producers(self, group: str) -> Mapping[Connection, ClientMember]:
-        """The group's members; empty if it has none."""
+        """Return the members of the group; empty if it has none."""
         return self._producers.get(group, {})
 
     def producer(self, client_id: str) -> Connection | None:
-        """The connection of the producer of that client id; of several, the one that came last."""
+        """Return the connection of the producer with that client id; of several, the one that joined last."""
         return next(reversed(self._producers_by_id.get(client_id, {})), None)
 
     def groups_with(self, connection: Connection, consumers: Iterable[str], producers: Iterable[str]) -> int:
-        """Return how many groups the connection would be a member of with these."""
+        """Return how many groups the connection would be a member of after joining these."""
         consumed = self._consumes.get(connection, set()).union(consumers)
         return len(consumed) + len(self._produces.get(connection, set()).union(producers))
 
     # ---------------------------------------------------------------------------------------------------------- join
 
     def join_producers(self, group: str, member: ClientMember) -> None:
-        """A heartbeat names this producer group."""
+        """Add or refresh a member of a producer group, for a heartbeat that contains the group."""
         connection, client_id = member.connection, member.client_id
         _refresh(self._producers.setdefault(group, {}), member)
         self._produces.setdefault(connection, set()).add(group)
@@ -177,25 +177,28 @@ class ClientSessions:
             self._producers_by_id.setdefault(client_id, {})[connection] = None
 
     def join_consumers(self, data: ConsumerData, member: ClientMember, fingerprint: int = 0) -> bool:
-        """A heartbeat names this consumer group and its subscriptions; True if all members have to hear of it."""
+        """Add or refresh a member of a consumer group and apply its subscriptions, for a heartbeat.
+
+        Returns True if all members must be notified.
+        """
         group = self._group(data)
         is_new = self._refresh_consumer(group, member)
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         group.fingerprint = fingerprint or group.fingerprint
-        _note_wishes(group, member, data.subscription_data_set)
+        _compare_subscriptions(group, member, data.subscription_data_set)
         topics_changed = _merge(group.subscriptions, data.subscription_data_set)
         return is_new or topics_changed
 
     def refresh_consumers(self, data: ConsumerData, member: ClientMember) -> bool:
-        """A heartbeat without subscriptions names this consumer group; True if all members have to hear of it."""
+        """Do the same for a heartbeat without subscriptions."""
         return self._refresh_consumer(self._group(data), member)
 
     def is_other_fingerprint(self, group: str, fingerprint: int, *, without_subscriptions: bool) -> bool:
-        """Whether the client should send its subscriptions (again): they differ from what this broker has of the group.
+        """Return whether the client must send its subscriptions: they differ from those of the group in this broker.
 
-        That is also so when the client left them out and the broker, being restarted, has none.
+        Also True if the client omitted them and the broker has none because it was restarted.
         """
         known = self._consumers.get(group)
         if known is None or known.fingerprint is None:
@@ -220,7 +223,7 @@ class ClientSessions:
     # --------------------------------------------------------------------------------------------------------- leave
 
     def leave_producers(self, group: str, connection: Connection) -> None:
-        """A client unregisters from a producer group."""
+        """Remove a member from a producer group, for a request to unregister."""
         members = self._producers.get(group)
         if members is not None and members.pop(connection, None) is not None:
             _forget(self._produces, connection, group)
@@ -238,7 +241,7 @@ class ClientSessions:
                 del self._producers_by_id[client_id]
 
     def leave_consumers(self, group_name: str, connection: Connection) -> ConsumerGroup | None:
-        """A client unregisters from a consumer group; the group if it was a member, though perhaps the last one."""
+        """Remove a member from a consumer group. Returns the group (which may be empty now) if it was a member."""
         group = self._consumers.get(group_name)
         if group is None or group.members.pop(connection, None) is None:
             return None
@@ -249,22 +252,22 @@ class ClientSessions:
         return group
 
     def closed(self, connection: Connection) -> list[ConsumerGroup]:
-        """A connection is gone; the consumer groups that it was a member of."""
+        """Remove a closed connection. Returns the consumer groups of which it was a member."""
         for name in list(self._produces.get(connection, ())):
             self.leave_producers(name, connection)
         left = [self.leave_consumers(name, connection) for name in list(self._consumes.get(connection, ()))]
         return [group for group in left if group is not None]
 
-    def silent(self, now_ms: int) -> list[Connection]:
-        """Connections whose client has let one of its groups expire: they are to be closed, which removes them."""
+    def expired(self, now_ms: int) -> list[Connection]:
+        """Return the connections without a recent heartbeat for one of their groups; the caller must close them."""
         limit = now_ms - EXPIRY_MS
         tables = [*self._producers.values(), *(group.members for group in self._consumers.values())]
-        silent = {member.connection for members in tables for member in members.values() if member.seen_ms < limit}
-        return list(silent)
+        expired = {member.connection for members in tables for member in members.values() if member.seen_ms < limit}
+        return list(expired)
 
 
 def _refresh(members: dict[Connection, ClientMember], member: ClientMember) -> bool:
-    """Note a sign of life; True if this connection is new here."""
+    """Add or refresh a member. Returns True if its connection is new here."""
     known = members.get(member.connection)
     if known is None:
         members[member.connection] = member
@@ -273,32 +276,34 @@ def _refresh(members: dict[Connection, ClientMember], member: ClientMember) -> b
     return False
 
 
-def _note_wishes(group: ConsumerGroup, heard: ClientMember, subscriptions: Iterable[SubscriptionData]) -> None:
-    """Remember what a member subscribes to, and compare it with what another one does."""
+def _compare_subscriptions(
+    group: ConsumerGroup, heard: ClientMember, subscriptions: Iterable[SubscriptionData]
+) -> None:
+    """Store the subscriptions of a member, and log a warning if they differ from those of another one."""
     member = group.members[heard.connection]
-    member.wishes = frozenset((each.topic, each.expression_type, each.sub_string) for each in subscriptions)
-    other = next((each for each in group.members.values() if each is not member and each.wishes), None)
-    if other is None or other.wishes == member.wishes:
+    member.subscribed = frozenset((each.topic, each.expression_type, each.sub_string) for each in subscriptions)
+    other = next((each for each in group.members.values() if each is not member and each.subscribed), None)
+    if other is None or other.subscribed == member.subscribed:
         return
     if group.warned_ms is None or member.seen_ms - group.warned_ms >= WARNING_INTERVAL_MS:
         group.warned_ms = member.seen_ms
         log.warning(
-            "members of a group subscribe to different things group=%s client=%s only=%s other=%s only=%s",
+            "members of a group have different subscriptions group=%s client=%s only=%s other=%s only=%s",
             group.name,
             member.client_id,
-            _some(member.wishes - other.wishes),
+            _some(member.subscribed - other.subscribed),
             other.client_id,
-            _some(other.wishes - member.wishes),
+            _some(other.subscribed - member.subscribed),
         )
 
 
-def _some(wishes: Iterable[tuple[str, str, str]]) -> str:
-    """The first of them in order, for a line of the log."""
-    return ",".join(f"{topic}:{expression}" for topic, _, expression in sorted(wishes)[:3])[:200] or "-"
+def _some(subscribed: Iterable[tuple[str, str, str]]) -> str:
+    """Return the first three in order, for a log line."""
+    return ",".join(f"{topic}:{expression}" for topic, _, expression in sorted(subscribed)[:3])[:200] or "-"
 
 
 def _merge(table: dict[str, Subscription], subscriptions: Iterable[SubscriptionData]) -> bool:
-    """Apply a member's subscriptions to its group's; True if the set of topics changed."""
+    """Apply a member's subscriptions to those of its group. Returns True if the set of topics changed."""
     named = {subscription.topic: subscription for subscription in subscriptions}
     before = table.keys() | ()
     for topic, subscription in named.items():

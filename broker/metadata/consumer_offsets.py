@@ -2,13 +2,14 @@
 
     `topic@group` -> queue id -> offset of the next message to consume
 
-It is content of `config/consumerOffset.json`, saved every few seconds while offsets move, at once when an operator has
-moved them, and at stop: what a crash takes back is consumed twice. A commit costs two dict operations; encoding keeps
-the text of every row that has not changed since the last save, so a save costs as much as has moved, plus one join.
+The table is stored in `config/consumerOffset.json`. It is saved every few seconds while offsets change, at once after
+an operator has changed them, and at a stop. After a crash, messages whose commits were not saved are consumed twice. A
+commit takes two dict operations. The encoder keeps the text of each row that has not changed since the last save, so a
+save costs as much as the changed rows, plus one join.
 
-An offset below 0 says that a client does not know its position; it never becomes one. Offsets may go backwards: that is
-how a client resets itself. One that an operator has reset is held against commits of the group until the group has
-heard of it: a pull takes the reset. Source: docs/formats.md, "State files", "Consumer offsets", "Resetting offsets".
+An offset below 0 means that the client has no position; it is never stored. Offsets may decrease, because clients can
+reset themselves. If an operator resets an offset, commits of the group are ignored until the group is notified by a
+pull, which takes the reset. Source: docs/formats.md, "State files", "Consumer offsets", "Resetting offsets".
 """
 
 import logging
@@ -33,11 +34,11 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 class OffsetsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How often offsets are saved."""
 
-    flush_consumer_offset_interval: int = 5_000  # ms of commits that a crash may take back
+    flush_consumer_offset_interval: int = 5_000  # ms; a crash may lose the commits of this time
 
 
 class OffsetsStatistics(msgspec.Struct, frozen=True):
-    """The table at one moment; `commits` is a total since the start, `resets` those that groups have not heard of."""
+    """The number of rows; `commits` since the start; `resets` of which the groups are not notified yet."""
 
     rows: int
     commits: int
@@ -46,10 +47,10 @@ class OffsetsStatistics(msgspec.Struct, frozen=True):
 
 
 class ConsumerOffsetTable:
-    """Offsets by topic and group. `clock` gives Unix ms, for versions."""
+    """Offsets by topic and group. `clock` returns Unix ms, for versions."""
 
     def __init__(self, config: OffsetsConfig, clock: Callable[[], int], limits: Limits | None = None) -> None:
-        self._entries = 0  # of all rows
+        self._entries = 0  # offsets in all rows
         self._limit = (limits or Limits()).offsets
         self._limit.used = lambda: self._entries
         self._interval_ms = config.flush_consumer_offset_interval
@@ -57,10 +58,10 @@ class ConsumerOffsetTable:
         self._committed: dict[str, dict[int, int]] = {}
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
-        self._topics_of: dict[str, dict[str, None]] = {}  # by group, those with a row
+        self._topics_of: dict[str, dict[str, None]] = {}  # by group, the topics with a row
         self._groups_of: dict[str, dict[str, None]] = {}  # by topic
-        self._texts: dict[str, bytes] = {}  # rows as they stand in the file
-        self._moved: set[str] = set()  # rows whose text is out of date
+        self._texts: dict[str, bytes] = {}  # rows as encoded in the file
+        self._moved: set[str] = set()  # rows whose text is outdated
         self._listeners: list[Callable[[], None]] = []
         self._due_ms = 0
         self._unsaved = False
@@ -71,15 +72,15 @@ class ConsumerOffsetTable:
         return f"<ConsumerOffsetTable rows={len(self._committed)} commits={self._commits}>"
 
     def configure(self, config: OffsetsConfig) -> None:
-        """Be saved by other settings from the next save on."""
+        """Apply these settings from the next save on."""
         self._interval_ms = config.flush_consumer_offset_interval
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call `listener` from `step` when offsets have moved since it was last called."""
+        """Have `step` call `listener` after offsets have changed."""
         self._listeners.append(listener)
 
     def load(self, data: bytes | None) -> None:
-        """Take the content of consumerOffset.json (None: a new store). BodyError."""
+        """Load consumerOffset.json (None: a new store). Raises BodyError."""
         if data is not None:
             body = ConsumerOffsets.decode(data)
             self._committed = body.offset_table
@@ -91,15 +92,16 @@ class ConsumerOffsetTable:
         log.info("consumer offsets loaded rows=%d", len(self._committed))
 
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The next offset that the group will consume; None if it never said."""
+        """Return the next offset that the group will consume; None if it never committed one."""
         row = self._committed.get(topic + SEPARATOR + group)
         return None if row is None else row.get(queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Note how far the group has consumed; an offset below 0 says nothing, and one of before a reset no more.
+        """Store how far the group has consumed, and return True.
 
-        Nothing is noted for the group whose offsets are the broker's own (`commit_own`). False: there are as many
-        offsets as may be, and none of this group in this queue.
+        Nothing is stored, also with the result True, for an offset below 0, for a queue with a pending reset, and for
+        the group whose offsets are the broker's own (`commit_own`). Returns False if the number of offsets is at its
+        limit and the group has none in this queue.
         """
         if offset < 0 or group == TRANSACTIONS_GROUP or self.is_reset(group, topic, queue_id):
             return True
@@ -110,11 +112,11 @@ class ConsumerOffsetTable:
         return True
 
     def refusal(self, group: str, topic: str, queue_id: int) -> RequestError:
-        """Return the error for an offset that was not noted because there are too many, to be raised."""
+        """Return the error to raise for an offset that was not stored because of the limit."""
         return self._limit.refusal(f"an offset of {group} in {topic} queue {queue_id} besides {self._entries}")
 
     def commit_own(self, topic: str, queue_id: int, offset: int) -> None:
-        """Note how far the broker itself has read a topic of its transactions."""
+        """Store how far the broker itself has read a topic of its transactions."""
         self._commits += 1
         self._move(topic + SEPARATOR + TRANSACTIONS_GROUP, queue_id, offset)
 
@@ -131,23 +133,22 @@ class ConsumerOffsetTable:
             self._unsaved = True
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Have the group go on from `offset`, whatever it commits before it has heard of that. Only the offset itself
-        survives a restart."""
+        """Set the offset of the group, and ignore its commits until `take_reset`. A restart keeps only the offset."""
         key = topic + SEPARATOR + group
         self._move(key, queue_id, offset)
         self._resets.setdefault(key, {})[queue_id] = offset
 
     @property
     def has_resets(self) -> bool:
-        """Whether any group has been reset and has not heard of it."""
+        """Return whether there are resets that no group has taken."""
         return bool(self._resets)
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether the group has been reset in a queue, and has not heard of it."""
+        """Return whether a reset of the group in this queue is pending."""
         return bool(self._resets) and queue_id in self._resets.get(topic + SEPARATOR + group, ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where the group is to go on, for whoever tells it now; None if it was not reset, or knows."""
+        """Remove a pending reset and return its offset, for the response to the group; None if there is none."""
         key = topic + SEPARATOR + group
         row = self._resets.get(key)
         offset = None if row is None else row.pop(queue_id, None)
@@ -156,16 +157,16 @@ class ConsumerOffsetTable:
         return offset
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset that the group was last told to pull next."""
+        """Return the next pull offset in the last response to the group."""
         row = self._pulled.get(topic + SEPARATOR + group)
         return None if row is None else row.get(queue_id)
 
     def note_pull(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
-        """Note where the group will pull next; kept in memory only."""
+        """Store the next pull offset of the group, in memory only."""
         self.next_pulls(group, topic)[queue_id] = next_offset
 
     def next_pulls(self, group: str, topic: str) -> dict[int, int]:
-        """Where the group will pull next, by queue id, to be noted there; until the topic or the group is deleted."""
+        """Return the next pull offsets by queue id, for updates; valid until the topic or the group is deleted."""
         key = topic + SEPARATOR + group
         row = self._pulled.get(key)
         if row is None:
@@ -173,19 +174,19 @@ class ConsumerOffsetTable:
         return row
 
     def table(self) -> Mapping[str, Mapping[int, int]]:
-        """Committed offsets by `topic@group` and queue id, to look at."""
+        """Return committed offsets by `topic@group` and queue id; do not change them."""
         return self._committed
 
     def topics_of(self, group: str) -> list[str]:
-        """The topics that the group has committed offsets of."""
+        """Return the topics in which the group has committed offsets."""
         return list(self._topics_of.get(group, ()))
 
     def groups_of(self, topic: str) -> list[str]:
-        """The groups that have committed offsets of the topic."""
+        """Return the groups that have committed offsets in the topic."""
         return list(self._groups_of.get(topic, ()))
 
     def remove_topic(self, topic: str) -> None:
-        """Forget what every group had committed and pulled of a deleted topic."""
+        """Remove all offsets of a deleted topic."""
         prefix = topic + SEPARATOR
         for table in (self._pulled, self._resets):
             for key in [key for key in table if key.startswith(prefix)]:
@@ -194,7 +195,7 @@ class ConsumerOffsetTable:
             self._remove(topic, group)
 
     def remove_group(self, group: str) -> None:
-        """Forget what a deleted group had committed and pulled, of every topic."""
+        """Remove all offsets of a deleted group."""
         suffix = SEPARATOR + group
         for table in (self._pulled, self._resets):
             for key in [key for key in table if key.endswith(suffix)]:
@@ -203,7 +204,7 @@ class ConsumerOffsetTable:
             self._remove(topic, group)
 
     def _enter(self, key: str) -> None:
-        """A row is new."""
+        """Register a new row."""
         topic, _, group = key.rpartition(SEPARATOR)
         self._topics_of.setdefault(group, {})[topic] = None
         self._groups_of.setdefault(topic, {})[group] = None
@@ -220,25 +221,25 @@ class ConsumerOffsetTable:
                 del table[name]
 
     def step(self, now_ms: int) -> None:
-        """Have moved offsets saved, once per interval."""
+        """Have changed offsets saved, once per interval."""
         if self._unsaved and now_ms >= self._due_ms:
             self._due_ms = now_ms + self._interval_ms
             self.save()
 
     def save(self) -> None:
-        """Have moved offsets saved now."""
+        """Have changed offsets saved now."""
         if self._unsaved:
             self._unsaved = False
             for listener in self._listeners:
                 listener()
 
     def encode_with_groups(self) -> bytes:
-        """The same with `groupTopicMap`, the topics of each group: the answer to 43."""
+        """Return `encode` with `groupTopicMap`, the topics of each group: for GET_ALL_CONSUMER_OFFSET (43)."""
         topics = {group: list(topics) for group, topics in self._topics_of.items()}
         return b'{"groupTopicMap":%b,%b' % (_encode(topics), self.encode()[1:])
 
     def encode(self) -> bytes:
-        """The table as consumerOffset.json, under a new version if it has changed."""
+        """Return the table as consumerOffset.json, under a new version if it has changed."""
         if self._moved:
             self.version = self.version.next(self._clock())
         for key in self._moved:
@@ -249,7 +250,7 @@ class ConsumerOffsetTable:
         return b"".join((b'{"dataVersion":', _encode(self.version), b',"offsetTable":{', rows, b"}}"))
 
     def statistics(self) -> OffsetsStatistics:
-        """The table's figures now."""
+        """Return the current figures."""
         return OffsetsStatistics(
             rows=len(self._committed),
             commits=self._commits,

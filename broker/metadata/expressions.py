@@ -1,6 +1,6 @@
-"""Expressions that are no tag expressions, compiled: once, however many subscribe with them or pull by them.
+"""Compiled filter expressions other than tag expressions: each is compiled once, for all subscriptions and pulls.
 
-What does not compile is remembered too, with the reason; but not what is too long anyway.
+Expressions that do not compile are cached too, with the reason; expressions that exceed the length limit are not.
 Source: docs/formats.md, "SQL92 expressions".
 """
 
@@ -13,18 +13,18 @@ from skylarkmq.protocol.filters.sql92.filter import Sql92Filter
 from skylarkmq.protocol.filters.sql92.parser import MAX_CHARACTERS
 
 Compiled: TypeAlias = tuple[Sql92Filter | None, str | None]
-"""A test of properties; or None, and why there is none."""
+"""A test of properties; or None and the reason why there is none."""
 
 
-def compiled(kind: str | None, expression: str | None) -> Compiled:
-    """The test that an expression of that type stands for."""
+def compile_expression(kind: str | None, expression: str | None) -> Compiled:
+    """Return the test for an expression of the type `kind`."""
     if kind != SQL92:
         return None, f"there are no expressions of type {shown(kind or '')}"
     text = expression or ""
     return _compiled(text) if len(text) <= MAX_CHARACTERS else _compiled.__wrapped__(text)
 
 
-@lru_cache(maxsize=128)  # a large one takes half a megabyte
+@lru_cache(maxsize=128)  # a large expression takes 0.5 MB
 def _compiled(text: str) -> Compiled:
     try:
         return Sql92Filter.compile(text), None

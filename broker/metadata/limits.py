@@ -1,11 +1,12 @@
-"""Limits for what callers make the broker keep: topics, queues, groups, subscriptions, locks, committed offsets.
+"""Limits for the state that clients make the broker keep: topics, queues, groups, subscriptions, locks, offsets.
 
-Each limit has a setting. A request that would exceed one is refused with SYSTEM_BUSY (2) and a remark that names the
-setting, its value, and what was asked for; nothing of it is kept. A limit refuses growth only: a store that is above it
-already opens and works, with a warning at the start, and what there is may be changed, renewed or removed.
+Each limit has a setting. A request that would exceed a limit is rejected with SYSTEM_BUSY (2) and a remark that
+contains the setting, its value, and the requested amount; it changes nothing. A limit rejects growth only. A store that
+is above a limit already opens and works, with a warning at the start, and existing entries may be changed, renewed or
+removed.
 
-`Limits` is what the tables and processors share. How much of each limit is used is asked when metrics are scraped, so
-that nothing is counted twice. Source: docs/formats.md, "Limits".
+Tables and processors share one `Limits`. Metrics read the current usage of each limit at scrape time, so that nothing
+is counted twice. Source: docs/formats.md, "Limits".
 """
 
 import logging
@@ -19,26 +20,26 @@ from skylarkmq.protocol.errors import RequestError
 
 log = logging.getLogger(__name__)
 
-_LOGGED_EVERY: Final = 1_000  # refusals of one limit between two lines of the log
+_LOGGED_EVERY: Final = 1_000  # rejections of one limit per log line
 
 
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The values. Official clients and tools stay far below all of them."""
+    """The values of the limits. Official clients and tools stay far below all of them."""
 
     max_topics: int = 65_536
-    max_queues_per_topic: int = 4_096  # reading or writing, whichever is more
-    max_queues: int = 65_536  # of all topics; the system's own have some 1,100
+    max_queues_per_topic: int = 4_096  # for reading or writing, whichever is more
+    max_queues: int = 65_536  # of all topics; the system topics have some 1,100
     max_subscription_groups: int = 32_768  # each has a retry topic
-    max_groups_per_client: int = 4_096  # of producers and consumers together, on one connection
+    max_groups_per_client: int = 4_096  # producer and consumer groups together, on one connection
     max_subscriptions_per_group: int = 4_096  # topics
-    max_locks_per_group: int = 16_384  # queues that a group's members consume in order
-    max_consumer_offsets: int = 1_000_000  # a group in a queue each
+    max_locks_per_group: int = 16_384  # queues that the members of a group consume in order
+    max_consumer_offsets: int = 1_000_000  # each for one group in one queue
     max_client_id_length: int = 1_024  # characters
     max_expression_length: int = 65_536  # characters of a subscription's tags or SQL92
 
 
 class Limit:
-    """One limit: `setting` names the key of `most`; `used` returns how much there is, where that can be counted."""
+    """One limit: `setting` is the key of `most`; `used` returns the current usage, if it can be counted."""
 
     def __init__(self, setting: str, most: int) -> None:
         self.setting = setting
@@ -50,7 +51,7 @@ class Limit:
         return f"<Limit {self.setting}={self.most} refused={self.refused}>"
 
     def refusal(self, what: str) -> RequestError:
-        """Return the error for a request that asks for more, to be raised; `what` says for how much."""
+        """Return the error to raise for a request that exceeds the limit; `what` is the requested amount."""
         if self.refused % _LOGGED_EVERY == 0:
             log.warning("limit reached, refused setting=%s most=%d refused=%d what=%s", *self._figures(), what)
         self.refused += 1
@@ -60,7 +61,7 @@ class Limit:
         return self.setting, self.most, self.refused
 
     def check(self, wanted: int, what: str) -> None:
-        """Raise the refusal if that many are wanted of something whose number starts at zero with each request."""
+        """Raise the refusal if `wanted` exceeds the limit, for a count that starts at zero with each request."""
         if wanted > self.most:
             raise self.refusal(f"{wanted} {what}")
 
@@ -88,16 +89,16 @@ class Limits:
         return f"<Limits {list(self)}>"
 
     def configure(self, config: LimitsConfig) -> None:
-        """Refuse growth by these values from now on."""
+        """Apply these values from now on."""
         for mine, theirs in zip(self, Limits(config), strict=True):
             mine.most = theirs.most
 
     def warn_if_above(self) -> None:
-        """Log each limit that a store was above before this process began."""
+        """Log each limit that the store exceeds at the start."""
         for limit in self:
             used = limit.used() if limit.used is not None else 0
             if used > limit.most:
                 log.warning(
-                    "store is above a limit, nothing more is accepted setting=%s most=%d used=%d",
+                    "store is above a limit, growth is rejected setting=%s most=%d used=%d",
                     *(limit.setting, limit.most, used),
                 )

@@ -1,11 +1,11 @@
-"""Savers: tables get to disk without the event loop waiting for it.
+"""Savers: they write tables to disk without blocking the event loop.
 
-A table that has changed is encoded on the loop, which owns it, and written and synced by a thread, which does nothing
-else. One save of a file is under way at a time; what changes meanwhile is in the next one. So any number of changes in
-one turn, or during one slow save, is one more save.
+The event loop owns a table and encodes it after a change; a thread writes and syncs the file and does nothing else. At
+most one save of a file runs at a time, and changes in the meantime are part of the next save. So any number of changes
+in one event-loop iteration, or during one slow save, cause one more save.
 
-A save that failed (disk full, read-only file system) leaves the old file, is logged, fails whoever waits for it, and is
-tried again after RETRY_S. Source: docs/formats.md, "State files".
+A failed save (disk full, read-only file system) leaves the old file, is logged, fails the tasks that wait for it, and
+is repeated after RETRY_S. Source: docs/formats.md, "State files".
 """
 
 import asyncio
@@ -24,20 +24,20 @@ log = logging.getLogger(__name__)
 
 
 class Table(Protocol):
-    """What can be kept in a state file."""
+    """A table that can be stored in a state file."""
 
     def load(self, data: bytes | None) -> None:
-        """Take a file's content; ValueError if it is none of this table."""
+        """Load the content of a file. Raises ValueError if it is invalid for this table."""
 
     def encode(self) -> bytes:
-        """The content for the file."""
+        """Return the content for the file."""
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when the table wants to be saved."""
+        """Call `listener` when the table should be saved."""
 
 
 class SaverStatistics(msgspec.Struct, frozen=True):
-    """A file at one moment; counters are totals since the start."""
+    """The state of a file; counters are totals since the start."""
 
     saves: int
     failures: int
@@ -45,7 +45,7 @@ class SaverStatistics(msgspec.Struct, frozen=True):
 
 
 class Saver:
-    """Keeps one table in one file. Make it inside the event loop, with `open`."""
+    """Stores one table in one file. Create it with `open`, inside the event loop."""
 
     def __init__(self, file: StateFile, encode: Callable[[], bytes]) -> None:
         self._file = file
@@ -60,7 +60,7 @@ class Saver:
 
     @classmethod
     def open(cls, table: Table, path: Path, validate: Callable[[bytes], object]) -> "Saver":
-        """Load `table` from `path` and keep it there. StoreError if the file and its backup are damaged."""
+        """Load `table` from `path` and save its changes there. Raises StoreError if file and backup are damaged."""
         file = StateFile(path, validate=validate)
         saver = cls(file, table.encode)
         table.on_change(saver.changed)
@@ -71,18 +71,18 @@ class Saver:
         return f"<Saver {self._file!r} saves={self._saves} behind={self._changes - self._saved_changes}>"
 
     def statistics(self) -> SaverStatistics:
-        """The saver's figures now."""
+        """Return the current figures."""
         return SaverStatistics(
             saves=self._saves, failures=self._failures, is_behind=self._saved_changes < self._changes
         )
 
     def changed(self) -> None:
-        """Save the table: after this turn, and after a save that is under way."""
+        """Save the table after this event-loop iteration, and after a save in progress."""
         self._changes += 1
         self._start()
 
     async def saved(self) -> None:
-        """Wait until every change so far is on disk; OSError if it cannot be written."""
+        """Wait until every change so far is on disk. Raises OSError if the file cannot be written."""
         if self._saved_changes < self._changes:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((self._changes, future))
@@ -90,7 +90,7 @@ class Saver:
             await future
 
     async def close(self) -> None:
-        """Save once more, whatever has changed, and stop trying. OSError."""
+        """Save once more in any case, and stop. Raises OSError."""
         self._changes += 1
         try:
             await self.saved()
@@ -121,7 +121,7 @@ class Saver:
             self._task = None
 
     def _settle(self, target: int, error: OSError | None) -> None:
-        """Tell whoever waited for the changes up to `target`."""
+        """Wake the tasks that wait for the changes up to `target`."""
         settled = [future for change, future in self._waiting if change <= target]
         self._waiting = [(change, future) for change, future in self._waiting if change > target]
         for future in settled:

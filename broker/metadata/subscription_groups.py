@@ -1,8 +1,8 @@
-"""The group table: what consumer groups may do, and how their failures are retried.
+"""The group table: the permissions of consumer groups, and the retry settings for their messages.
 
-It is content of `config/subscriptionGroup.json`. A group comes about on first sight (a heartbeat, a pull), unless that
-is switched off, with everything permitted; system groups (`CID_RMQ_SYS_...`) always do. A name that is none makes no
-group. `forbidden_table` of the file, which says that a group may not read a topic, is kept and obeyed.
+The table is stored in `config/subscriptionGroup.json`. A group is created at its first heartbeat or pull, with all
+permissions, unless this is turned off; system groups (`CID_RMQ_SYS_...`) are always created. An invalid name creates no
+group. The file's `forbidden_table` contains the topics that a group may not read; it is kept and enforced.
 
 Sources: docs/formats.md, "Groups", "State files".
 """
@@ -28,20 +28,20 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class GroupsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How groups come about."""
+    """How groups are created."""
 
-    auto_create_subscription_group: bool = True  # an unknown group that pulls or heartbeats is made
+    auto_create_subscription_group: bool = True  # a pull or heartbeat of an unknown group creates it
 
 
 class GroupsStatistics(msgspec.Struct, frozen=True):
-    """The table at one moment; `version` counts its changes."""
+    """The number of groups; `version` counts the changes."""
 
     groups: int
     version: int
 
 
 class SubscriptionGroups:
-    """Consumer groups by name. `clock` gives Unix ms, for versions."""
+    """Consumer groups by name. `clock` returns Unix ms, for versions."""
 
     def __init__(self, config: GroupsConfig, clock: Callable[[], int], limits: Limits | None = None) -> None:
         self._config = config
@@ -58,7 +58,7 @@ class SubscriptionGroups:
         return f"<SubscriptionGroups groups={len(self._groups)} version={self.version.counter}>"
 
     def configure(self, config: GroupsConfig) -> None:
-        """Make groups by other settings from now on."""
+        """Apply these settings from now on."""
         self._config = config
 
     def __iter__(self) -> Iterator[SubscriptionGroupConfig]:
@@ -69,11 +69,11 @@ class SubscriptionGroups:
         self._listeners.append(listener)
 
     def on_delete(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the name of every group that is deleted."""
+        """Call `listener` with the name of each deleted group."""
         self._delete_listeners.append(listener)
 
     def load(self, data: bytes | None) -> None:
-        """Take the content of subscriptionGroup.json (None: a new store). BodyError."""
+        """Load subscriptionGroup.json (None: a new store). Raises BodyError."""
         if data is not None:
             wrapper = SubscriptionGroupWrapper.decode(data)
             self._groups.update(wrapper.subscription_group_table)
@@ -82,12 +82,14 @@ class SubscriptionGroups:
         log.info("groups loaded groups=%d version=%d", len(self._groups), self.version.counter)
 
     def find(self, name: str) -> SubscriptionGroupConfig | None:
-        """The group, if it is there."""
+        """Return the group, if it exists."""
         return self._groups.get(name)
 
     def find_or_create(self, name: str) -> SubscriptionGroupConfig | None:
-        """The group, made now if that is allowed; None if it is not, or if the name is none. RequestError at a
-        limit."""
+        """Return the group, created if that is permitted; None if it is not, or if the name is invalid.
+
+        Raises RequestError at a limit.
+        """
         group = self._groups.get(name)
         if group is not None:
             return group
@@ -105,7 +107,7 @@ class SubscriptionGroups:
         return group
 
     def update(self, group: SubscriptionGroupConfig) -> bool:
-        """Make or replace a group as an operator wants it; False if it is so already. RequestError at a limit."""
+        """Create or replace a group for an operator; False if nothing changes. Raises RequestError at a limit."""
         if self._groups.get(group.group_name) == group:
             return False
         self._check_growth(group.group_name)
@@ -119,7 +121,7 @@ class SubscriptionGroups:
             raise self._limit.refusal(f"group {name} besides {len(self._groups)}")
 
     def delete(self, name: str) -> bool:
-        """Forget a group, and what it was forbidden to read; False if there was none."""
+        """Remove a group and its forbidden topics; False if it did not exist."""
         if self._groups.pop(name, None) is None:
             return False
         self._forbidden.pop(name, None)
@@ -130,11 +132,11 @@ class SubscriptionGroups:
         return True
 
     def may_read(self, name: str, topic: str) -> bool:
-        """Whether nobody forbade the group to read the topic."""
+        """Return whether the group may read the topic."""
         return not self._forbidden.get(name, {}).get(topic, 0) & READING_FORBIDDEN
 
     def encode(self) -> bytes:
-        """The table as subscriptionGroup.json."""
+        """Return the table as subscriptionGroup.json."""
         return b"".join(
             (
                 b'{"dataVersion":',
@@ -148,7 +150,7 @@ class SubscriptionGroups:
         )
 
     def statistics(self) -> GroupsStatistics:
-        """The table's figures now."""
+        """Return the current figures."""
         return GroupsStatistics(groups=len(self._groups), version=self.version.counter)
 
     def _changed(self) -> None:

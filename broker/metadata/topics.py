@@ -1,14 +1,15 @@
-"""The topic table: which topics this broker has, with how many queues, and what may be done with them.
+"""The topic table: the topics of this broker, their numbers of queues, and their permissions.
 
-The table is content of `config/topics.json`, of the registration with name servers and of the answer to 21. Whoever
-keeps a copy compares DataVersions, so every change of the table changes its version, and then tells the listeners
-(the file's saver, the registration); several changes in a row are several calls, and listeners gather them.
+The table is stored in `config/topics.json`, and is part of the registration with name servers and of the response to
+GET_ALL_TOPIC_CONFIG (21). Holders of a copy compare DataVersions. So every change of the table increments its version
+and then calls the listeners (the saver of the file, the registration). Several changes in a row cause several calls;
+the listeners combine them.
 
-Topics come about in four ways: the broker makes its own at start; a send to an unknown topic makes one after a template
-that has the INHERIT bit (TBW102, unless auto-creation is off); a group's `%RETRY%` and `%DLQ%` topics come with the
-group's first heartbeat and first dead letter; an operator makes the rest. A topic from the file wins over one that is
-made at start, so that an operator's queue counts survive. A process that is killed may leave messages of a topic that
-is not in the file yet: the next start restores it.
+Topics are created in four ways. The broker creates its own at the start. A send to an unknown topic creates it from a
+template that has the INHERIT bit (TBW102, unless auto-creation is off). The `%RETRY%` and `%DLQ%` topics of a group are
+created at its first heartbeat and its first dead letter. An operator creates all others. A topic in the file takes
+precedence over one that is created at the start, so that an operator's queue counts are kept. If a process is killed,
+the log may have messages of a topic that is not in the file yet; the next start restores the topic.
 
 Sources: docs/formats.md, "System topics", "Topic auto-creation", "State files".
 """
@@ -29,36 +30,36 @@ log = logging.getLogger(__name__)
 
 UNIT: Final = 1
 UNIT_SUB: Final = 2
-"""Bits of a topic's `topic_sys_flag`: made by a unit-mode sender, by a unit-mode consumer (retry topics)."""
+"""Bits of a topic's `topic_sys_flag`: created by a unit-mode producer, by a unit-mode consumer (retry topics)."""
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 SCHEDULE_QUEUES: Final = 18
-"""Of the schedule topic, however many levels there are: one beyond has its queue, which the topic does not tell of."""
+"""Queues of the schedule topic for any number of levels; a level above has a queue that the topic does not list."""
 
 
 class TopicsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose topics these are, and what they start with."""
+    """The names of cluster and broker, and the topics that are created at the start."""
 
     cluster_name: str
     broker_name: str
-    broker_permission: int = Permission.READ_WRITE  # limits what routes say of every topic
-    default_topic_queue_nums: int = 8  # queues of TBW102: most that an auto-created topic gets
+    broker_permission: int = Permission.READ_WRITE  # restricts the permissions of every topic in routes
+    default_topic_queue_nums: int = 8  # queues of TBW102, the maximum for an auto-created topic
     auto_create_topic_enable: bool = True  # whether TBW102 is a template
-    trace_topic: str | None = None  # made at start, for clients that trace messages; without, a first trace makes it
+    trace_topic: str | None = None  # created at the start, for message traces; None: created by the first trace
     has_timers: bool = True  # whether there is a timer topic
 
 
 class TopicsStatistics(msgspec.Struct, frozen=True):
-    """The table at one moment; `version` counts its changes."""
+    """The number of topics; `version` counts the changes."""
 
     topics: int
     version: int
 
 
 class TopicTable:
-    """Topics by name. `clock` gives Unix ms, for versions."""
+    """Topics by name. `clock` returns Unix ms, for versions."""
 
     def __init__(self, config: TopicsConfig, clock: Callable[[], int], limits: Limits | None = None) -> None:
         self._config = config
@@ -67,7 +68,7 @@ class TopicTable:
         limits.topics.used = lambda: len(self._topics)
         limits.queues.used = lambda: self._queues
         self.permission = config.broker_permission
-        """What the broker as a whole permits; changed by `permit` only."""
+        """The permissions of the broker as a whole; only `permit` changes them."""
         self._clock = clock
         self._topics: dict[str, TopicConfig] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -82,13 +83,13 @@ class TopicTable:
         return iter(self._topics.values())
 
     def permit(self, permission: int) -> None:
-        """What the broker as a whole permits from now on; name servers hear of it as of any change."""
+        """Set the permissions of the broker as a whole; name servers are updated as after any change."""
         if permission != self.permission:
             self.permission = permission
             self._changed()
 
     def allow_auto_creation(self, *, allowed: bool) -> None:
-        """Let topics be made after TBW102 from now on, or not."""
+        """Turn the creation of topics from TBW102 on or off."""
         template = self._topics.get(SystemTopic.AUTO_CREATE)
         if template is None and allowed:
             count = self._config.default_topic_queue_nums
@@ -103,11 +104,11 @@ class TopicTable:
         self._listeners.append(listener)
 
     def on_delete(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the name of every topic that is deleted."""
+        """Call `listener` with the name of each deleted topic."""
         self._delete_listeners.append(listener)
 
     def load(self, data: bytes | None) -> None:
-        """Take the content of topics.json (None: a new store) and add what the broker itself needs. BodyError."""
+        """Load topics.json (None: a new store) and add the broker's own topics. Raises BodyError."""
         if data is not None:
             wrapper = TopicConfigSerializeWrapper.decode(data)
             table = wrapper.topic_config_table
@@ -126,15 +127,15 @@ class TopicTable:
         log.info("topics loaded topics=%d version=%d", len(self._topics), self.version.counter)
 
     def find(self, name: str) -> TopicConfig | None:
-        """The topic, which belongs to the table: change it by `update` only."""
+        """Return the topic. It belongs to the table: change it with `update` only."""
         return self._topics.get(name)
 
     def is_system(self, name: str) -> bool:
-        """Whether a topic is RocketMQ's or the broker's own, and so not an operator's to change."""
+        """Return whether the topic is RocketMQ's or the broker's own, so that operators may not change it."""
         return is_reserved_topic(name) or name in self._own
 
     def create_from_template(self, name: str, template: str, queues: int, *, sys_flag: int = 0) -> TopicConfig | None:
-        """What a send to an unknown topic makes; None if `template` is no topic or lets nobody inherit."""
+        """Create the topic for a send to an unknown topic; None if `template` does not exist or permit it."""
         model = self._topics.get(template)
         if model is None or not model.perm & Permission.INHERIT:
             return None
@@ -153,10 +154,10 @@ class TopicTable:
         return topic
 
     def create_for_group(self, name: str, queues: int = 1, *, sys_flag: int = 0, order: bool = False) -> TopicConfig:
-        """A group's `%RETRY%` or `%DLQ%` topic, made if it is not there.
+        """Return the `%RETRY%` or `%DLQ%` topic of a group, created if it does not exist.
 
-        RequestError(SYSTEM_ERROR) if no message can be stored under that name: it is too long, or the group was named
-        so by a version that did not check names.
+        Raises RequestError(SYSTEM_ERROR) if no message can be stored under that name: it is too long, or the group was
+        created by a version that did not check names.
         """
         topic = self._topics.get(name)
         if topic is None:
@@ -169,11 +170,11 @@ class TopicTable:
         return topic
 
     def restore(self, needed: Mapping[str, int]) -> None:
-        """Make topics again that have messages and that a killed process had not saved yet.
+        """Create again the topics that have messages and that a killed process had not saved.
 
-        `needed`: by topic, the queues that its messages lie in. Only topics that a send or a group made can be lost so,
-        since operators wait for the file; a topic of a send gets the template's queues, if those are more, so that
-        producers that know its route may go on.
+        `needed`: by topic, the number of queues of its messages. Only topics that a send or a group created can be lost
+        this way, because operators wait for the file. A topic created by a send gets the queues of the template, if
+        these are more, so that producers that know its route can continue.
         """
         template = self._topics.get(SystemTopic.AUTO_CREATE)
         inherited = template.write_queue_nums if template is not None and template.perm & Permission.INHERIT else 0
@@ -184,7 +185,7 @@ class TopicTable:
             self._put(TopicConfig(name, count, count, Permission.READ_WRITE))
 
     def update(self, topic: TopicConfig) -> bool:
-        """Make or replace a topic as an operator wants it; False if it is so already. RequestError at a limit."""
+        """Create or replace a topic for an operator; False if nothing changes. Raises RequestError at a limit."""
         if self._topics.get(topic.topic_name) == topic:
             return False
         self._check_growth([topic])
@@ -193,12 +194,12 @@ class TopicTable:
         return True
 
     def update_all(self, topics: Sequence[TopicConfig]) -> list[TopicConfig]:
-        """Make or replace topics, all of them or none; those that were not so already. RequestError at a limit."""
+        """Create or replace all of the topics or none. Returns the changed ones. Raises RequestError at a limit."""
         self._check_growth(topics)
         return [topic for topic in topics if self.update(topic)]
 
     def _check_growth(self, topics: Sequence[TopicConfig]) -> None:
-        """Raise RequestError if these topics would have more queues, or be more topics, than the limits allow."""
+        """Raise RequestError if these topics, or their queues, would exceed the limits."""
         limits, queues, new = self._limits, 0, 0
         for topic in topics:
             known = self._topics.get(topic.topic_name)
@@ -213,7 +214,7 @@ class TopicTable:
             raise limits.queues.refusal(f"{queues} more queues than {self._queues}")
 
     def delete(self, name: str) -> bool:
-        """Forget a topic; False if there was none."""
+        """Remove a topic; False if it did not exist."""
         topic = self._topics.pop(name, None)
         if topic is None:
             return False
@@ -225,7 +226,7 @@ class TopicTable:
         return True
 
     def registration_body(self) -> bytes:
-        """What name servers are told, a RegisterBrokerBody: every topic, within what the broker as a whole permits."""
+        """Return a RegisterBrokerBody for name servers: all topics, with permissions restricted to the broker's."""
         limit = self.permission
         topics = self._topics
         if limit != Permission.READ_WRITE:
@@ -233,11 +234,11 @@ class TopicTable:
         return b'{"filterServerList":[],"topicConfigSerializeWrapper":%b}' % self._wrapper(topics)
 
     def encode(self) -> bytes:
-        """The table as topics.json, a TopicConfigSerializeWrapper."""
+        """Return the table as topics.json, a TopicConfigSerializeWrapper."""
         return self._wrapper(self._topics)
 
     def statistics(self) -> TopicsStatistics:
-        """The table's figures now."""
+        """Return the current figures."""
         return TopicsStatistics(topics=len(self._topics), version=self.version.counter)
 
     def _wrapper(self, topics: dict[str, TopicConfig]) -> bytes:
@@ -256,12 +257,12 @@ class TopicTable:
 
 
 def queues_of(topic: TopicConfig) -> int:
-    """Return how many queues a topic has: its messages lie in those that can be read or written."""
+    """Return how many queues a topic has; all that can be read or written may have messages."""
     return max(topic.read_queue_nums, topic.write_queue_nums, 0)
 
 
 def _topics_at_start(config: TopicsConfig) -> Iterator[TopicConfig]:
-    """What a broker makes for itself: read and write queues are equal."""
+    """Yield the topics that the broker creates for itself; numbers of read and write queues are equal."""
     template = Permission.READ_WRITE | Permission.INHERIT
     if config.auto_create_topic_enable:
         yield _topic(SystemTopic.AUTO_CREATE, config.default_topic_queue_nums, template)

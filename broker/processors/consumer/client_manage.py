@@ -20,7 +20,7 @@ import msgspec
 
 from skylarkmq.broker.delivery.group_notifications import GroupNotifications
 from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
-from skylarkmq.broker.metadata.expressions import compiled
+from skylarkmq.broker.metadata.expressions import compile_expression
 from skylarkmq.broker.metadata.limits import Limits
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import UNIT_SUB, TopicTable
@@ -205,7 +205,7 @@ class ClientManageProcessor:
         self._notices.step(now_ms)
         if now_ms >= self._next_scan_ms:
             self._next_scan_ms = now_ms + SCAN_INTERVAL_MS
-            for connection in self._sessions.silent(now_ms):
+            for connection in self._sessions.expired(now_ms):
                 log.info("client expired peer=%s", connection.peer)
                 self._expired += 1
                 connection.abort()
@@ -232,6 +232,6 @@ class ClientManageProcessor:
         if not self._config.enable_property_filter:
             remark = f"The broker does not support consumer to filter message by {kind}"
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
-        _, fault = compiled(kind, expression)
+        _, fault = compile_expression(kind, expression)
         if fault is not None:
             raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, fault)

@@ -123,11 +123,11 @@ def test_a_client_is_silent_after_120_s_without_a_heartbeat(sessions: ClientSess
     """Of any of its groups, as consumer or producer; a heartbeat starts the time anew."""
     sessions.join_consumers(consumer(), member(A, seen_ms=0))
     sessions.join_producers("p", member(B, seen_ms=0))
-    assert sessions.silent(EXPIRY_MS) == []
-    assert set(sessions.silent(EXPIRY_MS + 1)) == {A, B}
+    assert sessions.expired(EXPIRY_MS) == []
+    assert set(sessions.expired(EXPIRY_MS + 1)) == {A, B}
     sessions.join_consumers(consumer(), member(A, seen_ms=50_000))
     sessions.join_producers("p", member(B, seen_ms=50_000))
-    assert sessions.silent(EXPIRY_MS + 50_000) == []
+    assert sessions.expired(EXPIRY_MS + 50_000) == []
 
 
 def test_a_heartbeat_without_subscriptions_keeps_those_that_are_known(sessions: ClientSessions) -> None:
@@ -136,7 +136,7 @@ def test_a_heartbeat_without_subscriptions_keeps_those_that_are_known(sessions: 
     assert not sessions.refresh_consumers(consumer(), member(A, seen_ms=9))
     assert sessions.refresh_consumers(consumer(), member(B, seen_ms=9))
     assert topics(sessions) == {TOPIC: 1}
-    assert sessions.silent(EXPIRY_MS + 5) == []
+    assert sessions.expired(EXPIRY_MS + 5) == []
 
 
 def test_a_fingerprint_differs_from_the_one_that_the_group_had(sessions: ClientSessions) -> None:
@@ -194,7 +194,7 @@ def test_members_that_subscribe_to_different_things_are_told_apart(
     heard(A, "c1", "x", 30_000)
     heard(B, "c2", "*", 60_000)
     assert [record.getMessage() for record in caplog.records] == [
-        "members of a group subscribe to different things group=G client=c1 only=t:x other=c2 only=t:*"
+        "members of a group have different subscriptions group=G client=c1 only=t:x other=c2 only=t:*"
     ]
     heard(B, "c2", "*", 90_000)
     assert "client=c2 only=t:* other=c1 only=t:x" in caplog.records[-1].getMessage()

@@ -93,7 +93,7 @@ async def test_directories_with_other_names_are_passed_over(tmp_path: Path, capl
         assert list(it.store.manual_cleanup.topics()) == ["T"]
         await it.store.delete_topic("T")
     assert contents(tmp_path / "consumequeue") == foreign
-    lines = [record.message for record in caplog.records if "no queues" in record.message]
+    lines = [record.message for record in caplog.records if "not queues" in record.message]
     assert lines == ["directories that are not queues skipped count=5 first='T/007'"]
 
 
