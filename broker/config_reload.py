@@ -26,48 +26,48 @@ from skylarkmq.broker.parts import Parts
 from skylarkmq.broker.remoting.admission import Pool, PoolLimits
 
 
-def follow_settings(settings: LiveSettings[DaemonConfig], parts: Parts) -> None:
+def subscribe_parts(settings: LiveSettings[DaemonConfig], parts: Parts) -> None:
     """Have the parts hear of every change that they can act on."""
-    follow = settings.follow
-    follow(lambda config: config.broker.broker_permission, parts.topics.permit)
-    follow(
+    subscribe = settings.subscribe
+    subscribe(lambda config: config.broker.broker_permission, parts.topics.permit)
+    subscribe(
         lambda config: config.broker.auto_create_topic_enable,
         lambda allowed: parts.topics.allow_auto_creation(allowed=allowed),
     )
-    follow(groups_config, parts.groups.configure)
-    follow(offsets_config, parts.offsets.configure)
-    follow(lambda config: config.limits, parts.limits.configure)
-    follow(live_store(settings.config), parts.store.configure)
-    follow(send_config, parts.send_checks.configure)
-    follow(send_config, parts.send_backs.configure)
-    follow(lambda config: config.store.max_message_size, parts.send_messages.limit)
-    follow(lambda config: config.store.max_message_size, parts.ends.limit)
-    follow(transactions_config, parts.background.transactions.configure)
-    follow(
+    subscribe(groups_config, parts.groups.configure)
+    subscribe(offsets_config, parts.offsets.configure)
+    subscribe(lambda config: config.limits, parts.limits.configure)
+    subscribe(live_store(settings.config), parts.store.configure)
+    subscribe(send_config, parts.send_checks.configure)
+    subscribe(send_config, parts.send_backs.configure)
+    subscribe(lambda config: config.store.max_message_size, parts.send_messages.limit)
+    subscribe(lambda config: config.store.max_message_size, parts.ends.limit)
+    subscribe(transactions_config, parts.background.transactions.configure)
+    subscribe(
         lambda config: (config.broker.region_id, config.broker.trace_on),
         lambda told: parts.send_answers.configure(told[0], trace_on=told[1]),
     )
-    follow(lambda config: config.broker.rebalance_lock_max_live_time, parts.queue_locks.configure)
-    follow(
+    subscribe(lambda config: config.broker.rebalance_lock_max_live_time, parts.queue_locks.configure)
+    subscribe(
         lambda config: config.broker.store_reply_message_enable,
         lambda stored: parts.reply_sends.configure(are_stored=stored),
     )
-    follow(
+    subscribe(
         lambda config: config.broker.use_server_side_reset_offset,
         lambda by_broker: parts.resets.configure(by_broker=by_broker),
     )
-    follow(pull_config, parts.pulls.configure)
-    follow(lambda config: config.store.default_query_max_num, parts.queries.limit_unique_keys)
-    follow(notices_config, parts.clients.configure)
-    follow(lambda config: config.broker.start_accept_send_request_time_stamp, parts.runtime.accept_sends_from)
-    follow(pool_limits_of, lambda limits: _limit(parts.pools, limits))
-    follow(live_timer(settings.config), parts.background.timers.configure)
-    follow(lambda config: config.broker.flush_delay_offset_interval, parts.background.delay_offsets.save_every)
-    follow(recall_config, parts.recalls.configure)
-    follow(live_remoting(settings.config), parts.server.selector.configure)
+    subscribe(pull_config, parts.pulls.configure)
+    subscribe(lambda config: config.store.default_query_max_num, parts.queries.limit_unique_keys)
+    subscribe(notices_config, parts.clients.configure)
+    subscribe(lambda config: config.broker.start_accept_send_request_time_stamp, parts.runtime.accept_sends_from)
+    subscribe(pool_limits_of, lambda limits: _limit(parts.pools, limits))
+    subscribe(live_timer(settings.config), parts.background.timers.configure)
+    subscribe(lambda config: config.broker.flush_delay_offset_interval, parts.background.delay_offsets.save_every)
+    subscribe(recall_config, parts.recalls.configure)
+    subscribe(live_remoting(settings.config), parts.server.selector.configure)
     name_server, namesrv = parts.name_server, settings.config.namesrv
     if name_server is not None and namesrv is not None:
-        follow(live_namesrv(namesrv), name_server.configure)
+        subscribe(live_namesrv(namesrv), name_server.configure)
 
 
 def _limit(pools: Mapping[str, Pool], limits: Mapping[str, tuple[int, PoolLimits]]) -> None:

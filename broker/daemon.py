@@ -16,12 +16,12 @@ from typing import Final
 from skylarkmq.broker.background_delivery import Kept
 from skylarkmq.broker.config.derived import live_namesrv
 from skylarkmq.broker.config.keys import NAMESRV_KEYS
-from skylarkmq.broker.config.live import LiveSettings, SettingsDoor
+from skylarkmq.broker.config.live import LiveSettings, RemoteSettings
 from skylarkmq.broker.config.protected_keys import ALWAYS
 from skylarkmq.broker.config.sections import DaemonConfig, Loaded, NamesrvDaemonConfig
-from skylarkmq.broker.config_reload import follow_settings
+from skylarkmq.broker.config_reload import subscribe_parts
 from skylarkmq.broker.errors import StartError, StartStopped
-from skylarkmq.broker.host.idle_states import AwakeCpus
+from skylarkmq.broker.host.idle_states import IdleStateInhibitor
 from skylarkmq.broker.metadata.saver import Saver
 from skylarkmq.broker.namesrv.config_requests import ConfigRequests
 from skylarkmq.broker.namesrv.server import NameServer
@@ -64,9 +64,9 @@ async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event
     """Run a name server alone until `stop` is set. StartError if it cannot start."""
     config, settings = loaded.config, LiveSettings(loaded, wall_ms)
     name_server = NameServer(config.namesrv, config.remoting, tls=ServerTls(config.tls))
-    settings.follow(live_namesrv(config.namesrv), name_server.configure)
+    settings.subscribe(live_namesrv(config.namesrv), name_server.configure)
     black_list = (*ALWAYS, *config.namesrv.config_black_list)
-    name_server.serve(ConfigRequests(SettingsDoor(settings, NAMESRV_KEYS, {}, lambda: black_list)).handlers())
+    name_server.serve(ConfigRequests(RemoteSettings(settings, NAMESRV_KEYS, {}, lambda: black_list)).handlers())
     async with AsyncExitStack() as running:
         if config.ops.port:
             await start_health(HealthServer(config.ops.host, config.ops.port, {}), running)
@@ -85,8 +85,8 @@ class Broker(Parts):
     ) -> None:
         super().__init__(config, settings)
         self._alone = alone
-        self._awake_cpus = AwakeCpus(None, self.server.selector)
-        follow_settings(self.settings, self)
+        self._idle_state_inhibitor = IdleStateInhibitor(None, self.server.selector)
+        subscribe_parts(self.settings, self)
         self._running = AsyncExitStack()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -140,7 +140,7 @@ class Broker(Parts):
                 hold_off_collector(running)
                 use_huge_pages(running)
                 if config.remoting.keep_cpus_awake:
-                    self._awake_cpus = keep_cpus_awake(self.server.selector, running)
+                    self._idle_state_inhibitor = keep_cpus_awake(self.server.selector, running)
             self._running = running.pop_all()
         log.info("ready port=%d registered=%s", listen_config.port, self.registrar.registered)
 
@@ -154,7 +154,7 @@ class Broker(Parts):
         """Let nobody new in, answer parked pulls and what was admitted, close the connections."""
         if not self.arrivals.is_closed:
             self.arrivals.close()
-            await self.server.stop(lambda: sum(pool.held for pool in self.pools.values()))
+            await self.server.stop(lambda: sum(pool.pending for pool in self.pools.values()))
 
     async def _open_store(self, running: AsyncExitStack, stop: asyncio.Event) -> None:
         await load_beside(self.store, stop)
@@ -198,7 +198,7 @@ class Broker(Parts):
         self.clients.step(now_ms)
         self.queue_locks.step(now_ms)
         self.windows.step(now_ms)
-        self._awake_cpus.step()
+        self._idle_state_inhibitor.step()
 
     def _stop_stepping(self) -> None:
         if self._timer is not None:

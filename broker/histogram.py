@@ -33,7 +33,7 @@ _leaf = compiled.load("counts")
 count_up = plain_count_up if _leaf is None else _leaf.count_up
 
 
-class Buckets:
+class Histogram:
     """Values counted by the first bound that they do not exceed; the last count is of those above all bounds."""
 
     __slots__ = ("bounds", "counts", "total")
@@ -44,7 +44,7 @@ class Buckets:
         self.total: float = 0
 
     def __repr__(self) -> str:
-        return f"<Buckets {self.counts} total={self.total}>"
+        return f"<Histogram {self.counts} total={self.total}>"
 
     @property
     def count(self) -> int:
@@ -60,9 +60,9 @@ class Buckets:
         """Count a turn's values, whole numbers all. At least one."""
         self.total += count_up(values, self.bounds, self.counts)
 
-    def plus(self, others: Iterable["Buckets"], sign: int = 1) -> "Buckets":
+    def plus(self, others: Iterable["Histogram"], sign: int = 1) -> "Histogram":
         """The sum with (or, `sign` -1, the difference from) others of the same bounds."""
-        result = Buckets(self.bounds)
+        result = Histogram(self.bounds)
         result.counts = self.counts.copy()
         result.total = self.total
         for other in others:

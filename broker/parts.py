@@ -27,7 +27,7 @@ from skylarkmq.broker.config.derived import (
     topics_config,
 )
 from skylarkmq.broker.config.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
-from skylarkmq.broker.config.live import LiveSettings, SettingsDoor
+from skylarkmq.broker.config.live import LiveSettings, RemoteSettings
 from skylarkmq.broker.config.protected_keys import ALWAYS
 from skylarkmq.broker.config.sections import DaemonConfig, Loaded
 from skylarkmq.broker.delivery.arrivals import Arrivals
@@ -199,12 +199,12 @@ class Parts:
             for code, run_handler in run_handlers.items():
                 self.server.dispatcher.register_run([code], run_handler, self.pools[pool])
         self.server.dispatcher.at_run_end(sends.end_run)
-        self.server.dispatcher.at_turn_end(sends.finish_turn)
-        self.server.dispatcher.at_turn_end(self.ends.finish_turn)
-        self.server.dispatcher.behind_turn(sends.follow_turn)
-        self.store.when_decided(self.server.selector.follow_answers)
+        self.server.dispatcher.at_batch_end(sends.finish_turn)
+        self.server.dispatcher.at_batch_end(self.ends.finish_turn)
+        self.server.dispatcher.after_responses(sends.run_after_responses)
+        self.store.when_decided(self.server.selector.flush_responses)
         self.gate = SendGate(
-            self.store, self.pools["send"], self.server.dispatcher.reopen, self.server.selector.release_held
+            self.store, self.pools["send"], self.server.dispatcher.reopen, self.server.selector.resume_paused_reads
         )
         self.server.selector.on_close(self.arrivals.forget)
         self.server.selector.on_close(self.clients.connection_closed)
@@ -302,9 +302,9 @@ class Parts:
         )
 
     def _config_processor(self) -> ConfigProcessor:
-        door = SettingsDoor(self.settings, BROKER_KEYS, SHOWN_TOO, self._black_list)
+        door = RemoteSettings(self.settings, BROKER_KEYS, SHOWN_TOO, self._black_list)
         if self.name_server is not None:
-            names = SettingsDoor(self.settings, EMBEDDED_NAMESRV_KEYS, {}, self._black_list)
+            names = RemoteSettings(self.settings, EMBEDDED_NAMESRV_KEYS, {}, self._black_list)
             self.name_server.serve(ConfigRequests(names).handlers())
         return ConfigProcessor(door, self.registrar.register_now)
 

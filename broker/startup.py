@@ -10,9 +10,9 @@ from typing import Final, Protocol
 
 from skylarkmq.broker.errors import StartError, StartStopped
 from skylarkmq.broker.host.huge_pages import HugePages, huge_page_bytes
-from skylarkmq.broker.host.idle_states import AwakeCpus, open_request
+from skylarkmq.broker.host.idle_states import IdleStateInhibitor, open_request
 from skylarkmq.broker.ops.health import HealthServer
-from skylarkmq.broker.remoting.busy_polling import Reads
+from skylarkmq.broker.remoting.busy_polling import ReceivedBytes
 from skylarkmq.broker.store.errors import LoadStopped, StoreError
 
 COLLECTOR_THRESHOLDS: Final = (5_000, 20, 20)
@@ -84,8 +84,8 @@ def use_huge_pages(running: AsyncExitStack) -> None:
         running.callback(huge_pages.stop)
 
 
-def keep_cpus_awake(reads: Reads, running: AsyncExitStack) -> AwakeCpus:
+def keep_cpus_awake(reads: ReceivedBytes, running: AsyncExitStack) -> IdleStateInhibitor:
     """Have idle processors stay awake while bytes come, where that can be had, until the stop."""
-    awake_cpus = AwakeCpus(open_request(), reads)
-    running.callback(awake_cpus.close)
-    return awake_cpus
+    inhibitor = IdleStateInhibitor(open_request(), reads)
+    running.callback(inhibitor.close)
+    return inhibitor

@@ -3,14 +3,14 @@
 Configurations are values and do not change; a changed setting makes another one. A part that can take a new value while
 it runs is wired so:
 
-    settings.follow(lambda config: config.broker.long_polling_enable, self.pulls.allow_long_polling)
-    settings.follow(groups_config, self.groups.configure)
+    settings.subscribe(lambda config: config.broker.long_polling_enable, self.pulls.allow_long_polling)
+    settings.subscribe(groups_config, self.groups.configure)
 
 The first argument says what of the whole configuration the part runs with, a field or a struct made of several; the
 second is called with it whenever a change has made it another one. A setting that no follower looks at takes effect
 at the next start, and the log says so; either way it stands in the file from then on, and is shown.
 
-`SettingsDoor` is the way in from outside, as properties text: requests 25 and 26 of a broker, 318 and 319 of a name
+`RemoteSettings` is the way in from outside, as properties text: requests 25 and 26 of a broker, 318 and 319 of a name
 server. What nobody can act on is not refused, because RocketMQ does not: an unknown key, a value that its key cannot
 have. The log names it. JVM properties of RocketMQ (`tls.…`: keys with dots) are neither shown nor changed.
 
@@ -50,7 +50,7 @@ class Change(NamedTuple):
     text: str
 
 
-class _Follower(NamedTuple):
+class _Subscription(NamedTuple):
     derive: Callable[[Any], object]
     listener: Callable[[Any], None]
 
@@ -59,7 +59,7 @@ class LiveSettingsStatistics(msgspec.Struct, frozen=True):
     """`changes` since the start."""
 
     changes: int
-    followers: int
+    subscriptions: int
 
 
 class LiveSettings(Generic[Config]):
@@ -74,19 +74,19 @@ class LiveSettings(Generic[Config]):
         self._now_ms = now_ms
         self._file = None if loaded.file is None else ConfigFile(loaded.file)
         self._writing = asyncio.Lock()
-        self._followers: list[_Follower] = []
+        self._subscriptions: list[_Subscription] = []
         self._changes = 0
 
     def __repr__(self) -> str:
-        return f"<LiveSettings changes={self._changes} followers={len(self._followers)} {self._file!r}>"
+        return f"<LiveSettings changes={self._changes} subscriptions={len(self._subscriptions)} {self._file!r}>"
 
     def statistics(self) -> LiveSettingsStatistics:
         """The figures now."""
-        return LiveSettingsStatistics(self._changes, len(self._followers))
+        return LiveSettingsStatistics(self._changes, len(self._subscriptions))
 
-    def follow(self, derive: Callable[[Config], T], listener: Callable[[T], None]) -> None:
+    def subscribe(self, derive: Callable[[Config], T], listener: Callable[[T], None]) -> None:
         """Call `listener` with what `derive` makes of the configuration, each time that it makes something else."""
-        self._followers.append(_Follower(derive, listener))
+        self._subscriptions.append(_Subscription(derive, listener))
 
     async def change(self, changes: Iterable[Change], others: Mapping[str, str]) -> frozenset[str]:
         """Give settings other values, and texts to keys that are not acted on; returns the keys of settings that had
@@ -100,23 +100,23 @@ class LiveSettings(Generic[Config]):
                 continue
             texts[change.setting.key] = change.text
             if config != self.config:
-                self._tell(change, is_live=self._is_followed(self.config, config))
+                self._log_change(change, is_live=self._is_subscribed(self.config, config))
                 changed.append(change.setting.key)
                 self.config = config
         self.others.update(others)
         self.version = self.version.next(self._now_ms())
         self._changes += 1
-        for derive, listener in self._followers:
+        for derive, listener in self._subscriptions:
             value = derive(self.config)
             if value != derive(before):
                 listener(value)
         await self._write(texts | dict(others))
         return frozenset(changed)
 
-    def _is_followed(self, before: Config, after: Config) -> bool:
-        return any(derive(before) != derive(after) for derive, _ in self._followers)
+    def _is_subscribed(self, before: Config, after: Config) -> bool:
+        return any(derive(before) != derive(after) for derive, _ in self._subscriptions)
 
-    def _tell(self, change: Change, *, is_live: bool) -> None:
+    def _log_change(self, change: Change, *, is_live: bool) -> None:
         key = change.setting.key
         effect = "now" if is_live else "at the next start"
         log.info("setting changed key=%s value=%r effect=%s", key, shown(change.value), effect)
@@ -152,7 +152,7 @@ def _with(config: Config, change: Change) -> Config | None:
         return None
 
 
-class SettingsDoor:
+class RemoteSettings:
     """The keys of a catalogue, as properties text. `shown_too`: texts of keys that readers want and that are none of
     ours. `black_list` gives the keys that nobody may change from outside."""
 
@@ -170,7 +170,7 @@ class SettingsDoor:
         self._black_list = black_list
 
     def __repr__(self) -> str:
-        return f"<SettingsDoor keys={len(self._by_key)} {self._settings!r}>"
+        return f"<RemoteSettings keys={len(self._by_key)} {self._settings!r}>"
 
     @property
     def version(self) -> DataVersion:

@@ -217,7 +217,7 @@ class Arrivals:
     def _remove(self, pull: ParkedPull) -> None:
         pull.is_parked = False
         self._parked -= 1
-        self._pool.give_back(pull.size)
+        self._pool.release(pull.size)
         if _discard(self._queues, (pull.topic, pull.queue_id), pull):
             self.topics[pull.topic] -= 1
             if not self.topics[pull.topic]:

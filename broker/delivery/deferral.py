@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol.codes import ResponseCode, SysFlag, SystemTopic
 from skylarkmq.protocol.errors import RequestError
@@ -92,7 +92,7 @@ class Deferral:
         self._half = half
         self._fast_defers = {PropertyName.DELAY: self._defer_by_level_fast, **fast_defers}
         self._delayed = 0
-        self.requested: dict[str, Buckets] = {}
+        self.requested: dict[str, Histogram] = {}
         """By real topic, the requested delays in seconds."""
 
     def __repr__(self) -> str:
@@ -160,7 +160,7 @@ class Deferral:
         """Count a message of `topic` that is deferred by `seconds`."""
         requested = self.requested.get(topic)
         if requested is None:
-            requested = self.requested[topic] = Buckets(DELAY_BOUNDS_S)
+            requested = self.requested[topic] = Histogram(DELAY_BOUNDS_S)
         requested.note(seconds)
 
     def forget_topic(self, topic: str) -> None:

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from skylarkmq.broker.remoting.busy_polling import Reads
+from skylarkmq.broker.remoting.busy_polling import ReceivedBytes
 
 MOST_CPUS: Final = 8
 BUSY_BYTES: Final = 64 * 1024  # that come between two steps: some 600 messages a second of 1 KiB
@@ -49,28 +49,28 @@ def open_request() -> int | None:
     return request
 
 
-class AwakeCpus:
+class IdleStateInhibitor:
     """Keeps processors awake by a descriptor of `open_request`, which it closes; None: it does nothing."""
 
-    def __init__(self, request: int | None, reads: Reads) -> None:
+    def __init__(self, request: int | None, reads: ReceivedBytes) -> None:
         self._request = request
         self._reads = reads
         self._seen_bytes = reads.received_bytes
-        self.are_awake = False
+        self.is_active = False
 
     def __repr__(self) -> str:
-        return f"<AwakeCpus are_awake={self.are_awake}>"
+        return f"<IdleStateInhibitor is_active={self.is_active}>"
 
     def step(self) -> None:
         """Look whether messages come; ten times a second."""
         seen_bytes, self._seen_bytes = self._seen_bytes, self._reads.received_bytes
         is_busy = self._seen_bytes - seen_bytes >= BUSY_BYTES
-        if self._request is not None and is_busy is not self.are_awake:
+        if self._request is not None and is_busy is not self.is_active:
             os.write(self._request, _AWAKE if is_busy else _ASLEEP)
-            self.are_awake = is_busy
+            self.is_active = is_busy
 
     def close(self) -> None:
         """Let them sleep."""
         if self._request is not None:
             os.close(self._request)
-            self._request, self.are_awake = None, False
+            self._request, self.is_active = None, False

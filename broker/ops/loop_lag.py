@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from skylarkmq.broker.delivery.arrivals import Timers
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 
 INTERVAL_S: Final = 0.1
 BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -31,7 +31,7 @@ class LoopLag:
         self._timer: TimerHandle | None = None
         self._due_s = 0.0
         self._worst_s = 0.0
-        self.seconds = Buckets(BOUNDS_S)
+        self.seconds = Histogram(BOUNDS_S)
 
     def __repr__(self) -> str:
         return f"<LoopLag worst_s={self._worst_s:.3f}>"

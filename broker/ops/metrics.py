@@ -17,7 +17,7 @@ from skylarkmq.broker.delivery.throughput import Throughput
 from skylarkmq.broker.delivery.timer.timers import Timers
 from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
 from skylarkmq.broker.delivery.transactions.transactions import Transactions
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.limits import Limits
@@ -77,7 +77,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     arrivals: Arrivals
     loop_lag: LoopLag
     permission: Callable[[], int]
-    topic_times: Mapping[tuple[bool, bool], Buckets]  # of TopicProcessor
+    topic_times: Mapping[tuple[bool, bool], Histogram]  # of TopicProcessor
     pools: Callable[[], Iterable[PoolStatistics]]
     checks: Mapping[str, Check]
     limits: Limits
@@ -85,7 +85,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     runtime: Callable[[], Mapping[str, str]]
     heartbeats: Callable[[], int]
     delay: DelayDelivery
-    delays_requested: Mapping[str, Buckets]  # of Deferral
+    delays_requested: Mapping[str, Histogram]  # of Deferral
     timers: Timers
     calls: ClientCalls
     replies: Replies

@@ -22,7 +22,7 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector as LibraryCollector
 from prometheus_client.utils import floatToGoString
 
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.ops.catalogue import CATALOGUE, NATIVE, OURS, Kind, Row
 from skylarkmq.broker.ops.steps import Collector, Value
 from skylarkmq.broker.store.read.cold_reads import ColdRead
@@ -38,7 +38,7 @@ OWN_NAMES: Final = frozenset(row.name for row in OURS)
 
 Encode = Callable[[LibraryCollector], bytes]
 Labels = dict[str, str]
-Series = dict[tuple[str, ...], float | Buckets]
+Series = dict[tuple[str, ...], float | Histogram]
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +192,7 @@ class Gathered:
         series = self.series.get(name)
         if series is None:
             series = self.series[name] = {}
-        if isinstance(amount, Buckets):
+        if isinstance(amount, Histogram):
             amount = amount.plus(())
         if len(series) < self._limit or name in OWN_NAMES:
             series[labels] = amount
@@ -203,12 +203,12 @@ class Gathered:
             series[labels] = amount if known is None else folded(CATALOGUE[name], known, amount)
 
 
-def folded(row: Row, known: float | Buckets, amount: float | Buckets) -> float | Buckets:
+def folded(row: Row, known: float | Histogram, amount: float | Histogram) -> float | Histogram:
     """Two series as one."""
-    if isinstance(known, Buckets) and isinstance(amount, Buckets):
+    if isinstance(known, Histogram) and isinstance(amount, Histogram):
         return known.plus((amount,))
-    assert not isinstance(known, Buckets)
-    assert not isinstance(amount, Buckets)
+    assert not isinstance(known, Histogram)
+    assert not isinstance(amount, Histogram)
     return max(known, amount) if row.is_peak else known + amount
 
 
@@ -233,7 +233,7 @@ def pieces_of(row: Row, constants: Labels, series: Series) -> Iterator[Metric]:
     metric = empty_metric(row)
     for values, amount in series.items():
         labels = constants | dict(zip(row.labels, values, strict=True))
-        if isinstance(amount, Buckets):
+        if isinstance(amount, Histogram):
             add_histogram(metric, labels, amount)
         else:
             metric.add_sample(row.name, labels, amount)
@@ -251,7 +251,7 @@ def bound_text(bound: float) -> str:
     return text
 
 
-def add_histogram(metric: Metric, labels: Labels, buckets: Buckets) -> None:
+def add_histogram(metric: Metric, labels: Labels, buckets: Histogram) -> None:
     """The samples of one histogram: counts up to each bound, of all, and the sum."""
     count = 0
     for bound, more in zip((*buckets.bounds, float("inf")), buckets.counts, strict=True):

@@ -8,7 +8,7 @@ bytes are in memory. What a collector walks over may change between its steps: i
 from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.read.cold_reads import ColdRead
 
 TRIES: Final = 3
@@ -21,7 +21,7 @@ class Value(NamedTuple):
 
     name: str
     labels: tuple[str, ...]
-    value: float | Buckets
+    value: float | Histogram
 
 
 Step: TypeAlias = Value | ColdRead | None

@@ -148,13 +148,13 @@ class EndTransactionProcessor:
         self._turn = []
         for _, command, _ in turn:
             command.let_go()
-        self._pool.held += len(turn)
+        self._pool.pending += len(turn)
         answer_all = partial(self._answer_all, turn, turn[0][0].arrived_s)
         if self._endings.commit(answer_all):
             answer_all()
 
     def _answer_all(self, turn: list[Waiting], arrived_s: float) -> None:
-        self._pool.held -= len(turn)
+        self._pool.pending -= len(turn)
         for connection, command, ending in turn:
             self._endings.finish(ending)
             if ending.status in STORED and command.dialect == JSON and not command.is_oneway:

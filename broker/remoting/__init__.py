@@ -1,1 +1,1 @@
-"""Service access layer: connections, frames in, responses out. Knows processors as callables, not what they mean."""
+"""Service access layer: connections, frames in, responses out. Processors are opaque callables here."""

@@ -1,21 +1,22 @@
-"""Admission: how much unanswered work of a kind there may be, and who is told to come back later.
+"""Admission: limits on the unanswered requests of each kind, and refusal of those above the limits.
 
-A pool is a budget, not threads: requests that were admitted and are not answered yet (they wait for a flush, a disk, a
-message), the memory that they keep, and how long requests have waited before they were looked at. What a processor
-answers at once never counts; whoever defers an answer takes a place until it is given. A request beyond the budget is
-refused with SYSTEM_BUSY before anything was done: what is stored is never answered so.
+A pool is a budget, not a set of threads. It counts the requests that were admitted and have no response yet (they wait
+for a flush, a disk or a message), the memory that they retain, and how long requests waited before they were
+dispatched. A request whose processor returns a response at once is never counted; a processor that defers its response
+counts the request until the response is written. A request above the budget is refused with SYSTEM_BUSY before
+anything was done for it, so a stored message never gets that response.
 
-    too many, or too much memory    [OVERLOAD]             at once
-    waited too long, read late      [TIMEOUT_CLEAN_QUEUE]  when it is looked at; after a stall as long as only a disk
-                                    [PCBUSY_CLEAN_QUEUE]   makes one
-    shut out                        [OVERLOAD]...          when it has waited too long
+    too many requests or bytes      [OVERLOAD]             at once
+    waited too long before the read [TIMEOUT_CLEAN_QUEUE]  when it is dispatched; [PCBUSY_CLEAN_QUEUE] if it waited
+                                                           longer than `stall_ms`, as only a stalled disk causes
+    pool suspended                  [OVERLOAD]...          when it has waited too long
 
-A pool is shut while its requests would only make matters worse: sends, while the disk is too far behind. What was read
-by then is kept and waits for the pool to open; it is done in the order in which it came, or refused when it has waited
-for `wait_ms`. Without `wait_ms` nobody is refused for waiting.
+A pool is suspended while more requests would make matters worse: sends, while too much is written and not flushed.
+Requests that were already read are deferred until the pool resumes. They are then served in order of arrival. A request
+that was deferred for `wait_ms` is refused. If `wait_ms` is None, no request is refused for waiting.
 
-One comparison admits in the usual case, `held < places`: `places` is the capacity, or NONE while something else has to
-be asked first.
+In the usual case one comparison admits a request, `pending < admit_limit`: `admit_limit` is the capacity, or NONE while
+another condition has to be checked first.
 
 Source: docs/formats.md, "Flow control".
 """
@@ -35,34 +36,34 @@ WAITED: Final = "[{cause}]broker busy, start flow control for a while, period in
 TIMEOUT: Final = "TIMEOUT_CLEAN_QUEUE"
 STALLED: Final = "PCBUSY_CLEAN_QUEUE"
 BARE_REQUEST_BYTES: Final = 1200
-"""What a waiting request keeps in memory without its fields and its body, measured with parked pulls."""
+"""Memory of a waiting request without its fields and its body, measured with parked pulls."""
 
 
 class PoolLimits(msgspec.Struct, frozen=True):
-    """What a pool's requests may cost besides their number; None: as long as they like."""
+    """Limits of a pool besides the number of requests; None: no limit."""
 
-    max_bytes: int = 48 * 1024 * 1024  # one request always fits
-    wait_ms: int | None = None  # who waited as long is refused
-    stall_ms: int | None = None  # and who waited as long as this has waited for a disk
+    max_bytes: int = 48 * 1024 * 1024  # a pool without requests admits one of any size
+    wait_ms: int | None = None  # requests that waited this long are refused
+    stall_ms: int | None = None  # and those that waited this long for a disk
 
 
 class PoolStatistics(msgspec.Struct, frozen=True):
-    """A pool at one moment; counters are totals since the start."""
+    """Figures of a pool; counters are totals since the start."""
 
     name: str
     capacity: int
-    held: int
+    pending: int
     rejected: int
     bytes: int = 0
     max_bytes: int = 0
-    head_wait_ms: int = 0  # how long the first of those that are kept waits
+    head_wait_ms: int = 0  # how long the oldest deferred request has waited
     rejected_by_requests: int = 0
     rejected_by_bytes: int = 0
     rejected_by_wait: int = 0
 
 
-class Kept(NamedTuple):
-    """A request that waits for its pool to open, with memory of its own."""
+class DeferredRequest(NamedTuple):
+    """A request that waits for its pool to resume, with its own copy of the data."""
 
     connection: Connection
     command: RemotingCommand
@@ -71,54 +72,54 @@ class Kept(NamedTuple):
 
 
 class Pool:
-    """A bound on the requests of some kind that wait for their answers. Times are of the loop's clock."""
+    """A bound on the requests of one kind that wait for a response. Times are in seconds of the event loop's clock."""
 
     __slots__ = (
         "_bytes",
-        "_kept",
+        "_deferred",
         "_late_ms",
         "_rejected_by_bytes",
         "_rejected_by_requests",
         "_rejected_by_wait",
-        "_why_shut",
+        "_suspend_reason",
+        "admit_limit",
         "capacity",
-        "held",
         "limits",
         "name",
-        "places",
+        "pending",
     )
 
     def __init__(self, name: str, capacity: int, limits: PoolLimits = PoolLimits()) -> None:
         self.name = name
         self.limits = limits
-        self.capacity = self.places = capacity
-        self.held = 0
+        self.capacity = self.admit_limit = capacity
+        self.pending = 0
         self._bytes = 0
         self._late_ms = 0
-        self._why_shut: Callable[[], str] | None = None
-        self._kept: deque[Kept] = deque()
+        self._suspend_reason: Callable[[], str] | None = None
+        self._deferred: deque[DeferredRequest] = deque()
         self._rejected_by_requests = 0
         self._rejected_by_bytes = 0
         self._rejected_by_wait = 0
 
     def __repr__(self) -> str:
-        return f"<Pool {self.name} {self.held}/{self.capacity}>"
+        return f"<Pool {self.name} {self.pending}/{self.capacity}>"
 
     def configure(self, capacity: int, limits: PoolLimits) -> None:
-        """Another budget from now on; who is in stays in."""
+        """Use another budget from now on; admitted requests stay admitted."""
         self.capacity, self.limits = capacity, limits
-        self._look()
+        self._update_admit_limit()
 
     def statistics(self, now_s: float = 0.0) -> PoolStatistics:
-        """The pool's figures at `now_s`."""
+        """Return the pool's figures at `now_s`."""
         return PoolStatistics(
             name=self.name,
             capacity=self.capacity,
-            held=self.held,
+            pending=self.pending,
             rejected=self._rejected_by_requests + self._rejected_by_bytes + self._rejected_by_wait,
             bytes=self._bytes,
             max_bytes=self.limits.max_bytes,
-            head_wait_ms=max(int((now_s - self._kept[0].since_s) * 1000), 0) if self._kept else 0,
+            head_wait_ms=max(int((now_s - self._deferred[0].since_s) * 1000), 0) if self._deferred else 0,
             rejected_by_requests=self._rejected_by_requests,
             rejected_by_bytes=self._rejected_by_bytes,
             rejected_by_wait=self._rejected_by_wait,
@@ -127,23 +128,24 @@ class Pool:
     # ---------------------------------------------------------------------------------------------------------- budget
 
     def take(self, size: int) -> None:
-        """A request waits for its answer, and keeps `size` bytes meanwhile."""
-        self.held += 1
+        """Count a request that waits for its response and retains `size` bytes."""
+        self.pending += 1
         self._bytes += size
         if self._bytes >= self.limits.max_bytes:
-            self.places = NONE
+            self.admit_limit = NONE
 
-    def give_back(self, size: int) -> None:
-        """It was answered, or nobody wants the answer any more."""
-        self.held -= 1
+    def release(self, size: int) -> None:
+        """Stop counting a request: its response was written, or its connection is closed."""
+        self.pending -= 1
         self._bytes -= size
-        if self.places == NONE:
-            self._look()
+        if self.admit_limit == NONE:
+            self._update_admit_limit()
 
     def refusal(self) -> str | None:
-        """Why a request that found no place is refused now; None: it is to be kept, or it may come in after all."""
-        limits, held = self.limits, self.held
-        if held >= self.capacity:
+        """Return the remark with which a request that was not admitted is refused; None if it is deferred or admitted
+        after all."""
+        limits, pending = self.limits, self.pending
+        if pending >= self.capacity:
             self._rejected_by_requests += 1
             return OVERLOAD
         if self._bytes >= limits.max_bytes:
@@ -152,75 +154,75 @@ class Pool:
         if self._late_ms:
             self._rejected_by_wait += 1
             is_stall = limits.stall_ms is not None and self._late_ms >= limits.stall_ms
-            return WAITED.format(cause=STALLED if is_stall else TIMEOUT, ms=self._late_ms, size=held)
+            return WAITED.format(cause=STALLED if is_stall else TIMEOUT, ms=self._late_ms, size=pending)
         return None
 
     def _reason(self, usual: str) -> str:
-        return usual if self._why_shut is None else self._why_shut()
+        return usual if self._suspend_reason is None else self._suspend_reason()
 
-    def _look(self) -> None:
-        """Set `places` by what has to be asked."""
-        is_free = self._bytes < self.limits.max_bytes and not self._late_ms and self._why_shut is None
-        self.places = self.capacity if is_free else NONE
+    def _update_admit_limit(self) -> None:
+        """Set `admit_limit` according to the conditions that admission depends on."""
+        is_free = self._bytes < self.limits.max_bytes and not self._late_ms and self._suspend_reason is None
+        self.admit_limit = self.capacity if is_free else NONE
 
     # ---------------------------------------------------------------------------------------------------------- waiting
 
     @property
-    def patience_ms(self) -> int | None:
-        """How long requests may wait before they are looked at; None: for ever."""
+    def max_wait_ms(self) -> int | None:
+        """Return how many ms requests may wait before dispatch; None if there is no limit."""
         known = [ms for ms in (self.limits.wait_ms, self.limits.stall_ms) if ms is not None]
         return min(known) if known else None
 
-    def read_late(self, waited_ms: int) -> None:
-        """What is dispatched now has waited so long already. 0: it has not."""
-        patience_ms = self.patience_ms
-        self._late_ms = waited_ms if patience_ms is not None and waited_ms >= patience_ms else 0
-        self._look()
+    def note_read_delay(self, waited_ms: int) -> None:
+        """Record that the requests dispatched from now on have waited `waited_ms` already; 0 ends this."""
+        max_wait_ms = self.max_wait_ms
+        self._late_ms = waited_ms if max_wait_ms is not None and waited_ms >= max_wait_ms else 0
+        self._update_admit_limit()
 
     # ------------------------------------------------------------------------------------------------------------- shut
 
     @property
-    def is_shut(self) -> bool:
-        """Whether what comes is kept."""
-        return self._why_shut is not None
+    def is_suspended(self) -> bool:
+        """Return whether incoming requests are deferred."""
+        return self._suspend_reason is not None
 
-    def shut(self, why: Callable[[], str]) -> None:
-        """Let nothing in until `open`; `why` is asked when somebody has waited too long."""
-        self._why_shut = why
-        self.places = NONE
+    def suspend(self, why: Callable[[], str]) -> None:
+        """Admit no request until `resume`; `why` returns the reason for refusals of requests that waited too long."""
+        self._suspend_reason = why
+        self.admit_limit = NONE
 
-    def open(self) -> Iterator[Kept]:
-        """Let requests in again; yields those that were kept, which have left the pool by then."""
-        self._why_shut = None
-        self._look()
-        kept, self._kept = self._kept, deque()
+    def resume(self) -> Iterator[DeferredRequest]:
+        """Admit requests again; yield the deferred ones, which are no longer counted."""
+        self._suspend_reason = None
+        self._update_admit_limit()
+        kept, self._deferred = self._deferred, deque()
         for request in kept:
-            self.give_back(request.size)
+            self.release(request.size)
             yield request
 
-    def keep(self, connection: Connection, command: RemotingCommand, now_s: float) -> None:
-        """Let a request wait for the pool to open."""
+    def defer(self, connection: Connection, command: RemotingCommand, now_s: float) -> None:
+        """Let a request wait until the pool resumes."""
         size = memory_of(command)
         self.take(size)
-        self._kept.append(Kept(connection, command.detached(), now_s, size))
+        self._deferred.append(DeferredRequest(connection, command.detached(), now_s, size))
 
     @property
     def due_s(self) -> float | None:
-        """When the first of those kept will have waited too long; None: never."""
+        """Return when the oldest deferred request will have waited too long; None: never."""
         wait_ms = self.limits.wait_ms
-        return None if wait_ms is None or not self._kept else self._kept[0].since_s + wait_ms / 1000
+        return None if wait_ms is None or not self._deferred else self._deferred[0].since_s + wait_ms / 1000
 
-    def overdue(self, now_s: float) -> tuple[list[Kept], str]:
-        """Those who have waited too long by `now_s`, and what they are told."""
-        requests: list[Kept] = []
+    def take_overdue(self, now_s: float) -> tuple[list[DeferredRequest], str]:
+        """Return the requests that have waited too long by `now_s`, and the remark for their responses."""
+        requests: list[DeferredRequest] = []
         while (due_s := self.due_s) is not None and due_s <= now_s:
-            request = self._kept.popleft()
-            self.give_back(request.size)
+            request = self._deferred.popleft()
+            self.release(request.size)
             requests.append(request)
         self._rejected_by_wait += len(requests)
         return requests, f"{OVERLOAD}, {self._reason('waited too long')}" if requests else ""
 
 
 def memory_of(command: RemotingCommand) -> int:
-    """Bytes that a request keeps while it waits; its fields stand there twice, as they came and decoded."""
+    """Return the bytes that a waiting request retains; its fields count twice: raw and decoded."""
     return BARE_REQUEST_BYTES + 2 * command.ext_bytes + len(command.body)

@@ -1,12 +1,13 @@
-"""The boss: listens, accepts, and hands each connection to the selector; closes idle ones; stops in order.
+"""The boss: listens, accepts connections and hands them to the selector; closes idle connections; stops in order.
 
-An event loop accepts one connection a turn from each listening socket; while many come, or turns are long, the others
-would wait for minutes. So there are several sockets, all of them the same one.
+An event loop accepts one connection per iteration and listening socket. With many new connections or long iterations
+the last ones would wait for minutes. So the same listening socket is registered several times.
 
-Whether a connection speaks TLS shows when it speaks (`opening.py`). A new certificate is looked for with idle ones.
+The first byte of a connection shows whether it speaks TLS (`tls_detection.py`). The scan for idle connections also
+checks for new certificates.
 
-Stopping is gentle: first the door closes (no new connections), requests that were admitted get their answers, and the
-peers what was answered, for up to `grace_s`; then the connections are closed.
+A stop is graceful. New connections are refused first. Admitted requests get their responses, and those are written, for
+up to `grace_s` seconds. Then all connections are closed.
 """
 
 import asyncio
@@ -20,10 +21,10 @@ from skylarkmq.broker.remoting.config import RemotingConfig, TlsConfig, TlsMode
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.broker.remoting.tls import ServerTls
-from skylarkmq.broker.remoting.tls_detection import Opening
+from skylarkmq.broker.remoting.tls_detection import TlsDetector
 
 BACKLOG: Final = 1024
-ACCEPTED_A_TURN: Final = 8
+ACCEPTED_PER_ITERATION: Final = 8
 IDLE_SCAN_S: Final = 5.0
 STOP_POLL_S: Final = 0.005
 
@@ -44,11 +45,11 @@ class RemotingServer:
         return f"<RemotingServer {self._servers and self._servers[0].sockets} {self.selector!r}>"
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port (which differs from 0 when 0 was asked for). OSError if it cannot be had."""
+        """Listen; return the port, which was chosen by the kernel if `port` is 0. Raises OSError if binding fails."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(self._open, host, port, backlog=BACKLOG)
         self._servers.append(server)
-        for listening in server.sockets * (ACCEPTED_A_TURN - 1):
+        for listening in server.sockets * (ACCEPTED_PER_ITERATION - 1):
             same = socket.socket(fileno=os.dup(listening.fileno()))
             self._servers.append(await loop.create_server(self._open, sock=same, backlog=BACKLOG))
         self._scan_idle()
@@ -56,37 +57,37 @@ class RemotingServer:
         log.info("listening host=%s port=%d", host, bound)
         return bound
 
-    def _open(self) -> Opening:
-        return Opening(self.selector, self.tls)
+    def _open(self) -> TlsDetector:
+        return TlsDetector(self.selector, self.tls)
 
-    async def stop(self, held: Callable[[], int], grace_s: float = 3.0) -> None:
-        """Close the door, wait until `held()` admitted requests are answered, close what is left.
+    async def stop(self, pending: Callable[[], int], grace_s: float = 3.0) -> None:
+        """Stop accepting, wait until `pending()` admitted requests have responses, then close all connections.
 
-        When this returns every connection is gone and whoever wanted to know has been told.
+        On return every connection is closed and the close callbacks have run.
         """
         self.selector.accepting = False
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         for server in self._servers:
             server.close()
-        await _until(lambda: not held() and not self.selector.backlog_bytes, grace_s)
+        await _until(lambda: not pending() and not self.selector.backlog_bytes, grace_s)
         for connection in list(self.selector.connections):
             connection.close()
             if connection.backlog_bytes:
                 connection.abort()  # its peer does not read
         await _until(lambda: not self.selector.connections, grace_s)
-        self.selector.transfer.close()
-        log.info("stopped listening unanswered=%d", held())
+        self.selector.pending_writes.close()
+        log.info("stopped listening unanswered=%d", pending())
 
     def _scan_idle(self) -> None:
         loop = asyncio.get_running_loop()
         self.selector.close_idle(loop.time())
-        self.tls.follow_files()
+        self.tls.reload_certificates()
         self._idle_timer = loop.call_later(IDLE_SCAN_S, self._scan_idle)
 
 
 async def _until(done: Callable[[], bool], at_most_s: float) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + at_most_s
-    while not done() and loop.time() < deadline:  # noqa: ASYNC110 (stopping is rare, and what it asks has no event)
+    while not done() and loop.time() < deadline:  # noqa: ASYNC110 (a stop is rare, and the condition has no event)
         await asyncio.sleep(STOP_POLL_S)

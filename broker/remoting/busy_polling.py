@@ -1,14 +1,14 @@
-"""Lookout: when something is near, the loop looks for it before it goes to sleep.
+"""Busy polling: the loop polls for an event that is expected soon before it sleeps.
 
-Who has one send in flight sends the next as soon as he has his answer, and a flush that one commit waits for takes
-little time. To sleep until then costs more than the send: a thread is woken after 40 to 80 µs on a small virtual
-machine, and finds its caches cold, so that the same instructions take three times as long. So for up to `limit_us` the
-loop polls without waiting, turn after turn; each is a whole turn, in which everybody is served, and the interpreter is
-free while the kernel is asked.
+A producer with one message in flight sends the next one as soon as it has the response, and a flush that a single
+commit waits for takes little time. Sleeping until then costs more than the send itself: on a small virtual machine a
+thread wakes after 40 to 80 µs and finds its caches cold, so the same instructions take three times as long. So for up
+to `limit_us` the loop polls without blocking. Each poll is a complete event-loop iteration, in which all connections
+are served; the interpreter lock is released during the system call.
 
-Looking in vain costs CPU for nothing. When failures are PATIENCE ahead of successes, occasions are let pass, and with
-each further failure twice as many, up to 256. So it costs senders of any other habit a microsecond a message, and where
-there is only one CPU, on which nobody could send meanwhile, nothing is looked for.
+A poll that times out has wasted CPU. When timeouts exceed successes by FAILURES_BEFORE_BACKOFF, opportunities are
+skipped; each further timeout doubles the number of skipped ones, up to 256. So other producers pay about a microsecond
+per message. On a machine with a single CPU, on which no producer could send meanwhile, the loop never polls.
 """
 
 import asyncio
@@ -19,81 +19,81 @@ from typing import Final, Protocol
 
 import msgspec
 
-PATIENCE: Final = 4
-MOST_MISSED: Final = 12  # failures that are told apart: 256 occasions are let pass at most
+FAILURES_BEFORE_BACKOFF: Final = 4
+MAX_FAILURES: Final = 12  # limit of the failure count: at most 256 opportunities are skipped
 
 
-class Reads(Protocol):
-    """What shows that somebody came."""
+class ReceivedBytes(Protocol):
+    """The counter that shows whether data arrived."""
 
     received_bytes: int
 
 
-class LookoutStatistics(msgspec.Struct, frozen=True):
-    """How often the loop looked since the start, and how often nobody came in time."""
+class BusyPollingStatistics(msgspec.Struct, frozen=True):
+    """How often the loop polled since the start, and how often it timed out."""
 
-    looks: int
-    in_vain: int
+    polls: int
+    timed_out: int
 
 
 class Lookout:
-    """Keeps the loop from sleeping. `clock` counts seconds; `limit_us` 0: never."""
+    """Keeps the loop from sleeping. `clock` returns seconds; `limit_us` 0 turns polling off."""
 
-    def __init__(self, limit_us: int, reads: Reads, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, limit_us: int, reads: ReceivedBytes, clock: Callable[[], float] = monotonic) -> None:
         self._limit_us = limit_us
         self._reads = reads
         self._clock = clock
-        self._seen_bytes = 0  # when the look began
+        self._seen_bytes = 0  # when polling began
         self._until_s = 0.0
-        self._is_looking = False
-        self._to_pass = 0  # so many occasions are still let pass
-        self._missed = 0  # by how many looks in vain are ahead
-        self._looks = 0
-        self._in_vain = 0
+        self._is_polling = False
+        self._to_skip = 0  # opportunities that are still skipped
+        self._failures = 0  # timeouts minus successes, at least 0
+        self._polls = 0
+        self._timed_out = 0
         self._call_soon: Callable[[Callable[[], None]], object] | None = None
 
     def __repr__(self) -> str:
-        return f"<Lookout limit_us={self._limit_us} looks={self._looks} in_vain={self._in_vain}>"
+        return f"<BusyPolling limit_us={self._limit_us} polls={self._polls} timed_out={self._timed_out}>"
 
-    def statistics(self) -> LookoutStatistics:
-        """The figures now."""
-        return LookoutStatistics(self._looks, self._in_vain)
+    def statistics(self) -> BusyPollingStatistics:
+        """Return the current figures."""
+        return BusyPollingStatistics(self._polls, self._timed_out)
 
     def begin(self, times: int = 1) -> int:
-        """Something comes soon: look for it, for so many times the limit. Returns the limit in µs; 0: not this time."""
-        if self._to_pass or not self._limit_us:
-            self._to_pass -= self._to_pass > 0
+        """Poll for an expected event, for `times` times the limit. Return the limit in µs; 0: polling is skipped."""
+        if self._to_skip or not self._limit_us:
+            self._to_skip -= self._to_skip > 0
             return 0
-        self._looks += 1
+        self._polls += 1
         self._until_s = self._clock() + self._limit_us * times / 1e6
         self._seen_bytes = self._reads.received_bytes
-        if self._is_looking:
-            self._came()  # it is the one looked for
+        if self._is_polling:
+            self._succeeded()  # the expected event
         else:
-            self._is_looking = True
+            self._is_polling = True
             if self._call_soon is None:
                 self._call_soon = asyncio.get_running_loop().call_soon
-            self._call_soon(self._look)
+            self._call_soon(self._poll)
         return self._limit_us
 
-    def _look(self) -> None:
-        """One turn more, unless somebody came, or nobody in time."""
+    def _poll(self) -> None:
+        """Continue for another event-loop iteration, unless data arrived or the time is over."""
         if self._reads.received_bytes != self._seen_bytes:
-            self._came()
+            self._succeeded()
         elif self._clock() < self._until_s and self._call_soon is not None:
-            self._call_soon(self._look)
+            self._call_soon(self._poll)
             return
         else:
-            self._in_vain += 1
-            self._missed = min(self._missed + 1, MOST_MISSED)
-            self._to_pass = 1 << self._missed >> PATIENCE
-        self._is_looking = False
+            self._timed_out += 1
+            self._failures = min(self._failures + 1, MAX_FAILURES)
+            self._to_skip = 1 << self._failures >> FAILURES_BEFORE_BACKOFF
+        self._is_polling = False
 
-    def _came(self) -> None:
-        if self._missed:
-            self._missed -= 1
+    def _succeeded(self) -> None:
+        if self._failures:
+            self._failures -= 1
 
 
-def affordable(limit_us: int) -> int:
-    """The limit; 0 where nobody else could run meanwhile."""
+def effective_limit_us(limit_us: int) -> int:
+    """Return the limit; 0 on a single CPU, where no other process could run meanwhile."""
     return limit_us if len(os.sched_getaffinity(0)) > 1 else 0

@@ -1,6 +1,6 @@
-"""What is set about connections: limits on peers, and TLS on those that we accept and those that we open.
+"""Settings of connections: limits on peers, and TLS on accepted and on outbound connections.
 
-RocketMQ's TLS keys are JVM properties there. None stands for a default that follows from other settings (`tls.py`).
+RocketMQ's TLS keys are JVM properties. None stands for a default that follows from other settings (`tls.py`).
 """
 
 from enum import Enum
@@ -12,32 +12,32 @@ from skylarkmq.protocol.frame import MAX_FRAME_BYTES
 
 
 class RemotingConfig(msgspec.Struct, frozen=True):
-    """Limits on peers. Bytes and seconds."""
+    """Limits on peers, in bytes and seconds."""
 
     max_frame_bytes: int = MAX_FRAME_BYTES  # RocketMQ's frameMaxLength
-    max_connections: int = 16_384  # descriptors are finite; RocketMQ has no limit
+    max_connections: int = 16_384  # file descriptors are limited; RocketMQ has no limit
     max_idle_s: float = 120.0  # serverChannelMaxIdleTimeSeconds: silence in both directions
-    peer_backlog_bytes: int = 4 * 1024 * 1024  # one slow reader
-    total_backlog_bytes: int = 64 * 1024 * 1024  # all slow readers together
-    unfinished_frames_bytes: int = 32 * 1024 * 1024  # all frames that have begun to come
-    unfinished_frames_host_percent: int = 75  # of that for the connections of one host
-    unfinished_frame_min_rate: int = 16 * 1024  # bytes/s; slower ones are closed while others wait for the memory
-    unfinished_frame_slow_s: float = 5.0  # over so long
-    transfer_by_copying: bool = False  # transferMsgByHeap, on in RocketMQ: files are read and written, never sent
-    busy_poll_us: int = 200  # for what a lone sender waits for, and for his next message; see lookout.py
-    keep_cpus_awake: bool = True  # while messages come and go; see awake_cpus.py
+    peer_backlog_bytes: int = 4 * 1024 * 1024  # unread responses of one peer
+    total_backlog_bytes: int = 64 * 1024 * 1024  # unread responses of all peers
+    unfinished_frames_bytes: int = 32 * 1024 * 1024  # partially received frames of all connections
+    unfinished_frames_host_percent: int = 75  # share of it for the connections of one host
+    unfinished_frame_min_rate: int = 16 * 1024  # bytes/s; slower peers are closed while others wait for the memory
+    unfinished_frame_slow_s: float = 5.0  # period over which the rate is measured
+    transfer_by_copying: bool = False  # transferMsgByHeap, on in RocketMQ: file data is copied, without sendfile
+    busy_poll_us: int = 200  # for the flush and the next message of a producer with one in flight (busy_polling.py)
+    keep_cpus_awake: bool = True  # while messages are sent and received (host/idle_states.py)
 
 
 class TlsMode(Enum):
-    """What an accepted connection may speak."""
+    """Which protocols an accepted connection may speak."""
 
     DISABLED = "disabled"  # no TLS
-    PERMISSIVE = "permissive"  # either
-    ENFORCING = "enforcing"  # nothing but TLS
+    PERMISSIVE = "permissive"  # plain or TLS
+    ENFORCING = "enforcing"  # TLS only
 
 
 class ClientAuth(Enum):
-    """Whether a client is asked for a certificate."""
+    """Whether clients are asked for a certificate."""
 
     NONE = "none"
     OPTIONAL = "optional"
@@ -45,31 +45,31 @@ class ClientAuth(Enum):
 
 
 class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """TLS on connections that we accept."""
+    """TLS on accepted connections."""
 
     mode: TlsMode = TlsMode.PERMISSIVE
-    config_file: Path = Path("/etc/rocketmq/tls.properties")  # more of these settings, if it is there
-    test_mode: bool | None = None  # a certificate made at the start, signed by itself; default: without cert_path
+    config_file: Path = Path("/etc/rocketmq/tls.properties")  # more of these settings, if the file exists
+    test_mode: bool | None = None  # use a self-signed certificate made at start; default: if cert_path is not set
     cert_path: Path | None = None  # PEM, a chain
     key_path: Path | None = None  # PEM
     key_password: str | None = None
     need_client_auth: ClientAuth = ClientAuth.NONE
-    auth_client: bool | None = None  # whether a client's certificate is checked; default: with trust_cert_path
-    trust_cert_path: Path | None = None  # PEM, who may sign clients' certificates; default: the system's authorities
+    auth_client: bool | None = None  # whether client certificates are verified; default: if trust_cert_path is set
+    trust_cert_path: Path | None = None  # PEM, the authorities for client certificates; default: the system's
 
 
 class OutboundTlsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """TLS on connections that we open, to name servers."""
+    """TLS on outbound connections, to name servers."""
 
-    enable: bool | None = None  # default: as use_tls says
-    use_tls: bool | None = None  # the same, by the name that broker.conf has for it; default: in enforcing mode
-    cert_path: Path | None = None  # what we show to servers that ask; PEM, a chain
+    enable: bool | None = None  # default: the value of use_tls
+    use_tls: bool | None = None  # the same setting under broker.conf's name; default: true in enforcing mode
+    cert_path: Path | None = None  # our certificate for servers that ask for one; PEM, a chain
     key_path: Path | None = None  # PEM
     key_password: str | None = None
-    auth_server: bool | None = None  # whether the server's certificate is checked; default: with trust_cert_path
-    trust_cert_path: Path | None = None  # PEM, who may sign servers' certificates; default: the system's authorities
+    auth_server: bool | None = None  # whether the server's certificate is verified; default: if trust_cert_path is set
+    trust_cert_path: Path | None = None  # PEM, the authorities for server certificates; default: the system's
 
     def is_on(self, mode: TlsMode) -> bool:
-        """Whether they speak TLS, in a process that accepts connections in this mode."""
+        """Return whether outbound connections use TLS in a process whose server mode is `mode`."""
         wanted = self.use_tls if self.enable is None else self.enable
         return mode is TlsMode.ENFORCING if wanted is None else wanted

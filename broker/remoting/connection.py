@@ -9,7 +9,7 @@ A peer that does not read what it asked for is not read from either: above `peer
 (or, with anything waiting for it, `total_backlog_bytes` for all) its connection is paused, frames already received are
 kept for later, and everything goes on when the peer has taken what is there. Other connections do not notice. Should
 all those together have left twice `total_backlog_bytes` in memory all the same, the one that has left most is closed.
-Whoever handles requests may have a connection held as well (`hold_reading`): it is not read from until all are
+Whoever handles requests may have a connection held as well (`pause_reads`): it is not read from until all are
 released.
 
 A connection carries requests of both sides. Answers to ours are matched by opaque; oneway requests of the peer are
@@ -26,12 +26,12 @@ from termios import FIONREAD
 from time import monotonic
 from typing import Final, Protocol, cast
 
-from skylarkmq.broker.remoting.busy_polling import Lookout
+from skylarkmq.broker.remoting.busy_polling import BusyPolling
 from skylarkmq.broker.remoting.config import RemotingConfig
-from skylarkmq.broker.remoting.connection_writer import Output
-from skylarkmq.broker.remoting.partial_frames import SMALL_PIECE, Unfinished
-from skylarkmq.broker.remoting.pending_writes import Transfer
-from skylarkmq.broker.remoting.read_scheduling import Rounds
+from skylarkmq.broker.remoting.connection_writer import ConnectionWriter
+from skylarkmq.broker.remoting.partial_frames import SMALL_PIECE, PartialFrames
+from skylarkmq.broker.remoting.pending_writes import PendingWrites
+from skylarkmq.broker.remoting.read_scheduling import ReadScheduler
 from skylarkmq.protocol.codes import Flag
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import ProtocolError
@@ -51,34 +51,34 @@ _READY: Final = Struct("i")
 log = logging.getLogger(__name__)
 
 
-class Turns(Protocol):
+class RequestDispatcher(Protocol):
     """What reading wants of the dispatcher."""
 
     def dispatch_from(self, connection: "Connection", commands: list[RemotingCommand], at: int) -> int:
         """Serve the request at `at`, and those behind it that go with it; returns where the next one stands."""
 
-    patience_s: float
+    max_wait_s: float
     """How long requests may have waited to be read without being asked."""
 
-    def read_late(self, waited_s: float) -> None:
+    def note_read_delay(self, waited_s: float) -> None:
         """What comes now has waited so long; 0 ends that."""
 
-    def end_turn(self) -> None:
+    def end_batch(self) -> None:
         """Finish what was gathered during a read."""
 
-    def follow_turn(self) -> None:
+    def run_after_responses(self) -> None:
         """Do what nobody's answer waits for."""
 
 
 class Shared(Protocol):
     """What a connection wants of the selector."""
 
-    turns: Turns
+    dispatcher: RequestDispatcher
     config: RemotingConfig
-    transfer: Transfer
-    rounds: Rounds
-    unfinished: Unfinished
-    lookout: Lookout
+    pending_writes: PendingWrites
+    read_scheduler: ReadScheduler
+    partial_frames: PartialFrames
+    busy_polling: BusyPolling
     deferred_bytes: int
     received_bytes: int
     protocol_errors: int
@@ -94,16 +94,16 @@ class Shared(Protocol):
     ) -> None:
         """Handle what a read of `size` bytes brought, or what has waited since; see selector.py."""
 
-    def end_turn(self) -> None:
+    def end_batch(self) -> None:
         """Have what was read so far finished, and write what came of it."""
 
-    def hold(self, connection: "Connection") -> None:
+    def pause_reads(self, connection: "Connection") -> None:
         """Read no more from a connection until all are released."""
 
-    def is_held(self, connection: "Connection") -> bool:
+    def is_read_paused(self, connection: "Connection") -> bool:
         """Whether a connection is not to be read from."""
 
-    def holds(self, connection: "Connection") -> bool:
+    def is_paused_by_broker(self, connection: "Connection") -> bool:
         """Whether a connection is held until all are released."""
 
     def relieve(self, now_s: float) -> None:
@@ -117,12 +117,12 @@ class Connection(asyncio.BufferedProtocol):
         self._selector = selector
         self._loop = asyncio.get_running_loop()
         self._decoder = CommandDecoder(selector.config.max_frame_bytes)
-        self._output = Output(selector.transfer, self)
-        self.write = self._output.write
-        self.write_regions = self._output.write_regions
+        self._writer = ConnectionWriter(selector.pending_writes, self)
+        self.write = self._writer.write
+        self.write_regions = self._writer.write_regions
         self._deferred: list[RemotingCommand] = []
         self._deferred_bytes = 0
-        self.unfinished_bytes = 0
+        self.partial_frame_bytes = 0
         self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaque = 0
         self._transport: asyncio.Transport | None = None
@@ -140,24 +140,24 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def closed(self) -> bool:
         """Whether the connection is gone or going."""
-        return self._transport is None or self._transport.is_closing() or self._output.is_closing
+        return self._transport is None or self._transport.is_closing() or self._writer.is_closing
 
     @property
     def backlog_bytes(self) -> int:
         """What the peer has not taken yet."""
-        return self._output.backlog_bytes
+        return self._writer.backlog_bytes
 
     @property
     def unread_bytes(self) -> int:
         """As much of it as stands in memory."""
-        return self._output.memory_bytes
+        return self._writer.memory_bytes
 
     # ------------------------------------------------------------------------------------------- the loop calls these
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport, or refuse it when there are too many."""
         self._transport = cast(asyncio.Transport, transport)
-        self._output.opened(self._transport)
+        self._writer.opened(self._transport)
         host, port = transport.get_extra_info("peername", ("0.0.0.0", 0))[:2]
         self.host = host
         self.peer_host = encode_host(host, port)
@@ -169,38 +169,38 @@ class Connection(asyncio.BufferedProtocol):
     def secured(self, transport: asyncio.Transport) -> None:
         """The peer speaks TLS: from now on this is the transport."""
         self._transport = transport
-        self._output.opened(transport)
+        self._writer.opened(transport)
 
     def get_buffer(self, _size_hint: int) -> memoryview:
         """As much of the shared receive buffer as is fair: it is used up before anybody else reads."""
-        return self._selector.rounds.window
+        return self._selector.read_scheduler.window
 
     def buffer_updated(self, size: int) -> None:
         """One read: see the module's story."""
         selector = self._selector
         self.arrived_s = self.active_s = now_s = monotonic()  # the loop's time, too
         selector.received_bytes += size
-        data = selector.rounds.window[:size]
-        if selector.rounds.note(size, now_s) and not self.paused and self._transport is not None:
+        data = selector.read_scheduler.window[:size]
+        if selector.read_scheduler.note(size, now_s) and not self.paused and self._transport is not None:
             # uvloop would go on reading this one connection; let the others have their turn
             self._transport.pause_reading()
-            selector.rounds.stand_in_line(self)
+            selector.read_scheduler.enqueue(self)
         commands = self._decoder.feed_commands(data)
-        if (pending_bytes := self._decoder.pending_bytes) >= SMALL_PIECE or self.unfinished_bytes:
-            selector.unfinished.note(self, pending_bytes, now_s, is_new=bool(commands))
+        if (pending_bytes := self._decoder.pending_bytes) >= SMALL_PIECE or self.partial_frame_bytes:
+            selector.partial_frames.note(self, pending_bytes, now_s, is_new=bool(commands))
         if commands:
-            selector.read(self, commands, size, now_s - selector.rounds.began_s)
+            selector.read(self, commands, size, now_s - selector.read_scheduler.began_s)
             if monotonic() - now_s > STALL_S:
-                selector.rounds.stalled(now_s)
+                selector.read_scheduler.stalled(now_s)
         if self._decoder.failure is not None:
             self._fail(self._decoder.failure)
 
     def eof_received(self) -> bool:
         """The peer has said all; it gets what was answered by now and nothing else, as with RocketMQ."""
-        self._selector.end_turn()
-        if not self._output.is_sending:
+        self._selector.end_batch()
+        if not self._writer.has_queued:
             return False
-        self._output.close()
+        self._writer.close()
         return True
 
     def pause_writing(self) -> None:
@@ -208,15 +208,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """The transport has written all it had."""
-        self._output.go_on()
+        self._writer.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: fail what waits for its answers, forget what it was to be told."""
         self._transport = None
-        self._output.lost()
+        self._writer.lost()
         self._take_deferred()
-        self._selector.rounds.forget(self)
-        self._selector.unfinished.forget(self)
+        self._selector.read_scheduler.forget(self)
+        self._selector.partial_frames.forget(self)
         pending, self._pending = self._pending, {}
         for future in pending.values():
             if not future.done():
@@ -231,17 +231,17 @@ class Connection(asyncio.BufferedProtocol):
         A request that cannot be understood ends the stream, like bytes that are no frame: nothing behind it is looked
         at.
         """
-        output = self._output
+        writer = self._writer
         selector = self._selector
         config = selector.config
-        is_short = selector.transfer.backlog_bytes > config.total_backlog_bytes
+        is_short = selector.pending_writes.backlog_bytes > config.total_backlog_bytes
         limit = 0 if is_short else config.peer_backlog_bytes
         if self._deferred:
             limit = -1  # nothing overtakes what waits already
-        dispatch = selector.turns.dispatch_from
+        dispatch = selector.dispatcher.dispatch_from
         at = 0
         while at < len(commands):
-            if output.gathered_bytes + output.backlog_bytes > limit:
+            if writer.gathered_bytes + writer.backlog_bytes > limit:
                 self._defer(commands[at:])
                 return
             command = commands[at]
@@ -262,7 +262,7 @@ class Connection(asyncio.BufferedProtocol):
         self._deferred += [command.detached() for command in commands]
         self._deferred_bytes += size
         self._selector.deferred_bytes += size
-        self.behind()
+        self.pause_for_backlog()
 
     def _take_deferred(self) -> list[RemotingCommand]:
         deferred, self._deferred = self._deferred, []
@@ -279,7 +279,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fail(self, error: ProtocolError) -> None:
         """Close because of the peer's bytes, once everything before them has been answered."""
-        self._selector.end_turn()
+        self._selector.end_batch()
         if self._deferred or self.closed:
             return
         self._selector.protocol_errors += 1
@@ -291,13 +291,13 @@ class Connection(asyncio.BufferedProtocol):
         if not request.flag & Flag.ONEWAY:
             self.write(encode_command(response.answer_to(request)))
 
-    def look_out(self, times: int = 1) -> int:
+    def busy_poll(self, times: int = 1) -> int:
         """What this peer waits for, or the request behind it, is near: see lookout.py."""
-        return self._selector.lookout.begin(times)
+        return self._selector.busy_polling.begin(times)
 
     # --------------------------------------------------------------------------------------------- pauses and progress
 
-    def behind(self) -> None:
+    def pause_for_backlog(self) -> None:
         """The peer does not take its answers: read no more from it."""
         if not self.paused and self._transport is not None:
             self.paused = True
@@ -324,32 +324,32 @@ class Connection(asyncio.BufferedProtocol):
             self._selector.read(self, deferred)  # they waited for their own peer, which is no reason to refuse them
         if self._decoder.failure is not None:
             self._fail(self._decoder.failure)
-        self.read_on()
+        self.try_resume_reading()
 
     def note_progress(self) -> None:
         """Look how much a slow peer has taken meanwhile."""
-        self._output.note_progress()
+        self._writer.note_progress()
 
-    def hold_reading(self) -> None:
+    def pause_reads(self) -> None:
         """Read no more from this peer until the selector releases all who are held; its answers are still written."""
         if not self.closed:
-            self._selector.hold(self)
+            self._selector.pause_reads(self)
             cast(asyncio.Transport, self._transport).pause_reading()
 
     def resume_reading(self) -> None:
         """The hold is over; until now the peer could not show that it is alive."""
         self.active_s = self._loop.time()
-        self.read_on()
+        self.try_resume_reading()
 
-    def wait_for_memory(self) -> None:
+    def pause_for_memory(self) -> None:
         """Read no more from this peer until there is memory for the rest of what it says."""
         if self._transport is not None:
             self._transport.pause_reading()
 
     @property
-    def is_held_up(self) -> bool:
+    def is_paused_by_broker(self) -> bool:
         """Whether the broker does not read from the peer for a reason of its own."""
-        return self._selector.holds(self)
+        return self._selector.is_paused_by_broker(self)
 
     @property
     def ready_bytes(self) -> int:
@@ -362,9 +362,9 @@ class Connection(asyncio.BufferedProtocol):
             return int(size)
         return 0
 
-    def read_on(self) -> None:
+    def try_resume_reading(self) -> None:
         """Read from the peer, unless it is paused or held."""
-        if not self.closed and not self.paused and not self._selector.is_held(self):
+        if not self.closed and not self.paused and not self._selector.is_read_paused(self):
             cast(asyncio.Transport, self._transport).resume_reading()
 
     # ---------------------------------------------------------------------------------------------------- our requests
@@ -401,7 +401,7 @@ class Connection(asyncio.BufferedProtocol):
         """Write what is there, then close; nothing is read meanwhile."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
-            self._output.close()
+            self._writer.close()
 
     def abort(self) -> None:
         """Close at once."""

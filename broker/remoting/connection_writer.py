@@ -5,7 +5,7 @@ What leaves how, and why nothing overtakes: the story of `transfer.py`. Here sta
     write, write_regions     gather
     flush                    all at once, if it is bytes, or a head with one region in memory; else into the queue
     _send                    the front of the queue leaves, until the transport, the socket or a thread has to be waited
-                             for; `go_on`, `_sent` and `_read` are what is waited for
+                             for; `resume`, `_sent` and `_read` are what is waited for
     close, lost, let_go      the three ends: after the last byte, without a peer, without a file
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from skylarkmq.broker.remoting.config import RemotingConfig
-from skylarkmq.broker.remoting.read_control import Nobody, Reader
+from skylarkmq.broker.remoting.read_control import NoReadControl, ReadControl
 from skylarkmq.broker.remoting.sendfile import (
     SENDFILE_FROM_BYTES,
     FileRegion,
@@ -44,17 +44,17 @@ class Shared(Protocol):
     files: FileSends
     backlog_bytes: int
 
-    def to_flush(self, output: "Output") -> None:
+    def schedule_flush(self, writer: "ConnectionWriter") -> None:
         """Have it flushed at the end of the turn."""
 
 
-class Output:
+class ConnectionWriter:
     """The writing half of one connection."""
 
-    def __init__(self, transfer: Shared, reader: Reader) -> None:
-        self._transfer = transfer
-        self._files = transfer.files
-        self._reader: Reader = reader
+    def __init__(self, pending_writes: Shared, read_control: ReadControl) -> None:
+        self._pending_writes = pending_writes
+        self._files = pending_writes.files
+        self._read_control: ReadControl = read_control
         self._transport: asyncio.Transport | None = None
         self._may_send_files = False
         self._fd = -1  # the transport's socket, if files may be sent to it
@@ -73,10 +73,10 @@ class Output:
         self.is_closing = False  # nothing is taken any more, what is there still leaves
 
     def __repr__(self) -> str:
-        return f"<Output gathered={self.gathered_bytes} queued={self._queued_bytes} backlog={self.backlog_bytes}>"
+        return f"<ConnectionWriter gathered={self.gathered_bytes} queued={self._queued_bytes} backlog={self.backlog_bytes}>"
 
     @property
-    def is_sending(self) -> bool:
+    def has_queued(self) -> bool:
         """Whether pieces stand here that the transport does not know of."""
         return bool(self._queue)
 
@@ -89,7 +89,7 @@ class Output:
     def opened(self, transport: asyncio.Transport) -> None:
         """Write to this transport."""
         self._transport = transport
-        self._may_send_files = takes_files(transport) and not self._transfer.config.transfer_by_copying
+        self._may_send_files = takes_files(transport) and not self._pending_writes.config.transfer_by_copying
         self._fd = transport.get_extra_info("socket").fileno() if self._may_send_files else -1
         transport.set_write_buffer_limits(high=0)  # it shall tell when all is gone
 
@@ -100,7 +100,7 @@ class Output:
         if self._transport is None or self.is_closing:
             return
         if not self._gathered:
-            self._transfer.to_flush(self)
+            self._pending_writes.schedule_flush(self)
         self._gathered.append(data)
         self.gathered_bytes += len(data)
 
@@ -110,7 +110,7 @@ class Output:
         if self._transport is None or self.is_closing:
             return
         if not self._gathered:
-            self._transfer.to_flush(self)
+            self._pending_writes.schedule_flush(self)
         gathered = self._gathered
         gathered_bytes = self.gathered_bytes + len(head)
         shortest_sent = SENDFILE_FROM_BYTES if self._may_send_files else _NEVER
@@ -260,7 +260,7 @@ class Output:
             self._cut(EOFError("file too short"))
             return
         self._taken_of_first(count)
-        self._reader.progressed()
+        self._read_control.progressed()
 
     def _taken_of_first(self, count: int) -> None:
         """`count` bytes more of the queue's first piece need no care of ours any longer."""
@@ -281,7 +281,7 @@ class Output:
         self._is_full = True
         if self._socket is not None and not self._is_watched:
             self._is_watched = True
-            asyncio.get_running_loop().add_writer(self._socket.fileno(), self.go_on)
+            asyncio.get_running_loop().add_writer(self._socket.fileno(), self.resume)
 
     def _stop_waiting(self) -> None:
         self._is_full = False
@@ -289,7 +289,7 @@ class Output:
             self._is_watched = False
             asyncio.get_running_loop().remove_writer(self._socket.fileno())
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """The peer has made room, or the transport has written all it had. Who was watched is so on if need be."""
         self._is_full = False
         self._send()
@@ -346,7 +346,7 @@ class Output:
         if self.backlog_bytes and self._transport is not None:
             backlog = self._transport.get_write_buffer_size() + self._queued_bytes
             if backlog < self.backlog_bytes:
-                self._reader.progressed()
+                self._read_control.progressed()
                 self._account(backlog)
 
     def _settle(self, transport: asyncio.Transport) -> None:
@@ -356,15 +356,17 @@ class Output:
         if self.is_closing and not self._queue:
             transport.close()
         elif not self.backlog_bytes:
-            self._reader.drained()
+            self._read_control.drained()
 
     def _account(self, backlog: int) -> None:
         """Note how many bytes wait for this peer now."""
-        transfer, config = self._transfer, self._transfer.config
-        transfer.backlog_bytes += backlog - self.backlog_bytes
+        pending_writes, config = self._pending_writes, self._pending_writes.config
+        pending_writes.backlog_bytes += backlog - self.backlog_bytes
         self.backlog_bytes = backlog
-        if backlog > config.peer_backlog_bytes or (backlog and transfer.backlog_bytes > config.total_backlog_bytes):
-            self._reader.behind()
+        if backlog > config.peer_backlog_bytes or (
+            backlog and pending_writes.backlog_bytes > config.total_backlog_bytes
+        ):
+            self._read_control.pause_for_backlog()
 
     def close(self) -> None:
         """Take no more; what is there leaves, then the transport closes."""
@@ -376,7 +378,7 @@ class Output:
     def lost(self) -> None:
         """The connection is gone, and nothing leaves any more."""
         self._transport = None
-        self._reader = Nobody()
+        self._read_control = NoReadControl()
         self._account(0)
         self._forget_gathered()
         self._forget_queue()

@@ -45,11 +45,11 @@ class Dispatcher:
         self._table: dict[int, tuple[Processor, Pool]] = {}
         self._runs: dict[int, tuple[RunProcessor, Pool]] = {}
         self._run_ends: list[Callable[[], None]] = []
-        self._turn_ends: list[Callable[[], None]] = []
-        self._turn_sequels: list[Callable[[], None]] = []
+        self._batch_ends: list[Callable[[], None]] = []
+        self._after_responses: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[Pool, asyncio.TimerHandle] = {}
-        self.patience_s = math.inf  # how long requests of any kind may have waited without being asked
+        self.max_wait_s = math.inf  # how long requests of any kind may have waited without being asked
         self.latencies = Latencies()
 
     def __repr__(self) -> str:
@@ -64,8 +64,8 @@ class Dispatcher:
         """Let `processor` serve `codes` within `pool`."""
         for code in codes:
             self._table[int(code)] = (processor, pool)
-        if pool.patience_ms is not None:
-            self.patience_s = min(self.patience_s, pool.patience_ms / 1000)
+        if pool.max_wait_ms is not None:
+            self.max_wait_s = min(self.max_wait_s, pool.max_wait_ms / 1000)
 
     def register_run(self, codes: Iterable[int], processor: RunProcessor, pool: Pool) -> None:
         """Offer requests of `codes` to `processor` first; those it leaves are served one by one."""
@@ -76,26 +76,26 @@ class Dispatcher:
         """Call `callback` before anything is served that is not served in runs."""
         self._run_ends.append(callback)
 
-    def at_turn_end(self, callback: Callable[[], None]) -> None:
+    def at_batch_end(self, callback: Callable[[], None]) -> None:
         """Call `callback` after all frames of a read were handled and before its answers are written."""
-        self._turn_ends.append(callback)
+        self._batch_ends.append(callback)
 
-    def behind_turn(self, callback: Callable[[], None]) -> None:
+    def after_responses(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the answers have been written, before anything else is read."""
-        self._turn_sequels.append(callback)
+        self._after_responses.append(callback)
 
     def pools(self) -> list[Pool]:
         """Every pool in use, once."""
         return list({id(pool): pool for _, pool in self._table.values()}.values())
 
-    def end_turn(self) -> None:
+    def end_batch(self) -> None:
         """Let processors finish what they gathered during a read."""
-        for callback in self._turn_ends:
+        for callback in self._batch_ends:
             callback()
 
-    def follow_turn(self) -> None:
+    def run_after_responses(self) -> None:
         """Let processors do what nobody's answer waits for."""
-        for callback in self._turn_sequels:
+        for callback in self._after_responses:
             callback()
 
     def dispatch_from(self, connection: Connection, commands: list[RemotingCommand], at: int) -> int:
@@ -105,7 +105,7 @@ class Dispatcher:
         entry = self._runs.get(command.code)
         if entry is not None:
             serve_run, pool = entry
-            if pool.held < pool.places and (served := serve_run(connection, commands, at)):
+            if pool.pending < pool.admit_limit and (served := serve_run(connection, commands, at)):
                 return at + served
         if isinstance(command, SendColumns):
             commands[at : at + 1] = command.apart()
@@ -123,7 +123,7 @@ class Dispatcher:
             self._answer(connection, command, RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
             return
         processor, pool = entry
-        if pool.held >= pool.places and not self._admits(pool, connection, command):
+        if pool.pending >= pool.admit_limit and not self._admits(pool, connection, command):
             return
         try:
             result = processor(connection, command)
@@ -141,14 +141,14 @@ class Dispatcher:
 
     # ------------------------------------------------------------------------------------------------- who has to wait
 
-    def read_late(self, waited_s: float) -> None:
+    def note_read_delay(self, waited_s: float) -> None:
         """What is dispatched from now on has waited so long since it could be read; until told otherwise, by 0."""
         for pool in self.pools():
-            pool.read_late(int(waited_s * 1000))
+            pool.note_read_delay(int(waited_s * 1000))
 
     def reopen(self, pool: Pool) -> None:
         """Open a pool that was shut, and serve what it kept."""
-        for connection, command, since_s, _ in pool.open():
+        for connection, command, since_s, _ in pool.resume():
             if connection.closed:
                 continue
             connection.arrived_s = since_s
@@ -157,8 +157,8 @@ class Dispatcher:
             except ProtocolError as error:
                 log.warning("closing connection peer=%s reason=%s", connection.peer, error)
                 connection.close()
-        self.end_turn()
-        self.follow_turn()
+        self.end_batch()
+        self.run_after_responses()
 
     def _admits(self, pool: Pool, connection: Connection, command: RemotingCommand) -> bool:
         """Whether a request that found no place may be served all the same; else it is refused or kept."""
@@ -166,10 +166,10 @@ class Dispatcher:
         if remark is not None:
             self._answer(connection, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
             return False
-        if not pool.is_shut:
+        if not pool.is_suspended:
             return True
-        pool.keep(connection, command, connection.active_s)
-        connection.hold_reading()
+        pool.defer(connection, command, connection.active_s)
+        connection.pause_reads()
         if pool not in self._timers:
             self._set_timer(pool)
         return False
@@ -181,7 +181,7 @@ class Dispatcher:
     def _refuse_overdue(self, pool: Pool) -> None:
         """Tell those who have waited for a pool for too long."""
         del self._timers[pool]
-        overdue, remark = pool.overdue(asyncio.get_running_loop().time())
+        overdue, remark = pool.take_overdue(asyncio.get_running_loop().time())
         for connection, command, since_s, _ in overdue:
             connection.arrived_s = since_s
             self._answer(connection, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
@@ -212,7 +212,7 @@ class Dispatcher:
             except Exception as error:  # noqa: BLE001 (as above)
                 response = error_response(request, connection.peer, error)
             finally:
-                pool.give_back(size)
+                pool.release(size)
             if response is not None:
                 connection.answer(request, response)
                 self._note(request, response, arrived_s)

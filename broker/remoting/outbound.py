@@ -16,7 +16,7 @@ from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.selector import RemotingStatistics, Selector
-from skylarkmq.broker.remoting.tls import FollowedContext, reason_of
+from skylarkmq.broker.remoting.tls import ReloadingContext, reason_of
 from skylarkmq.protocol.command import RemotingCommand
 
 CONNECT_TIMEOUT_S: Final = 3.0
@@ -30,7 +30,7 @@ class Outbound:
     def __init__(
         self,
         config: RemotingConfig,
-        tls: FollowedContext | None = None,
+        tls: ReloadingContext | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
         self._tls = tls

@@ -3,11 +3,11 @@
 A connection keeps the piece of a frame that has come until the rest has. One frame may be large, but a thousand peers
 that send half of a large one must not fill the machine. So while all pieces exceed `limit_bytes`, or those of one host
 exceed its share of it, a connection may not add to a piece of SMALL_PIECE or more: it waits in line and is not read
-from. One connection at a time is favoured: it is read from all the same, so that frames are finished one by one.
+from. One connection at a time is favored: it is read from all the same, so that frames are finished one by one.
 
-        piece grows ─▶ within the limits? go on ─▶ above: into the line ─▶ room again, or favoured: go on
+        piece grows ─▶ within the limits? go on ─▶ above: into the line ─▶ room again, or favored: go on
 
-The favour follows progress. It goes to the connection with SMALL_PIECE or more ready in its socket and the smallest
+The favor follows progress. It goes to the connection with SMALL_PIECE or more ready in its socket and the smallest
 piece so far, hosts within their share first. It moves on, after a read or at the next step (STEP_S), when its holder
 has nothing more to be read while another connection has. A peer that sends nothing never holds it.
 
@@ -15,7 +15,7 @@ A connection is closed while others with bytes ready wait for it if it is slow: 
 `slow_s`, counting what is ready. A connection that waits in line with SMALL_PIECE ready, or that the broker holds for
 another reason, is not slow. Nothing is closed while no other connection is delayed.
 
-Bounded so: the limit, one largest frame as headroom for favours that moved on, one for the favour, and for each
+Bounded so: the limit, one largest frame as headroom for favors that moved on, one for the favor, and for each
 connection a small piece and the one read in which it met the limit (`Rounds` make those small). Above the headroom the
 connection whose last progress is the oldest is closed.
 """
@@ -31,7 +31,7 @@ SMALL_PIECE: Final = 4096
 """Pieces below are not counted: every read of a busy peer ends in one."""
 STEP_S: Final = 0.05
 PASS_ON_S: Final = 0.002
-"""The favour moves on no more often after reads, which takes a look at each connection of the line."""
+"""The favor moves on no more often after reads, which takes a look at each connection of the line."""
 STEP_S_A_PIECE: Final = 0.00005
 """Steps are rarer while there are many pieces: a step looks at each, about 2 µs."""
 LOG_EVERY_S: Final = 1.0
@@ -40,33 +40,33 @@ _LET_IN_AT_ONCE: Final = 64
 log = logging.getLogger(__name__)
 
 
-class Talker(Protocol):
+class FrameSource(Protocol):
     """What is wanted of a connection."""
 
-    unfinished_bytes: int
+    partial_frame_bytes: int
     peer: str
     host: str
     paused: bool  # because its peer does not read
 
     @property
-    def is_held_up(self) -> bool:
+    def is_paused_by_broker(self) -> bool:
         """Whether the broker does not read from the peer for a reason of its own, such as a disk."""
 
     @property
     def ready_bytes(self) -> int:
         """Bytes that have come and were not read yet."""
 
-    def wait_for_memory(self) -> None:
+    def pause_for_memory(self) -> None:
         """Read no more from the peer."""
 
-    def read_on(self) -> None:
+    def try_resume_reading(self) -> None:
         """Read from the peer again, unless something else forbids it."""
 
     def abort(self) -> None:
         """Close at once."""
 
 
-class UnfinishedConfig(msgspec.Struct, frozen=True):
+class PartialFramesConfig(msgspec.Struct, frozen=True):
     """Bounds; see the module's story."""
 
     limit_bytes: int
@@ -76,7 +76,7 @@ class UnfinishedConfig(msgspec.Struct, frozen=True):
     slow_s: float = 5.0  # over so many seconds
 
 
-class UnfinishedStatistics(msgspec.Struct, frozen=True):
+class PartialFramesStatistics(msgspec.Struct, frozen=True):
     """`waiting` connections at this moment; closed ones since the start."""
 
     bytes: int
@@ -94,19 +94,21 @@ class _Piece(msgspec.Struct):
     moved_s: float
 
 
-class Unfinished:
+class PartialFrames:
     """The unfinished frames of all connections. `watch` is called when the line forms: call `step` every `step_s` until
     nothing waits."""
 
-    def __init__(self, config: UnfinishedConfig, watch: Callable[[], None]) -> None:
+    def __init__(self, config: PartialFramesConfig, watch: Callable[[], None]) -> None:
         self.bytes = 0
         self._watch = watch
         self._hosts: dict[str, int] = {}
-        self._pieces: dict[Talker, _Piece] = {}
-        self._line: dict[Talker, None] = {}
-        self._favoured: Talker | None = None
+        self._pieces: dict[FrameSource, _Piece] = {}
+        self._line: dict[FrameSource, None] = {}
+        self._favored: FrameSource | None = None
         self._waiting_since_s = 0.0
-        self._demander: Talker | None = None  # had bytes ready and could not add them at will, last at `_demanded_s`
+        self._demander: FrameSource | None = (
+            None  # had bytes ready and could not add them at will, last at `_demanded_s`
+        )
         self._demanded_s = 0.0
         self._next_pass_s = 0.0
         self._closed = 0
@@ -115,180 +117,180 @@ class Unfinished:
         self.configure(config)
 
     def __repr__(self) -> str:
-        return f"<Unfinished {self.bytes}/{self.limit_bytes} waiting={len(self._line)}>"
+        return f"<PartialFrames {self.bytes}/{self.limit_bytes} waiting={len(self._line)}>"
 
-    def configure(self, config: UnfinishedConfig) -> None:
+    def configure(self, config: PartialFramesConfig) -> None:
         """Go by other bounds from now on."""
         self._config = config
         self.limit_bytes = config.limit_bytes
         self._host_limit = config.limit_bytes * config.host_percent // 100
         self._most = config.limit_bytes + config.headroom_bytes
 
-    def statistics(self) -> UnfinishedStatistics:
+    def statistics(self) -> PartialFramesStatistics:
         """The figures now."""
-        return UnfinishedStatistics(self.bytes, self.limit_bytes, len(self._line), self._closed)
+        return PartialFramesStatistics(self.bytes, self.limit_bytes, len(self._line), self._closed)
 
     @property
     def step_s(self) -> float:
         """Seconds until the next step; 0 while nothing waits."""
         return STEP_S + STEP_S_A_PIECE * len(self._pieces) if self._line else 0.0
 
-    def is_waiting(self, talker: Talker) -> bool:
+    def is_waiting(self, source: FrameSource) -> bool:
         """Whether a connection is not to be read from because of its unfinished frame."""
-        return talker in self._line
+        return source in self._line
 
-    def note(self, talker: Talker, size: int, now_s: float, *, is_new: bool) -> None:
+    def note(self, source: FrameSource, size: int, now_s: float, *, is_new: bool) -> None:
         """After a read, `size` bytes of an unfinished frame are here; `is_new`: another one than before."""
-        self._count(talker, size)
+        self._count(source, size)
         if is_new or size < SMALL_PIECE:
-            self._pieces.pop(talker, None)
+            self._pieces.pop(source, None)
         if is_new:
-            self._let_go(talker)
+            self._let_go(source)
         if size < SMALL_PIECE:
             return
-        piece = self._pieces.get(talker)
+        piece = self._pieces.get(source)
         if piece is None:
-            self._pieces[talker] = _Piece(size, now_s, size, now_s)
+            self._pieces[source] = _Piece(size, now_s, size, now_s)
         else:
             piece.newest, piece.moved_s = size, now_s
-        if talker is self._favoured:
+        if source is self._favored:
             if self._line and now_s >= self._next_pass_s:
                 self._pass_on(now_s)
-        elif self._is_over(talker):
-            self._join(talker, now_s)
+        elif self._is_over(source):
+            self._join(source, now_s)
 
-    def forget(self, talker: Talker) -> None:
+    def forget(self, source: FrameSource) -> None:
         """A connection is gone, and what it had begun with it."""
-        self._line.pop(talker, None)
-        self._pieces.pop(talker, None)
-        if talker is self._demander:
+        self._line.pop(source, None)
+        self._pieces.pop(source, None)
+        if source is self._demander:
             self._demander = None
-        self._count(talker, 0)
-        self._let_go(talker)
+        self._count(source, 0)
+        self._let_go(source)
 
     def step(self, now_s: float) -> None:
-        """Close slow connections, and move the favour on, while connections wait."""
+        """Close slow connections, and move the favor on, while connections wait."""
         if not self._line:
             return
-        ready = {talker: _ready(talker) for talker in self._pieces}
+        ready = {source: _ready(source) for source in self._pieces}
         self._note_ready(ready, now_s)
         self._close_slow(ready, now_s)
         self._make_room(now_s)
         self._pass_on(now_s)
         self._let_in(len(self._line))
-        self._favour()
+        self._favor()
 
     # ------------------------------------------------------------------------------------------------------ the books
 
-    def _count(self, talker: Talker, size: int) -> None:
-        added = size - talker.unfinished_bytes
-        talker.unfinished_bytes = size
+    def _count(self, source: FrameSource, size: int) -> None:
+        added = size - source.partial_frame_bytes
+        source.partial_frame_bytes = size
         self.bytes += added
-        of_host = self._hosts.get(talker.host, 0) + added
+        of_host = self._hosts.get(source.host, 0) + added
         if of_host:
-            self._hosts[talker.host] = of_host
+            self._hosts[source.host] = of_host
         else:
-            self._hosts.pop(talker.host, None)
+            self._hosts.pop(source.host, None)
 
-    def _is_over(self, talker: Talker) -> bool:
-        return self.bytes > self.limit_bytes or self._is_host_over(talker)
+    def _is_over(self, source: FrameSource) -> bool:
+        return self.bytes > self.limit_bytes or self._is_host_over(source)
 
-    def _is_host_over(self, talker: Talker) -> bool:
-        return self._hosts.get(talker.host, 0) > self._host_limit
+    def _is_host_over(self, source: FrameSource) -> bool:
+        return self._hosts.get(source.host, 0) > self._host_limit
 
-    # ------------------------------------------------------------------------------------------- the line, the favour
+    # ------------------------------------------------------------------------------------------- the line, the favor
 
-    def _join(self, talker: Talker, now_s: float) -> None:
+    def _join(self, source: FrameSource, now_s: float) -> None:
         is_first = not self._line
-        self._line[talker] = None
-        talker.wait_for_memory()
-        if _ready(talker):
-            self._demander, self._demanded_s = talker, now_s
-        self._favour()
+        self._line[source] = None
+        source.pause_for_memory()
+        if _ready(source):
+            self._demander, self._demanded_s = source, now_s
+        self._favor()
         if is_first and self._line:
             self._waiting_since_s = now_s
             self._watch()
 
-    def _let_go(self, talker: Talker) -> None:
+    def _let_go(self, source: FrameSource) -> None:
         """A frame is finished, or given up. There may be room: let in connections that wait for it."""
-        if talker is self._favoured:
-            self._favoured = None
+        if source is self._favored:
+            self._favored = None
         self._let_in(_LET_IN_AT_ONCE)
-        self._favour()
+        self._favor()
 
     def _let_in(self, most: int) -> None:
         """Of the first `most` in line, read again from those that are within the limits."""
         if self.bytes <= self.limit_bytes:
-            for talker in list(islice(self._line, most)):
-                if not self._is_host_over(talker):
-                    del self._line[talker]
-                    talker.read_on()
+            for source in list(islice(self._line, most)):
+                if not self._is_host_over(source):
+                    del self._line[source]
+                    source.try_resume_reading()
 
     def _pass_on(self, now_s: float) -> None:
-        """Take the favour from a connection that has nothing to be read, if another one has."""
+        """Take the favor from a connection that has nothing to be read, if another one has."""
         self._next_pass_s = now_s + PASS_ON_S
-        favoured = self._favoured
-        if favoured is not None and not _ready(favoured) and any(map(_ready, self._line)):
-            favoured.wait_for_memory()
-            self._favoured = None
-            self._favour()
-            self._line[favoured] = None
+        favored = self._favored
+        if favored is not None and not _ready(favored) and any(map(_ready, self._line)):
+            favored.pause_for_memory()
+            self._favored = None
+            self._favor()
+            self._line[favored] = None
 
-    def _favour(self) -> None:
-        """Favour, of the connections that have much to be read, the one with the smallest piece."""
-        if self._line and self._favoured is None:
-            talker = max(self._line, key=self._claim)
-            del self._line[talker]
-            self._favoured = talker
-            talker.read_on()
+    def _favor(self) -> None:
+        """Favor, of the connections that have much to be read, the one with the smallest piece."""
+        if self._line and self._favored is None:
+            source = max(self._line, key=self._claim)
+            del self._line[source]
+            self._favored = source
+            source.try_resume_reading()
 
-    def _claim(self, talker: Talker) -> tuple[bool, int, int]:
-        return not self._is_host_over(talker), min(_ready(talker), SMALL_PIECE), -talker.unfinished_bytes
+    def _claim(self, source: FrameSource) -> tuple[bool, int, int]:
+        return not self._is_host_over(source), min(_ready(source), SMALL_PIECE), -source.partial_frame_bytes
 
     # ------------------------------------------------------------------------------------------------------- closing
 
-    def _note_ready(self, ready: dict[Talker, int], now_s: float) -> None:
-        for talker, piece in self._pieces.items():
-            arrived = talker.unfinished_bytes + ready[talker]
+    def _note_ready(self, ready: dict[FrameSource, int], now_s: float) -> None:
+        for source, piece in self._pieces.items():
+            arrived = source.partial_frame_bytes + ready[source]
             if arrived > piece.newest:
                 piece.newest, piece.moved_s = arrived, now_s
-            if ready[talker] and (talker is self._favoured or talker in self._line):
-                self._demander, self._demanded_s = talker, now_s
+            if ready[source] and (source is self._favored or source in self._line):
+                self._demander, self._demanded_s = source, now_s
 
-    def _close_slow(self, ready: dict[Talker, int], now_s: float) -> None:
+    def _close_slow(self, ready: dict[FrameSource, int], now_s: float) -> None:
         if now_s - self._demanded_s > self._config.slow_s:
             return
-        for talker, piece in list(self._pieces.items()):
+        for source, piece in list(self._pieces.items()):
             elapsed_s = now_s - max(piece.since_s, self._waiting_since_s)
             if elapsed_s < self._config.slow_s:
                 continue
-            is_excused = talker.is_held_up or (talker in self._line and ready[talker] >= SMALL_PIECE)
+            is_excused = source.is_paused_by_broker or (source in self._line and ready[source] >= SMALL_PIECE)
             is_slow = piece.newest - piece.arrived < self._config.min_rate * elapsed_s
-            if is_slow and not is_excused and talker is not self._demander:
-                self._close(talker, now_s, "slow")
+            if is_slow and not is_excused and source is not self._demander:
+                self._close(source, now_s, "slow")
             else:
                 piece.arrived, piece.since_s = piece.newest, now_s
 
     def _make_room(self, now_s: float) -> None:
         while self.bytes > self._most and len(self._pieces) > 1:
             pieces = self._pieces
-            stalest = min((each for each in pieces if each is not self._favoured), key=lambda e: pieces[e].moved_s)
+            stalest = min((each for each in pieces if each is not self._favored), key=lambda e: pieces[e].moved_s)
             self._close(stalest, now_s, "memory")
 
-    def _close(self, talker: Talker, now_s: float, reason: str) -> None:
+    def _close(self, source: FrameSource, now_s: float, reason: str) -> None:
         self._closed += 1
         if now_s >= self._next_log_s:
             log.warning(
                 "closing connection, frame unfinished peer=%s reason=%s unfinished_bytes=%d waiting=%d unlogged=%d",
-                *(talker.peer, reason, talker.unfinished_bytes, len(self._line), self._unlogged),
+                *(source.peer, reason, source.partial_frame_bytes, len(self._line), self._unlogged),
             )
             self._next_log_s, self._unlogged = now_s + LOG_EVERY_S, 0
         else:
             self._unlogged += 1
-        talker.abort()
-        self.forget(talker)
+        source.abort()
+        self.forget(source)
 
 
-def _ready(talker: Talker) -> int:
-    """What a favour would have read of a connection."""
-    return 0 if talker.paused or talker.is_held_up else talker.ready_bytes
+def _ready(source: FrameSource) -> int:
+    """What a favor would have read of a connection."""
+    return 0 if source.paused or source.is_paused_by_broker else source.ready_bytes

@@ -1,13 +1,13 @@
 """Transfer: what leaves our connections, in order, and what their peers have not taken yet.
 
-Everything that is written to a connection during a turn is gathered in its `Output` and leaves at the end of the turn.
+Everything that is written to a connection during a turn is gathered in its `ConnectionWriter` and leaves at the end of the turn.
 Most of it is bytes, and leaves in one write. An answer may also have regions of files for its body:
 
     long and in memory      by sendfile                                     file_sends.py
     maybe not in memory     by sendfile in a thread
     short and in memory     straight from the mapping, with everything else by one call      pieces.py
 
-        write, write_regions ... -> Transfer.flush -> Output.flush -> transport
+        write, write_regions ... -> PendingWrites.flush -> ConnectionWriter.flush -> transport
                                                         `-> queue: bytes | region ... -> sendfile, transport
 
 From the first region that leaves by itself until all is gone, pieces stand in a queue, and whatever is written later
@@ -23,7 +23,7 @@ connection is told when that is too much, and when all is gone.
 import asyncio
 
 from skylarkmq.broker.remoting.config import RemotingConfig
-from skylarkmq.broker.remoting.connection_writer import Output
+from skylarkmq.broker.remoting.connection_writer import ConnectionWriter
 from skylarkmq.broker.remoting.sendfile import FileSends, TransferStatistics
 
 
@@ -34,11 +34,11 @@ class Transfer:
         self.config = config
         self.backlog_bytes = 0
         self.files = FileSends()
-        self._dirty: list[Output] = []
+        self._dirty: list[ConnectionWriter] = []
         self._flush_due = False
 
     def __repr__(self) -> str:
-        return f"<Transfer {self.backlog_bytes} bytes wait, {self.files!r}>"
+        return f"<PendingWrites {self.backlog_bytes} bytes wait, {self.files!r}>"
 
     def statistics(self) -> TransferStatistics:
         """The figures now."""
@@ -50,13 +50,13 @@ class Transfer:
         files = self.files
         return files.copied_bytes + files.sent_bytes + files.cold_sent_bytes
 
-    def begin_turn(self) -> None:
+    def begin_batch(self) -> None:
         """Whoever calls this will flush."""
         self._flush_due = True
 
-    def to_flush(self, output: Output) -> None:
+    def schedule_flush(self, writer: ConnectionWriter) -> None:
         """Remember an output; it is written at the end of the turn, or when the loop comes to it."""
-        self._dirty.append(output)
+        self._dirty.append(writer)
         if not self._flush_due:
             self._flush_due = True
             asyncio.get_running_loop().call_soon(self.flush)
@@ -65,8 +65,8 @@ class Transfer:
         """Write what the outputs gathered."""
         self._flush_due = False
         dirty, self._dirty = self._dirty, []
-        for output in dirty:
-            output.flush()
+        for writer in dirty:
+            writer.flush()
 
     def close(self) -> None:
         """End the threads; all connections are gone."""

@@ -3,10 +3,10 @@
 from typing import Protocol
 
 
-class Reader(Protocol):
+class ReadControl(Protocol):
     """What an output tells the reading half of its connection."""
 
-    def behind(self) -> None:
+    def pause_for_backlog(self) -> None:
         """More waits for the peer than it may."""
 
     def progressed(self) -> None:
@@ -16,10 +16,10 @@ class Reader(Protocol):
         """The peer took all there was."""
 
 
-class Nobody:
-    """The reader of an output whose connection is gone (so that neither keeps the other alive)."""
+class NoReadControl:
+    """The read_control of an output whose connection is gone (so that neither keeps the other alive)."""
 
-    def behind(self) -> None:
+    def pause_for_backlog(self) -> None:
         pass
 
-    progressed = drained = behind
+    progressed = drained = pause_for_backlog

@@ -12,7 +12,7 @@ peers are read from in large pieces. When a round has brought its bytes already,
 SMALLEST_READ: a thousand peers that begin to talk in the same moment bring 6 MiB, not 250. How many bytes a round may
 bring depends on what they cost: half of what they were after a round that took LONG_S, up to ROUND_BYTES.
 
-`began_s` is when the requests of a read began to wait: the last of a round have waited for all others. Rounds of a few
+`began_s` is when the requests of a read began to wait: the last of a round have waited for all others. ReadScheduler of a few
 small reads are not told apart, which would cost as much as the reads, unless one of them took long (`stalled`).
 
 What a read brought stays in the receive buffer until the turn that serves it has ended (selector.py): it is taken out
@@ -39,14 +39,14 @@ _FEW_READS: Final = 16
 class Reading(Protocol):
     """What a round wants of a connection."""
 
-    def read_on(self) -> None:
+    def try_resume_reading(self) -> None:
         """Read from the peer again, unless something else forbids it."""
 
 
-class RoundsStatistics(msgspec.Struct, frozen=True):
-    """`in_line` connections at this moment; totals since the start."""
+class ReadSchedulerStatistics(msgspec.Struct, frozen=True):
+    """`queued` connections at this moment; totals since the start."""
 
-    in_line: int
+    queued: int
     window_bytes: int
     rounds: int
     filled: int
@@ -73,11 +73,11 @@ class Rounds:
         self._filled = 0
 
     def __repr__(self) -> str:
-        return f"<Rounds window={self._window_bytes} in_line={len(self._line)}>"
+        return f"<ReadScheduler window={self._window_bytes} queued={len(self._line)}>"
 
-    def statistics(self) -> RoundsStatistics:
+    def statistics(self) -> ReadSchedulerStatistics:
         """The figures now."""
-        return RoundsStatistics(len(self._line), self._window_bytes, self._rounds, self._filled)
+        return ReadSchedulerStatistics(len(self._line), self._window_bytes, self._rounds, self._filled)
 
     def note(self, size: int, now_s: float) -> bool:
         """A read brought `size` bytes; returns whether it filled the window, and its connection is to stand in line."""
@@ -98,7 +98,7 @@ class Rounds:
         self.taken_bytes += size
         self._move_window()
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Nothing that was read is looked at any more."""
         if self.taken_bytes:
             self.taken_bytes = 0
@@ -110,7 +110,7 @@ class Rounds:
             self.began_s = began_s
             self._begin()
 
-    def stand_in_line(self, reading: Reading) -> None:
+    def enqueue(self, reading: Reading) -> None:
         """Have `reading` go on when those before it had their turn."""
         self._filled += 1
         self._line[reading] = None
@@ -151,7 +151,7 @@ class Rounds:
             self._set_window(min(max(round_bytes // (len(line) or 1), USUAL_READ), RECEIVE_BUFFER_BYTES))
         for reading in list(islice(line, round_bytes // max(self._window_bytes, USUAL_READ))):
             del line[reading]
-            reading.read_on()
+            reading.try_resume_reading()
         if line:
             self._have_it_ended()
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 
 BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
 UNKNOWN_CODE: Final = -1
@@ -38,7 +38,7 @@ class Latencies:
     """Milliseconds by outcome."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[int, int, bool, bool], Buckets] = {}
+        self.rows: dict[tuple[int, int, bool, bool], Histogram] = {}
 
     def __repr__(self) -> str:
         return f"<Latencies rows={len(self.rows)}>"
@@ -57,7 +57,7 @@ class Latencies:
         outcome = (request_code, response_code, was_parked, was_oneway)
         row = self.rows.get(outcome)
         if row is None:
-            row = self.rows[Outcome(*outcome)] = Buckets(BOUNDS_MS)
+            row = self.rows[Outcome(*outcome)] = Histogram(BOUNDS_MS)
         elapsed_ms = (monotonic() - arrived_s) * 1000
         row.counts[bisect_left(BOUNDS_MS, elapsed_ms)] += times
         row.total += elapsed_ms * times

@@ -5,7 +5,7 @@
     permissive  served        served            the default, as in RocketMQ
     enforcing   served        closed
 
-Certificates are files that somebody replaces: `FollowedContext` looks at them now and then, and makes a new context
+Certificates are files that somebody replaces: `ReloadingContext` looks at them now and then, and makes a new context
 when one has changed. Connections that stand keep the old one; a file that is damaged, or a key that does not fit its
 certificate (yet), leaves the old one in place and is told in the log, once for each state of the files.
 
@@ -57,31 +57,31 @@ class TlsStatistics(msgspec.Struct, frozen=True):
     reload_failures: int
 
 
-class FollowedContext:
+class ReloadingContext:
     """A context that follows its files. `make` reads them; OSError says why it cannot."""
 
     def __init__(self, files: Iterable[Path | None], make: Callable[[], ssl.SSLContext]) -> None:
         self._files = tuple(file for file in files if file is not None)
         self._make = make
-        self._seen = self._marks()
+        self._seen = self._fingerprints()
         self.current = make()
         self.reloads = 0
         self.failures = 0
 
     def __repr__(self) -> str:
-        return f"<FollowedContext {' '.join(map(str, self._files))} reloads={self.reloads} failures={self.failures}>"
+        return f"<ReloadingContext {' '.join(map(str, self._files))} reloads={self.reloads} failures={self.failures}>"
 
     def latest(self) -> ssl.SSLContext:
         """The context of the files as they are now, or of the last that could be used."""
-        self.follow()
+        self.reload_if_changed()
         return self.current
 
-    def follow(self) -> None:
+    def reload_if_changed(self) -> None:
         """Read the files again if one has changed."""
-        marks = self._marks()
-        if marks == self._seen:
+        fingerprints = self._fingerprints()
+        if fingerprints == self._seen:
             return
-        self._seen = marks
+        self._seen = fingerprints
         files = ",".join(map(str, self._files))
         try:
             self.current = self._make()
@@ -92,9 +92,9 @@ class FollowedContext:
             self.reloads += 1
             log.info("certificate reloaded files=%s", files)
 
-    def _marks(self) -> list[tuple[int, int, int] | None]:
+    def _fingerprints(self) -> list[tuple[int, int, int] | None]:
         """What tells one state of the files from another."""
-        return [mark_of(file) for file in self._files]
+        return [file_fingerprint(file) for file in self._files]
 
 
 class ServerTls:
@@ -121,10 +121,10 @@ class ServerTls:
             reload_failures=self.context.failures if self.context else 0,
         )
 
-    def follow_files(self) -> None:
+    def reload_certificates(self) -> None:
         """Have new connections get a new certificate, if there is one."""
         if self.context is not None:
-            self.context.follow()
+            self.context.reload_if_changed()
 
     def refusal(self, *, speaks_tls: bool) -> str | None:
         """Why such a connection is closed, or None: the table above."""
@@ -138,7 +138,7 @@ class ServerTls:
 # Contexts.
 
 
-def server_context(config: TlsConfig) -> FollowedContext | None:
+def server_context(config: TlsConfig) -> ReloadingContext | None:
     """What accepted connections get; None if there is no certificate and nobody insists on one."""
     check_pair("server", config.cert_path, config.key_path)
     verifies = config.trust_cert_path is not None if config.auth_client is None else config.auth_client
@@ -172,10 +172,10 @@ def server_context(config: TlsConfig) -> FollowedContext | None:
 
     files = [config.trust_cert_path] if tests else [config.cert_path, config.key_path, config.trust_cert_path]
     log.info("tls mode=%s certificate=%s", config.mode.value, "for tests" if tests else config.cert_path)
-    return followed("server", files, make)
+    return reloading_context("server", files, make)
 
 
-def client_context(config: OutboundTlsConfig, mode: TlsMode) -> FollowedContext | None:
+def client_context(config: OutboundTlsConfig, mode: TlsMode) -> ReloadingContext | None:
     """What connections that we open get, in a process with this server mode; None: they are plain.
 
     Names in certificates are not compared with addresses, as RocketMQ does not: who has a certificate of a trusted
@@ -196,13 +196,13 @@ def client_context(config: OutboundTlsConfig, mode: TlsMode) -> FollowedContext 
             load_own(context, config.cert_path, config.key_path, config.key_password)
         return context
 
-    return followed("client", [config.cert_path, config.key_path, config.trust_cert_path], make)
+    return reloading_context("client", [config.cert_path, config.key_path, config.trust_cert_path], make)
 
 
-def followed(side: str, files: list[Path | None], make: Callable[[], ssl.SSLContext]) -> FollowedContext:
+def reloading_context(side: str, files: list[Path | None], make: Callable[[], ssl.SSLContext]) -> ReloadingContext:
     """A context of these files; StartError if they will not do."""
     try:
-        return FollowedContext(files, make)
+        return ReloadingContext(files, make)
     except OSError as error:
         raise StartError(f"tls.{side}.certPath, keyPath, trustCertPath: {reason_of(error)}") from None
 
@@ -256,7 +256,7 @@ def load_pem(context: ssl.SSLContext, pem: bytes) -> None:
         context.load_cert_chain(file.name)
 
 
-def mark_of(file: Path) -> tuple[int, int, int] | None:
+def file_fingerprint(file: Path) -> tuple[int, int, int] | None:
     """What changes with a file's content; None if it cannot be seen."""
     try:
         status = file.stat()

@@ -22,7 +22,7 @@ TLS_HANDSHAKE: Final = 0x16
 log = logging.getLogger(__name__)
 
 
-class Opening(asyncio.BufferedProtocol):
+class TlsDetector(asyncio.BufferedProtocol):
     """Stands before a connection that has not read anything."""
 
     __slots__ = ("_connection", "_selector", "_tls", "_transport")
@@ -33,19 +33,19 @@ class Opening(asyncio.BufferedProtocol):
         self._tls = tls
 
     def __repr__(self) -> str:
-        return f"<Opening {self._connection!r}>"
+        return f"<TlsDetector {self._connection!r}>"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._connection.connection_made(transport)
-        self._selector.await_first(self._connection)
+        self._selector.expect_first_bytes(self._connection)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._connection.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         """The first read: decide, and step aside."""
-        self._selector.spoke(self._connection)
+        self._selector.first_bytes_received(self._connection)
         tls, connection, transport = self._tls, self._connection, self._transport
         speaks_tls = connection.get_buffer(-1)[0] == TLS_HANDSHAKE
         refusal = tls.refusal(speaks_tls=speaks_tls)

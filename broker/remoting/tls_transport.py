@@ -28,7 +28,7 @@ PIECE_BYTES: Final = 16 * 1024
 log = logging.getLogger(__name__)
 
 
-class Secured(Protocol):
+class SecuredConnection(Protocol):
     """What TLS wants of the connection in it."""
 
     peer: str
@@ -55,7 +55,9 @@ class Secured(Protocol):
 class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     """The server's side of one TLS connection; `raw` is the socket's transport, of which it becomes the protocol."""
 
-    def __init__(self, raw: asyncio.Transport, connection: Secured, tls: ServerTls, context: ssl.SSLContext) -> None:
+    def __init__(
+        self, raw: asyncio.Transport, connection: SecuredConnection, tls: ServerTls, context: ssl.SSLContext
+    ) -> None:
         super().__init__()
         self._raw = raw
         self._connection = connection

@@ -31,7 +31,7 @@ def write_gathered(
     EOFError: a file lost bytes, so the connection must not go on."""
     taken = 0
     if fd >= 0 and not transport.get_write_buffer_size():
-        taken = write_past(fd, gathered)
+        taken = write_to_socket(fd, gathered)
     if not taken:
         write_all(transport, gathered, size)
     elif taken < size:
@@ -60,7 +60,7 @@ def copied(parts: Sequence[bytes | memoryview]) -> bytes:
     return data
 
 
-def plain_write(fd: int, parts: Sequence[bytes | memoryview]) -> int:
+def python_write(fd: int, parts: Sequence[bytes | memoryview]) -> int:
     """Write to a socket that does not wait; returns how many bytes it took, 0 if it does not take any."""
     taken = 0
     for at in range(0, len(parts), MOST_PARTS):
@@ -76,7 +76,9 @@ def plain_write(fd: int, parts: Sequence[bytes | memoryview]) -> int:
 
 
 _leaf: Final = compiled.load("gather")
-write_past: Final[Callable[[int, Sequence[bytes | memoryview]], int]] = plain_write if _leaf is None else _leaf.write
+write_to_socket: Final[Callable[[int, Sequence[bytes | memoryview]], int]] = (
+    python_write if _leaf is None else _leaf.write
+)
 
 
 def write_rest(transport: asyncio.WriteTransport, gathered: Sequence[bytes | memoryview], taken: int) -> None:

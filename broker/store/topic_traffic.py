@@ -8,7 +8,7 @@ go with the topic.
 
 from typing import TYPE_CHECKING, Final
 
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
 
@@ -38,8 +38,8 @@ class TopicTraffic:
     __slots__ = ("sizes", "special")
 
     def __init__(self) -> None:
-        self.sizes = Buckets(SIZE_BOUNDS)
-        self.special: dict[str, Buckets] = {}
+        self.sizes = Histogram(SIZE_BOUNDS)
+        self.special: dict[str, Histogram] = {}
 
     def __repr__(self) -> str:
         return f"<TopicTraffic messages={self.sizes.count} bytes={self.sizes.total}>"
@@ -48,10 +48,10 @@ class TopicTraffic:
         """One of the messages was of this kind."""
         buckets = self.special.get(kind)
         if buckets is None:
-            buckets = self.special[kind] = Buckets(SIZE_BOUNDS)
+            buckets = self.special[kind] = Histogram(SIZE_BOUNDS)
         buckets.note(size)
 
-    def by_kind(self) -> dict[str, Buckets]:
+    def by_kind(self) -> dict[str, Histogram]:
         """The sizes of each kind; normal ones are there if there are any, or no others."""
         normal = self.sizes.plus(self.special.values(), -1)
         normal.counts = [max(count, 0) for count in normal.counts]  # what stands in a buffer is counted when written

@@ -55,7 +55,7 @@ def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[
     decoded = clock()
     watch.take()
     side.selector.read(side.connection, commands)
-    side.selector.end_turn()
+    side.selector.end_batch()
     took = clock() - decoded
     spent = watch.take()
     spent["rest"] = took - spent["encode"] - spent["store"] - spent["commit"] - spent["answer"]
@@ -70,7 +70,7 @@ def fed(side: SendSide, frames: bytes, piece: int) -> int:
     spent = 0
     for at in range(0, len(frames), piece):
         size = min(piece, len(frames) - at)
-        side.selector.rounds.receive_buffer[:size] = frames[at : at + size]
+        side.selector.read_scheduler.receive_buffer[:size] = frames[at : at + size]
         begun = clock()
         side.updated(size)
         spent += clock() - begun
@@ -84,7 +84,7 @@ def profile(side: SendSide, members: int, batches: int, rounds: int, first: int)
         encode(Target(TOPIC, n, "broker-a"), Message(0, first + n, 0, FIRST_BORN_MS), 10, body, members)
         for n in range(batches)
     )
-    buffer = side.selector.rounds.receive_buffer
+    buffer = side.selector.read_scheduler.receive_buffer
     assert len(frames) <= len(buffer), "more than a read brings"
     best: dict[str, float] = {}
 

@@ -97,8 +97,8 @@ class SendSide:
             dispatcher.register([code], handler, pool)
         for code, run_handler in self.sends.run_handlers().items():
             dispatcher.register_run([code], run_handler, pool)
-        dispatcher.at_turn_end(self.sends.finish_turn)
-        dispatcher.behind_turn(self.sends.follow_turn)
+        dispatcher.at_batch_end(self.sends.finish_turn)
+        dispatcher.after_responses(self.sends.run_after_responses)
         self.selector = Selector(dispatcher, RemotingConfig())
         self.transport = MemoryTransport(("127.0.0.1", 40000))
         self.connection = Connection(self.selector)
@@ -106,7 +106,7 @@ class SendSide:
 
     def read(self, data: bytes) -> None:
         """Let it read this."""
-        self.selector.rounds.receive_buffer[: len(data)] = data
+        self.selector.read_scheduler.receive_buffer[: len(data)] = data
         self.updated(len(data))
 
     def step(self, number: int) -> None:
@@ -116,10 +116,10 @@ class SendSide:
 
     def updated(self, size: int) -> None:
         """So much stands in the receive buffer: a read and a turn. No round ends here, so the window has to be set."""
-        rounds = self.selector.rounds
+        rounds = self.selector.read_scheduler
         rounds.window = rounds.receive_buffer[:size]
         self.connection.buffer_updated(size)
-        self.selector.end_turn()
+        self.selector.end_batch()
 
 
 class Stopwatch:
@@ -207,7 +207,7 @@ def profile(side: SendSide, batch: int, rounds: int, dialect: int) -> dict[str, 
         first = send_frame(n, n, body, dialect)
         side.read(first)  # the topic is looked at once, and the queues are made
     frames = b"".join(send_frame(FIRST_OPAQUE + n, n % 4, body, dialect) for n in range(batch))
-    buffer = side.selector.rounds.receive_buffer
+    buffer = side.selector.read_scheduler.receive_buffer
     buffer[: len(frames)] = frames
     turns = max(1, 256 // batch)
     best: dict[str, float] = {}

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylarkmq.broker.histogram import Buckets, count_up, plain_count_up
+from skylarkmq.broker.histogram import Histogram, count_up, plain_count_up
 
 BOUNDS = (10, 100, 1_000)
 
 
 def test_a_value_belongs_to_the_first_bound_that_it_does_not_exceed() -> None:
     """Bounds are inclusive, and what is above all of them is counted last."""
-    buckets = Buckets(BOUNDS)
+    buckets = Histogram(BOUNDS)
     for value in (0, 10, 11, 1_000, 1_001):
         buckets.note(value)
     assert buckets.counts == [2, 1, 1, 1]
@@ -23,7 +23,7 @@ def test_a_value_belongs_to_the_first_bound_that_it_does_not_exceed() -> None:
 
 def test_a_value_may_come_several_times_at_once() -> None:
     """A turn's equal values are one call."""
-    buckets = Buckets(BOUNDS)
+    buckets = Histogram(BOUNDS)
     buckets.note(50, 128)
     assert (buckets.counts, buckets.total) == ([0, 128, 0, 0], 6_400)
 
@@ -45,7 +45,7 @@ def test_each_variant_counts_alike(variant: Callable[..., int], values: list[int
 @given(st.lists(st.integers(0, 2_000), min_size=1, max_size=40))
 def test_all_at_once_is_one_after_the_other(values: list[int]) -> None:
     """Whatever the values, noting them together counts what noting each does."""
-    together, single = Buckets(BOUNDS), Buckets(BOUNDS)
+    together, single = Histogram(BOUNDS), Histogram(BOUNDS)
     together.note_all(values)
     for value in values:
         single.note(value)
@@ -54,7 +54,7 @@ def test_all_at_once_is_one_after_the_other(values: list[int]) -> None:
 
 def test_sums_and_differences_leave_their_terms_alone() -> None:
     """`plus` makes a new one."""
-    first, second = Buckets(BOUNDS), Buckets(BOUNDS)
+    first, second = Histogram(BOUNDS), Histogram(BOUNDS)
     first.note(5, 3)
     second.note(500)
     both = first.plus([second])

@@ -24,7 +24,7 @@ import msgspec
 from skylarkmq.broker.background_delivery import DELAY_OFFSETS_FILE
 from skylarkmq.broker.delivery.delay.level import LATENESS_BOUNDS_S, DelayLevel
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.state_file import StateFile
@@ -92,7 +92,7 @@ class DelayedRun(LivesWithOffsets):
             put(append)
 
         self.store.put = put_on_time
-        lateness = Buckets(LATENESS_BOUNDS_S)
+        lateness = Histogram(LATENESS_BOUNDS_S)
         self.levels = [
             DelayLevel(number, delay_ms, self.store, self.offsets, lateness)
             for number, delay_ms in enumerate(DELAYS_MS, 1)

@@ -10,7 +10,7 @@ from skylarkmq.broker.remoting.config import RemotingConfig, TlsConfig
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.broker.remoting.tls import ServerTls
-from skylarkmq.broker.remoting.tls_detection import TLS_HANDSHAKE, Opening
+from skylarkmq.broker.remoting.tls_detection import TLS_HANDSHAKE, TlsDetector
 from tests.harness.certificates import careless_context
 from tests.harness.peer import MemoryTransport
 from tests.harness.raw import frame
@@ -49,7 +49,7 @@ class Conversation:
     def __init__(self, choice: random.Random, tls: ServerTls) -> None:
         self.choice = choice
         self.selector = Selector(Dispatcher(), RemotingConfig())
-        self.transport = Transport(Opening(self.selector, tls))
+        self.transport = Transport(TlsDetector(self.selector, tls))
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.engine = CONTEXT.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
         self.answered = bytearray()

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from skylarkmq.broker.delivery.delay.level import LATENESS_BOUNDS_S, DelayLevel
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.message import encode_properties
@@ -29,4 +29,4 @@ def level_of(
     it: Opened, offsets: DelayOffsetTable | None = None, number: int = 1, delay_ms: int | None = DELAYS_MS[0]
 ) -> DelayLevel:
     """A level of the store."""
-    return DelayLevel(number, delay_ms, it.store, offsets or offsets_of(it), Buckets(LATENESS_BOUNDS_S))
+    return DelayLevel(number, delay_ms, it.store, offsets or offsets_of(it), Histogram(LATENESS_BOUNDS_S))

@@ -67,7 +67,7 @@ class EchoServer:
         }
         for code, processor in processors.items():
             self.dispatcher.register([code], processor, self.pool)
-        self.dispatcher.at_turn_end(self._answer_gathered)
+        self.dispatcher.at_batch_end(self._answer_gathered)
 
     @property
     def connection(self) -> Connection:

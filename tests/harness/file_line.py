@@ -123,7 +123,7 @@ class FileLine:
         assert self._server is not None
         self._server.close()
         await until(lambda: self.connection not in self.selector.connections)
-        self.selector.transfer.close()
+        self.selector.pending_writes.close()
         self.file.close()
 
     async def read(self, count: int, at_most: int = 65_536) -> bytes:

@@ -78,10 +78,10 @@ class Peer:
 
     def send_bytes(self, data: bytes) -> None:
         """Let the broker read this: a read and a turn, however much it is."""
-        rounds = self.selector.rounds
+        rounds = self.selector.read_scheduler
         rounds.window = rounds.receive_buffer[: len(data)]
         self.be_read(data)
-        self.selector.end_turn()
+        self.selector.end_batch()
         self.take()
 
     def be_read(self, data: bytes) -> None:

@@ -61,8 +61,8 @@ class Transacted:
         self.dispatcher = Dispatcher()
         for code, handler in self.processor.handlers().items():
             self.dispatcher.register([code], handler, self.pool)
-        self.dispatcher.at_turn_end(self.processor.finish_turn)
-        self.dispatcher.behind_turn(it.store.show)
+        self.dispatcher.at_batch_end(self.processor.finish_turn)
+        self.dispatcher.after_responses(it.store.show)
         self.peer = Peer(self.dispatcher)
         self.sessions = ClientSessions()
         self.progress = Progress(self.offsets)

@@ -28,7 +28,7 @@ import msgspec
 
 from skylarkmq.broker.delivery.delay.level import LATENESS_BOUNDS_S, DelayLevel, DelayLevelStatistics
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.protocol.codes import SystemTopic
@@ -81,7 +81,7 @@ class DelayDelivery:
         self._idle: set[DelayLevel] = set()  # without messages to deliver until one arrives
         self._ready: deque[DelayLevel] = deque()
         self._iteration: asyncio.Handle | None = None
-        self.lateness = Buckets(LATENESS_BOUNDS_S)
+        self.lateness = Histogram(LATENESS_BOUNDS_S)
         """Seconds from the due time of messages to their store time in their topics."""
 
     def __repr__(self) -> str:

@@ -29,7 +29,7 @@ from skylarkmq.broker.delivery.delay.restored_message import InvalidDestination,
 from skylarkmq.broker.delivery.dropped_entries import DroppedEntries
 from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.message_type import special_type
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import SystemTopic
@@ -64,7 +64,7 @@ class DelayLevel:
     """
 
     def __init__(
-        self, number: int, delay_ms: int | None, store: MessageStore, offsets: DelayOffsetTable, lateness: Buckets
+        self, number: int, delay_ms: int | None, store: MessageStore, offsets: DelayOffsetTable, lateness: Histogram
     ) -> None:
         self.number = number
         self._delay_ms = delay_ms

@@ -27,7 +27,7 @@ from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.message_type import special_type
 from skylarkmq.broker.delivery.timer.pending_counts import PendingCounts
 from skylarkmq.broker.delivery.timer.restored_message import deliver, roll
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.read.cold_reads import ColdRead
@@ -65,7 +65,7 @@ class Tally:
         self.counts = counts
         self.delivered = self.deleted = self.rolled = self.refused = 0
         self.lost = DroppedEntries(log, "timer message")
-        self.lateness = Buckets(LATENESS_BOUNDS_S)
+        self.lateness = Histogram(LATENESS_BOUNDS_S)
 
     @property
     def dropped(self) -> int:

@@ -19,7 +19,7 @@ from skylarkmq.broker.delivery.dropped_entries import DroppedEntries
 from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.transactions.messages import Half, make_half, make_half_encoded
 from skylarkmq.broker.delivery.transactions.open_halves import HalfState, OpenHalves
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.errors import RequestError
@@ -61,7 +61,7 @@ class Transactions:
         self.halves = OpenHalves()
         self.under_way: dict[int, list[asyncio.Future[None]]] = {}
         """Half messages whose end is in progress, by root, with the futures of other ends that wait."""
-        self.finished: dict[str, Buckets] = {}
+        self.finished: dict[str, Histogram] = {}
         """By real topic, the seconds from the birth of half messages to their commit."""
         self.loaded = asyncio.Event()
         self.dropped_halves = DroppedEntries(log, "half message")
@@ -131,7 +131,7 @@ class Transactions:
         if is_commit:
             finished = self.finished.get(half.topic)
             if finished is None:
-                finished = self.finished[half.topic] = Buckets(FINISH_BOUNDS_S)
+                finished = self.finished[half.topic] = Histogram(FINISH_BOUNDS_S)
             finished.note(max(now_ms - half.record.born_timestamp, 0) / 1000)
         self.close(half, HalfState.DECIDED)
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.throughput import Throughput
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.limits import Limit
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
@@ -27,7 +27,7 @@ class TableCollector:
         groups: SubscriptionGroups,
         offsets: ConsumerOffsetTable,
         permission: Callable[[], int],
-        topic_times: Mapping[tuple[bool, bool], Buckets],
+        topic_times: Mapping[tuple[bool, bool], Histogram],
     ) -> None:
         self._topics = topics
         self._groups = groups

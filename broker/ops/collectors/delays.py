@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.ops.steps import Steps, Value
 
 
 class DelayCollector:
     """Metrics of one broker's delay levels. `requested`: seconds of delay, by topic."""
 
-    def __init__(self, delivery: DelayDelivery, requested: Mapping[str, Buckets]) -> None:
+    def __init__(self, delivery: DelayDelivery, requested: Mapping[str, Histogram]) -> None:
         self._delivery = delivery
         self._requested = requested
 

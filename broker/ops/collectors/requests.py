@@ -58,8 +58,8 @@ class RequestCollector:
         labels = (pool.name,)
         processor = PROCESSORS.get(pool.name)
         if processor is not None:
-            yield Value("rocketmq_processor_watermark", (processor,), pool.held)
-        yield Value("skylark_pool_held", labels, pool.held)
+            yield Value("rocketmq_processor_watermark", (processor,), pool.pending)
+        yield Value("skylark_pool_held", labels, pool.pending)
         yield Value("skylark_pool_capacity", labels, pool.capacity)
         yield Value("skylark_pool_held_bytes", labels, pool.bytes)
         yield Value("skylark_pool_limit_bytes", labels, pool.max_bytes)
@@ -75,7 +75,7 @@ class RequestCollector:
         yield Value("skylark_connections_refused_total", (), now.refused)
         yield Value("skylark_connections_idle_closed_total", (), now.closed_idle)
         yield Value("skylark_connections_unread_closed_total", (), now.closed_unread)
-        yield Value("skylark_connections_in_line", (), self._server.selector.rounds.statistics().in_line)
+        yield Value("skylark_connections_in_line", (), self._server.selector.read_scheduler.statistics().queued)
         yield Value("skylark_protocol_errors_total", (), now.protocol_errors)
         yield Value("skylark_received_bytes_total", (), now.received_bytes)
         yield Value("skylark_sent_bytes_total", (), now.sent_bytes)
@@ -90,14 +90,14 @@ class RequestCollector:
         yield Value("skylark_tls_reloads_total", ("failed",), now.reload_failures)
 
     def _transfers(self) -> Steps:
-        figures = msgspec.structs.asdict(self._server.selector.transfer.statistics())
+        figures = msgspec.structs.asdict(self._server.selector.pending_writes.statistics())
         for way in WAYS:
             yield Value("skylark_transfer_calls_total", (way,), figures[f"{way}_calls"])
             yield Value("skylark_transfer_bytes_total", (way,), figures[f"{way}_bytes"])
         yield Value("skylark_transfer_cut_total", (), figures["cut"])
 
     def _unfinished(self) -> Steps:
-        now = self._server.selector.unfinished.statistics()
+        now = self._server.selector.partial_frames.statistics()
         yield Value("skylark_unfinished_bytes", (), now.bytes)
         yield Value("skylark_unfinished_limit_bytes", (), now.limit_bytes)
         yield Value("skylark_unfinished_waiting", (), now.waiting)

@@ -9,7 +9,7 @@ Source: docs/formats.md, "Settings at run time".
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from skylarkmq.broker.config.live import SettingsDoor
+from skylarkmq.broker.config.live import RemoteSettings
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.protocol.codes import RequestCode
@@ -22,7 +22,7 @@ ANNOUNCED: Final = frozenset(("brokerPermission", "autoCreateTopicEnable"))
 class ConfigProcessor:
     """The settings of one broker. `announced` waits until the name servers know what has changed."""
 
-    def __init__(self, door: SettingsDoor, announced: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, door: RemoteSettings, announced: Callable[[], Awaitable[None]]) -> None:
         self._door = door
         self._announced = announced
 

@@ -183,12 +183,12 @@ class RuntimeProcessor:
         pools = {pool.name: pool for pool in self._pools()}
         ends = pools.get("end_transaction")
         figures: dict[str, object] = {
-            "EndTransactionQueueSize": 0 if ends is None else ends.held,
+            "EndTransactionQueueSize": 0 if ends is None else ends.pending,
             "EndTransactionThreadPoolQueueCapacity": 0 if ends is None else ends.capacity,
         }
         for queue, name in QUEUE_NAMES.items():
             pool = pools.get(name or "")
-            figures[f"{queue}ThreadPoolQueueSize"] = 0 if pool is None else pool.held
+            figures[f"{queue}ThreadPoolQueueSize"] = 0 if pool is None else pool.pending
             figures[f"{queue}ThreadPoolQueueCapacity"] = 0 if pool is None else pool.capacity
             figures[f"{queue}ThreadPoolQueueHeadWaitTimeMills"] = 0 if pool is None else pool.head_wait_ms
         return figures

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from typing import Final
 
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.remoting.connection import Connection
@@ -58,7 +58,7 @@ class TopicProcessor:
         self._store = store
         self._saved = saved
         self._announced = announced
-        self.times: dict[tuple[bool, bool], Buckets] = {}
+        self.times: dict[tuple[bool, bool], Histogram] = {}
         """How long requests to set a topic took, in ms, by whether they succeeded and were about a system topic."""
 
     def __repr__(self) -> str:
@@ -139,7 +139,7 @@ class TopicProcessor:
     def _note_time(self, began_s: float, *, is_system: bool, is_success: bool) -> None:
         took = self.times.get((is_success, is_system))
         if took is None:
-            took = self.times[is_success, is_system] = Buckets(TIME_BOUNDS_MS)
+            took = self.times[is_success, is_system] = Histogram(TIME_BOUNDS_MS)
         took.note((monotonic() - began_s) * 1000)
 
     def delete(

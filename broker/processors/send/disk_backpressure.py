@@ -26,16 +26,16 @@ class SendGate:
         store.when_flush_behind(self.shut, self.open)
 
     def __repr__(self) -> str:
-        return f"<SendGate {'shut' if self._pool.is_shut else 'open'}>"
+        return f"<SendGate {'shut' if self._pool.is_suspended else 'open'}>"
 
     def shut(self) -> None:
         """The disk is too far behind."""
-        self._pool.shut(self._why)
+        self._pool.suspend(self._why)
 
     def open(self) -> None:
         """It has caught up, or will never: then each send is told so by the store."""
         self._reopen(self._pool)
-        if not self._pool.is_shut:
+        if not self._pool.is_suspended:
             self._release()
 
     def _why(self) -> str:

@@ -121,9 +121,9 @@ class PlainSends:
         self._store.write(self._store.is_flush_interpreted and self._is_alone(turn))
         if self._store.is_flush_behind:
             for connection, *_ in turn:
-                connection.hold_reading()
+                connection.pause_reads()
         if not self._store.is_settled():
-            self._pool.held += sum(count for _, count, _ in turn)
+            self._pool.pending += sum(count for _, count, _ in turn)
             if not self._store.is_flush_interpreted and _is_single(turn):
                 self._look_out(turn[0][0])
             _let_go_of_bodies(turn)
@@ -133,7 +133,7 @@ class PlainSends:
 
     def _look_out(self, connection: Connection) -> None:
         """The flush that a sender with one message in flight waits for comes soon, and then he himself."""
-        if limit_us := connection.look_out(_FLUSH_TIMES):
+        if limit_us := connection.busy_poll(_FLUSH_TIMES):
             self._store.stay_awake(limit_us)
 
     def _is_alone(self, turn: Turn) -> bool:
@@ -144,10 +144,10 @@ class PlainSends:
         return self._in_row >= _ALONE
 
     def _answer_flushed(self, turn: Turn, arrived_s: float) -> None:
-        self._pool.held -= sum(count for _, count, _ in turn)
+        self._pool.pending -= sum(count for _, count, _ in turn)
         self._answer_all(turn, arrived_s)
 
-    def follow_turn(self) -> None:
+    def run_after_responses(self) -> None:
         """Count what was answered; who had one send in flight is waited for."""
         answered = self._answered
         if not answered:
@@ -155,7 +155,7 @@ class PlainSends:
         self._answered = []
         connection, _, _, count = answered[0]
         if len(answered) == count == 1 and (self._in_row >= _ALONE or not self._store.is_flush_interpreted):
-            connection.look_out()
+            connection.busy_poll()
         for _, code, arrived_s, count in answered:
             self._times.note(code, ResponseCode.SUCCESS, arrived_s, count)
 

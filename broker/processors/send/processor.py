@@ -147,22 +147,22 @@ class SendProcessor:
         self._store.commit()
         if self._store.is_flush_behind:
             for waiting in turn:
-                waiting[0].hold_reading()
+                waiting[0].pause_reads()
         pending = [waiting for waiting in turn if waiting[2].status is PutStatus.PENDING]
         if pending:
             turn = [waiting for waiting in turn if waiting[2].status is not PutStatus.PENDING]
-            self._pool.held += len(pending)
+            self._pool.pending += len(pending)
             _let_go_of_bodies(pending)
             self._store.when_settled(partial(self._answer_flushed, pending, arrived_s))
         self.answer_all(turn, arrived_s)
 
-    def follow_turn(self) -> None:
+    def run_after_responses(self) -> None:
         """Do what nobody's answer waits for."""
         self._store.show()
-        self._plain.follow_turn()
+        self._plain.run_after_responses()
 
     def _answer_flushed(self, waiting: list[Waiting], arrived_s: float) -> None:
-        self._pool.held -= len(waiting)
+        self._pool.pending -= len(waiting)
         self.answer_all(waiting, arrived_s)
 
     def answer_all(self, waiting: list[Waiting], arrived_s: float) -> None:

@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.log.mapped_file_queue import gaps, segment_starts
@@ -70,7 +70,7 @@ class ConsumeQueue(QueueTail):
         self.written = 0
         self.physical_end = 0  # end of the last unit's record
         self.verified_from = 0  # older units were neither written nor compared since the start: they may be damaged
-        self.traffic = Buckets(SIZE_BOUNDS)  # sizes of all records of the topic since the start
+        self.traffic = Histogram(SIZE_BOUNDS)  # sizes of all records of the topic since the start
         self.first_start = self.last_start = -1  # byte offsets where the first and last segment begin; -1: no files
         self._corrected_for = -1  # the log start for which `min_offset` was computed
         self._directory = directory

@@ -14,7 +14,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
@@ -61,7 +61,7 @@ class PlainQueueTail:
         "unnoted",
     )
 
-    traffic: Buckets
+    traffic: Histogram
 
     def __init__(self, topic: str, queue_id: int) -> None:
         self.topic = topic

@@ -8,7 +8,7 @@ import pytest
 
 from skylarkmq.broker.config.java_properties import parse_properties
 from skylarkmq.broker.config.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
-from skylarkmq.broker.config.live import LiveSettings, SettingsDoor
+from skylarkmq.broker.config.live import LiveSettings, RemoteSettings
 from skylarkmq.broker.config.parsing import from_environment, from_file, from_flags
 from skylarkmq.broker.config.protected_keys import ALWAYS
 from skylarkmq.broker.config.sections import DaemonConfig, Loaded, Machine, load_broker
@@ -24,7 +24,7 @@ class Asked:
     def __init__(self, text: str = "", path: Path | None = None, *more: Any) -> None:
         given = [*from_file(text, "b.conf"), *more]
         self.settings = LiveSettings[DaemonConfig](load_broker(given, MACHINE)._replace(file=path), lambda: 1_000)
-        self.door = SettingsDoor(
+        self.door = RemoteSettings(
             self.settings,
             BROKER_KEYS,
             SHOWN_TOO,
@@ -39,7 +39,7 @@ class Asked:
 async def test_a_follower_hears_of_what_it_looks_at_and_of_nothing_else() -> None:
     """It is called once for a change of its own settings, with what they have become."""
     it = Asked()
-    it.settings.follow(lambda config: (config.broker.trace_on, config.broker.region_id), it.told.append)
+    it.settings.subscribe(lambda config: (config.broker.trace_on, config.broker.region_id), it.told.append)
     assert await it.door.change(b"traceOn=false\nregionId=R\nlongPollingEnable=false") == {
         "traceOn",
         "regionId",
@@ -54,7 +54,7 @@ async def test_a_follower_hears_of_what_it_looks_at_and_of_nothing_else() -> Non
 async def test_the_log_says_when_a_change_takes_effect(caplog: pytest.LogCaptureFixture) -> None:
     """Now, if a part follows it; else at the next start."""
     it = Asked()
-    it.settings.follow(lambda config: config.broker.trace_on, it.told.append)
+    it.settings.subscribe(lambda config: config.broker.trace_on, it.told.append)
     with caplog.at_level(logging.INFO):
         await it.door.change(b"traceOn=false\nbrokerName=b")
     told = [record.getMessage() for record in caplog.records if "effect" in record.getMessage()]
@@ -152,7 +152,7 @@ async def test_what_a_variable_or_a_flag_says_wins_again_at_a_start(caplog: pyte
 async def test_the_door_of_a_name_server_inside_shows_and_changes_its_own_keys_only() -> None:
     """318 does not reach the broker's settings."""
     it = Asked()
-    door = SettingsDoor(it.settings, EMBEDDED_NAMESRV_KEYS, {}, lambda: ALWAYS)
+    door = RemoteSettings(it.settings, EMBEDDED_NAMESRV_KEYS, {}, lambda: ALWAYS)
     await door.change(b"orderMessageEnable=true\ntraceOn=false")
     assert it.settings.config.namesrv is not None
     assert it.settings.config.namesrv.order_message_enable

@@ -7,7 +7,7 @@ import pytest
 
 from skylarkmq.broker.config import keys
 from skylarkmq.broker.config.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, NAMESRV_KEYS
-from skylarkmq.broker.config.live import LiveSettings, SettingsDoor
+from skylarkmq.broker.config.live import LiveSettings, RemoteSettings
 from skylarkmq.broker.config.parsing import Catalogue, from_file
 from skylarkmq.broker.config.protected_keys import ALWAYS, DEFAULT
 from skylarkmq.broker.config.sections import Machine, load_broker, load_namesrv
@@ -50,9 +50,9 @@ def test_the_list_names_no_key_that_is_unknown() -> None:
     assert set(DEFAULT) <= known
 
 
-def broker_door(text: str = "") -> SettingsDoor:
+def broker_door(text: str = "") -> RemoteSettings:
     settings = LiveSettings(load_broker([*from_file(text, "b.conf")], MACHINE), lambda: 0)
-    return SettingsDoor(settings, BROKER_KEYS, {}, lambda: (*ALWAYS, *settings.config.broker.config_black_list))
+    return RemoteSettings(settings, BROKER_KEYS, {}, lambda: (*ALWAYS, *settings.config.broker.config_black_list))
 
 
 @pytest.mark.parametrize("key", must_be_refused(BROKER_KEYS))
@@ -72,7 +72,7 @@ async def test_318_refuses(key: str) -> None:
     """A name server by itself has the same list."""
     settings = LiveSettings(load_namesrv([], MACHINE), lambda: 0)
     black_list = (*ALWAYS, *settings.config.namesrv.config_black_list)
-    door = SettingsDoor(settings, NAMESRV_KEYS, {}, lambda: black_list)
+    door = RemoteSettings(settings, NAMESRV_KEYS, {}, lambda: black_list)
     with pytest.raises(RequestError, match="black list"):
         await door.change(f"orderMessageEnable=true\n{key}=1".encode())
     assert not settings.config.namesrv.order_message_enable

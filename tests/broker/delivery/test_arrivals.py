@@ -62,20 +62,20 @@ def test_an_arrival_wakes_those_who_want_it_in_the_order_in_which_they_came(wait
     waiting.arrivals.arrived("T", 0, 6, [8])
     assert waiting.taken() == ["eight", "later"]
     waiting.arrivals.arrived("unknown", 0, 1, [1])
-    assert waiting.arrivals.statistics().parked == waiting.pool.held == 1
+    assert waiting.arrivals.statistics().parked == waiting.pool.pending == 1
 
 
 def test_a_parked_pull_takes_a_place_and_memory_until_it_goes_on(waiting: Waiting) -> None:
     """However it ends: an arrival, its deadline, its connection."""
     for name, by in (("a", "c"), ("b", "c"), ("c", "d")):
         waiting.park(name, by=by, offset=0 if name == "a" else 7)
-    assert (waiting.pool.held, waiting.pool.statistics().bytes) == (3, 300)
+    assert (waiting.pool.pending, waiting.pool.statistics().bytes) == (3, 300)
     waiting.arrivals.arrived("T", 0, 5, [1])
-    assert (waiting.pool.held, waiting.pool.statistics().bytes) == (2, 200)
+    assert (waiting.pool.pending, waiting.pool.statistics().bytes) == (2, 200)
     waiting.arrivals.forget(connection("d"))
-    assert (waiting.pool.held, waiting.pool.statistics().bytes) == (1, 100)
+    assert (waiting.pool.pending, waiting.pool.statistics().bytes) == (1, 100)
     waiting.timers.advance_ms(1000)
-    assert (waiting.pool.held, waiting.pool.statistics().bytes) == (0, 0)
+    assert (waiting.pool.pending, waiting.pool.statistics().bytes) == (0, 0)
 
 
 def test_every_pull_is_resumed_at_its_own_deadline_by_one_timer(waiting: Waiting) -> None:
@@ -113,7 +113,7 @@ def test_many_go_on_a_slice_in_each_turn(waiting: Waiting) -> None:
     rest = waiting.taken()
     assert sorted(rest, key=int) == [str(n) for n in range(SLICE_PULLS, 3 * SLICE_PULLS) if n != 2 * SLICE_PULLS]
     waiting.timers.advance_ms(20_000)
-    assert (waiting.taken(), waiting.pool.held, waiting.timers.pending()) == ([], 0, 0)
+    assert (waiting.taken(), waiting.pool.pending, waiting.timers.pending()) == ([], 0, 0)
 
 
 def test_who_was_woken_does_not_expire(waiting: Waiting) -> None:
@@ -153,7 +153,7 @@ def test_a_pull_that_drops_a_connection_drops_its_other_pulls(waiting: Waiting) 
     waiting.park("victim")
     waiting.arrivals.arrived("T", 0, 1, [0])
     assert waiting.taken() == []
-    assert waiting.pool.held == 0
+    assert waiting.pool.pending == 0
 
 
 def test_closing_resumes_everybody(waiting: Waiting) -> None:
@@ -162,7 +162,7 @@ def test_closing_resumes_everybody(waiting: Waiting) -> None:
         waiting.park(str(number), queue_id=number)
     waiting.arrivals.close()
     assert sorted(waiting.taken()) == ["0", "1", "2", "3", "4"]
-    assert (waiting.timers.pending(), waiting.pool.held, waiting.arrivals.is_closed) == (0, 0, True)
+    assert (waiting.timers.pending(), waiting.pool.pending, waiting.arrivals.is_closed) == (0, 0, True)
 
 
 def test_the_table_of_deadlines_does_not_grow_with_pulls_that_were_woken(waiting: Waiting) -> None:
@@ -210,7 +210,7 @@ def test_any_sequence_of_events_resumes_or_drops_each_pull_once() -> None:
             case _ if rng.random() < 0.2:
                 waiting.arrivals.forget(connection(by))
                 gone([n for n, entry in model.items() if entry[1] == by])
-        assert waiting.pool.held == waiting.arrivals.statistics().parked == len(model)
+        assert waiting.pool.pending == waiting.arrivals.statistics().parked == len(model)
     tables: Any = (waiting.arrivals._queues, waiting.arrivals._connections)
     assert [sum(map(len, table.values())) for table in tables] == [len(model)] * 2
 

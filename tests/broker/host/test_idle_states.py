@@ -13,7 +13,7 @@ from skylarkmq.broker import in_process
 from skylarkmq.broker.config.sections import DaemonConfig
 from skylarkmq.broker.daemon import STEP_S, Broker
 from skylarkmq.broker.host import idle_states
-from skylarkmq.broker.host.idle_states import BUSY_BYTES, MOST_CPUS, AwakeCpus, open_request
+from skylarkmq.broker.host.idle_states import BUSY_BYTES, MOST_CPUS, IdleStateInhibitor, open_request
 from skylarkmq.broker.startup import keep_cpus_awake
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from tests.harness.raw import RawClient
@@ -24,7 +24,7 @@ SEND = {
 }  # fmt: skip
 
 
-class Reads:
+class ReceivedBytes:
     received_bytes = 0
 
 
@@ -47,8 +47,8 @@ def asked(device: Path) -> list[int]:
 
 
 @contextmanager
-def opened(reads: Reads) -> Iterator[AwakeCpus]:
-    cpus = AwakeCpus(open_request(), reads)
+def opened(reads: ReceivedBytes) -> Iterator[IdleStateInhibitor]:
+    cpus = IdleStateInhibitor(open_request(), reads)
     try:
         yield cpus
     finally:
@@ -57,19 +57,19 @@ def opened(reads: Reads) -> Iterator[AwakeCpus]:
 
 def test_they_are_awake_while_enough_comes(device: Path) -> None:
     """Asked once when it begins and once when it ends; a byte less than enough is not enough."""
-    reads = Reads()
+    reads = ReceivedBytes()
     with opened(reads) as cpus:
         for came in (0, BUSY_BYTES - 1, BUSY_BYTES, 5 * BUSY_BYTES, BUSY_BYTES - 1, 0, BUSY_BYTES):
             reads.received_bytes += came
             cpus.step()
         assert asked(device) == [AWAKE, ASLEEP, AWAKE]
-        assert cpus.are_awake
-    assert not cpus.are_awake
+        assert cpus.is_active
+    assert not cpus.is_active
 
 
 def test_what_came_before_the_start_does_not_count(device: Path) -> None:
     """Nor does anything after the end: the descriptor is another file's by then."""
-    reads = Reads()
+    reads = ReceivedBytes()
     reads.received_bytes = 1 << 30
     with opened(reads) as cpus:
         cpus.step()
@@ -81,7 +81,7 @@ def test_what_came_before_the_start_does_not_count(device: Path) -> None:
 
 def test_a_machine_whose_processors_do_not_halt_is_left_alone(device: Path, tmp_path: Path) -> None:
     """Another driver, none, or so many processors that it would be dear."""
-    with opened(Reads()):
+    with opened(ReceivedBytes()):
         pass
     assert device.exists()
     for driver in ("intel_idle\n", "none\n", ""):
@@ -107,11 +107,11 @@ def test_who_may_not_ask_goes_on_without(device: Path, caplog: pytest.LogCapture
     """And the log says so."""
     device.unlink()
     caplog.set_level("INFO")
-    reads = Reads()
+    reads = ReceivedBytes()
     with opened(reads) as cpus:
         reads.received_bytes += BUSY_BYTES
         cpus.step()
-        assert not cpus.are_awake
+        assert not cpus.is_active
     (said,) = caplog.messages
     assert "No such file" in said
     assert str(device) in said
@@ -119,7 +119,7 @@ def test_who_may_not_ask_goes_on_without(device: Path, caplog: pytest.LogCapture
 
 async def test_it_ends_with_the_broker(device: Path) -> None:
     """The descriptor is closed, and so the kernel forgets what was asked."""
-    reads = Reads()
+    reads = ReceivedBytes()
     async with AsyncExitStack() as running:
         cpus = keep_cpus_awake(reads, running)
         reads.received_bytes += BUSY_BYTES

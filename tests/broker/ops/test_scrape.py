@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.ops import scrape as scrape_module
 from skylarkmq.broker.ops.catalogue import CATALOGUE
 from skylarkmq.broker.ops.scrape import OVERFLOW, PIECE_SAMPLES, Scrape
@@ -66,7 +66,7 @@ async def test_histograms_are_folded_bucket_by_bucket() -> None:
     """Counts and sums add up."""
     sizes = []
     for size in (10, 2_000, 3_000):
-        buckets = Buckets((1_024, 4_096))
+        buckets = Histogram((1_024, 4_096))
         buckets.note(size)
         sizes.append(buckets)
     steps = [Value(HISTOGRAM, (f"t{number}", "normal", "false"), size) for number, size in enumerate(sizes)]

@@ -54,7 +54,7 @@ async def test_a_cold_pull_waits_and_others_do_not(parts: BrokerParts) -> None:
         cold.gate.clear()
         slow, quick = parts.peer(1), parts.peer(2)
         slow.send(pull(max_msg_nums=COUNT))
-        assert (slow.received, parts.pool.held) == ([], 1)
+        assert (slow.received, parts.pool.pending) == ([], 1)
         await until(lambda: parts.store.statistics().reader.cold.under_way == 1)
         root = parts.store._config.store_path_root_dir
         cold._frozen.discard(str(root / "consumequeue" / TOPIC / "1" / f"{0:020d}"))
@@ -63,7 +63,7 @@ async def test_a_cold_pull_waits_and_others_do_not(parts: BrokerParts) -> None:
         await until(slow.take)
         assert bodies(slow.received[0]) == [b"%03d" % number for number in range(COUNT)]
         assert [in_loop for _, in_loop in cold.waits] == [False, False]  # units, then records
-    assert parts.pool.held == 0
+    assert parts.pool.pending == 0
     assert parts.pulls.statistics().messages == COUNT + 1
 
 
@@ -97,7 +97,7 @@ async def test_a_woken_pull_may_be_cold(parts: BrokerParts) -> None:
     parts.store._reader._places._hot_tail_bytes = 0
     peer = parts.peer()
     peer.send(pull(queue_offset=COUNT, suspend_ms=1_000))
-    assert parts.pool.held == 1
+    assert parts.pool.pending == 1
     with ColdFiles() as cold:
         freeze(cold, parts)
         parts.put(b"woken")
@@ -114,7 +114,7 @@ async def test_a_client_that_goes_meanwhile(parts: BrokerParts) -> None:
         peer.send(pull())
         peer.lose()
         cold.gate.set()
-        await until(lambda: not parts.pool.held)
+        await until(lambda: not parts.pool.pending)
 
 
 async def test_a_disk_that_fails(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,13 +215,13 @@ async def test_under_sync_flush_an_answer_waits_for_the_disk(tmp_path: Path) -> 
         await parts.puts.put(half)
         it.disk.syncs.clear()
         parts.peer.send(parts.request(half), parts.request(half, ROLLBACK))
-        assert (parts.peer.received, parts.pool.held) == ([], 2)
+        assert (parts.peer.received, parts.pool.pending) == ([], 2)
         it.disk.syncs.set()
         await asyncio.gather(*parts.dispatcher._tasks)
         parts.peer.take()
         assert [answer.code for answer in parts.peer.received] == [0, 0]
         assert len(it.bodies()) == 1
-        assert (it.bodies(OP), parts.pool.held) == ([b"0"], 0)
+        assert (it.bodies(OP), parts.pool.pending) == ([b"0"], 0)
 
 
 async def test_a_oneway_end_is_not_answered(parts: Transacted) -> None:

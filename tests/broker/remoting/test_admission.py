@@ -5,7 +5,14 @@ from typing import cast
 import msgspec
 import pytest
 
-from skylarkmq.broker.remoting.admission import BARE_REQUEST_BYTES, OVERLOAD, Kept, Pool, PoolLimits, memory_of
+from skylarkmq.broker.remoting.admission import (
+    BARE_REQUEST_BYTES,
+    OVERLOAD,
+    DeferredRequest,
+    Pool,
+    PoolLimits,
+    memory_of,
+)
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.command import RemotingCommand
 
@@ -24,7 +31,7 @@ def pool(capacity: int = 3, max_bytes: int = 1_000_000, wait_ms: int | None = 20
 
 def admits(it: Pool) -> bool:
     """The hot path's comparison."""
-    return it.held < it.places
+    return it.pending < it.admit_limit
 
 
 def test_the_last_place_is_taken_and_not_one_more() -> None:
@@ -36,10 +43,10 @@ def test_the_last_place_is_taken_and_not_one_more() -> None:
     it.take(10)
     assert not admits(it)
     assert it.refusal() == OVERLOAD == "[OVERLOAD]system busy, start flow control for a while"
-    it.give_back(10)
+    it.release(10)
     assert admits(it)
     figures = it.statistics()
-    assert (figures.held, figures.bytes, figures.rejected, figures.rejected_by_requests) == (2, 20, 1, 1)
+    assert (figures.pending, figures.bytes, figures.rejected, figures.rejected_by_requests) == (2, 20, 1, 1)
 
 
 def test_the_byte_that_fills_a_pool_is_its_last() -> None:
@@ -50,7 +57,7 @@ def test_the_byte_that_fills_a_pool_is_its_last() -> None:
     it.take(1)
     assert not admits(it)
     assert it.refusal() == f"{OVERLOAD}, waiting 100 bytes, limit 100"
-    it.give_back(1)
+    it.release(1)
     assert admits(it)
     assert it.statistics().rejected_by_bytes == 1
 
@@ -61,7 +68,7 @@ def test_a_pool_without_waiting_requests_takes_one_of_any_size() -> None:
     assert admits(it)
     it.take(5_000)
     assert not admits(it)
-    it.give_back(5_000)
+    it.release(5_000)
     assert admits(it)
 
 
@@ -73,12 +80,12 @@ def test_what_was_read_late_is_refused(waited_ms: int, cause: str | None) -> Non
     """From `wait_ms` on by time, from `stall_ms` on because of the disk, in RocketMQ's words; for this read only."""
     it = pool(stall_ms=1_000)
     it.take(10)
-    it.read_late(waited_ms)
+    it.note_read_delay(waited_ms)
     assert admits(it) is (cause is None)
     if cause is not None:
         how = f"period in queue: {waited_ms}ms, size of queue: 1"
         assert it.refusal() == f"[{cause}_CLEAN_QUEUE]broker busy, start flow control for a while, {how}"
-    it.read_late(0)
+    it.note_read_delay(0)
     assert admits(it)
     assert it.statistics().rejected_by_wait == (cause is not None)
 
@@ -86,36 +93,36 @@ def test_what_was_read_late_is_refused(waited_ms: int, cause: str | None) -> Non
 def test_a_stall_counts_where_waiting_does_not() -> None:
     """The smaller of both limits is what requests may wait."""
     it = pool(wait_ms=5_000, stall_ms=1_000)
-    assert it.patience_ms == 1_000
-    it.read_late(1_000)
+    assert it.max_wait_ms == 1_000
+    it.note_read_delay(1_000)
     assert "PCBUSY" in str(it.refusal())
 
 
 def test_without_a_limit_nobody_waits_too_long() -> None:
     """brokerFastFailureEnable=false."""
     it = pool(wait_ms=None)
-    it.read_late(1_000_000)
+    it.note_read_delay(1_000_000)
     assert admits(it)
-    it.shut(str)
-    it.keep(SOMEBODY, request(), 1.0)
-    assert (it.patience_ms, it.due_s) == (None, None)
-    assert it.overdue(1e9) == ([], "")
+    it.suspend(str)
+    it.defer(SOMEBODY, request(), 1.0)
+    assert (it.max_wait_ms, it.due_s) == (None, None)
+    assert it.take_overdue(1e9) == ([], "")
 
 
 def test_a_shut_pool_keeps_what_comes_and_gives_it_back_in_order() -> None:
-    """Those kept hold places and memory until it opens."""
+    """Those kept hold admit_limit and memory until it opens."""
     it = pool()
-    it.shut(lambda: "flush behind 7 bytes, limit 5")
+    it.suspend(lambda: "flush behind 7 bytes, limit 5")
     assert not admits(it)
     assert it.refusal() is None
-    assert it.is_shut
+    assert it.is_suspended
     first, second = request(b"a" * 100, 1), request(b"b", 2)
     for command in (first, second):
-        it.keep(SOMEBODY, command, 1.0)
+        it.defer(SOMEBODY, command, 1.0)
     figures = it.statistics(1.125)
-    assert (figures.held, figures.bytes, figures.head_wait_ms) == (2, memory_of(first) + memory_of(second), 125)
-    assert [kept.command.opaque for kept in it.open()] == [1, 2]
-    assert (it.held, it.statistics().bytes, admits(it), it.is_shut) == (0, 0, True, False)
+    assert (figures.pending, figures.bytes, figures.head_wait_ms) == (2, memory_of(first) + memory_of(second), 125)
+    assert [kept.command.opaque for kept in it.resume()] == [1, 2]
+    assert (it.pending, it.statistics().bytes, admits(it), it.is_suspended) == (0, 0, True, False)
 
 
 def test_who_waited_too_long_is_refused_at_the_limit() -> None:
@@ -127,31 +134,31 @@ def test_who_waited_too_long_is_refused_at_the_limit() -> None:
         asked.append(None)
         return "flush behind 7 bytes, limit 5"
 
-    it.shut(why)
+    it.suspend(why)
     for opaque, since_s in enumerate((1.0, 1.0, 1.125)):
-        it.keep(SOMEBODY, request(opaque=opaque), since_s)
+        it.defer(SOMEBODY, request(opaque=opaque), since_s)
     assert it.due_s == 1.2
-    assert it.overdue(1.199) == ([], "")
-    overdue, remark = it.overdue(1.2)
+    assert it.take_overdue(1.199) == ([], "")
+    overdue, remark = it.take_overdue(1.2)
     assert [kept.command.opaque for kept in overdue] == [0, 1]
     assert remark == f"{OVERLOAD}, flush behind 7 bytes, limit 5"
-    assert (it.held, it.statistics().rejected_by_wait, len(asked)) == (1, 2, 1)
+    assert (it.pending, it.statistics().rejected_by_wait, len(asked)) == (1, 2, 1)
     assert it.due_s == 1.325
-    assert [kept.command.opaque for kept in it.open()] == [2]
+    assert [kept.command.opaque for kept in it.resume()] == [2]
     assert it.due_s is None
 
 
 def test_a_shut_pool_is_bounded_as_well() -> None:
     """By requests and by memory; then the remark says why nothing moves."""
     it = pool(capacity=2, max_bytes=3 * BARE_REQUEST_BYTES)
-    it.shut(lambda: "flush behind 7 bytes, limit 5")
-    it.keep(SOMEBODY, request(), 1.0)
+    it.suspend(lambda: "flush behind 7 bytes, limit 5")
+    it.defer(SOMEBODY, request(), 1.0)
     assert it.refusal() is None
-    it.keep(SOMEBODY, request(), 1.0)
+    it.defer(SOMEBODY, request(), 1.0)
     assert it.refusal() == OVERLOAD
-    assert len(list(it.open())) == 2
-    it.shut(lambda: "flush behind 7 bytes, limit 5")
-    it.keep(SOMEBODY, request(b"x" * (2 * BARE_REQUEST_BYTES)), 1.0)
+    assert len(list(it.resume())) == 2
+    it.suspend(lambda: "flush behind 7 bytes, limit 5")
+    it.defer(SOMEBODY, request(b"x" * (2 * BARE_REQUEST_BYTES)), 1.0)
     assert it.refusal() == f"{OVERLOAD}, flush behind 7 bytes, limit 5"
     assert it.statistics().rejected_by_bytes == 1
 
@@ -159,26 +166,26 @@ def test_a_shut_pool_is_bounded_as_well() -> None:
 def test_a_pool_that_opens_stays_full_if_it_is() -> None:
     """Each reason to keep out ends by itself."""
     it = pool(max_bytes=100)
-    it.shut(str)
+    it.suspend(str)
     it.take(100)
-    it.read_late(500)
-    assert list(it.open()) == []
+    it.note_read_delay(500)
+    assert list(it.resume()) == []
     assert not admits(it)
-    it.read_late(0)
+    it.note_read_delay(0)
     assert not admits(it)
-    it.give_back(100)
+    it.release(100)
     assert admits(it)
 
 
 def test_kept_requests_have_memory_of_their_own() -> None:
     """The receive buffer is used again meanwhile."""
     it = pool()
-    it.shut(str)
+    it.suspend(str)
     buffer = bytearray(b"body")
-    it.keep(SOMEBODY, RemotingCommand(code=310, body=memoryview(buffer)), 1.0)
+    it.defer(SOMEBODY, RemotingCommand(code=310, body=memoryview(buffer)), 1.0)
     buffer[:] = b"else"
-    (kept,) = it.open()
-    assert isinstance(kept, Kept)
+    (kept,) = it.resume()
+    assert isinstance(kept, DeferredRequest)
     assert kept.command.body == b"body"
 
 

@@ -7,7 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from skylarkmq.broker.remoting.busy_polling import MOST_MISSED, PATIENCE, Lookout, LookoutStatistics, affordable
+from skylarkmq.broker.remoting.busy_polling import (
+    FAILURES_BEFORE_BACKOFF,
+    MAX_FAILURES,
+    BusyPolling,
+    BusyPollingStatistics,
+    effective_limit_us,
+)
 
 LIMIT_US = 300
 
@@ -18,7 +24,7 @@ class Awake:
     def __init__(self, limit_us: int = LIMIT_US) -> None:
         self.received_bytes = 0
         self.now_s = 5.0
-        self.lookout = Lookout(limit_us, self, lambda: self.now_s)
+        self.busy_polling = BusyPolling(limit_us, self, lambda: self.now_s)
 
     async def turn(self, after_us: float = 0) -> None:
         """One turn of the loop, so much later."""
@@ -27,12 +33,12 @@ class Awake:
 
     async def miss(self) -> None:
         """Something is near, and does not come."""
-        self.lookout.begin()
+        self.busy_polling.begin()
         await self.turn(LIMIT_US + 1)
 
     @property
-    def figures(self) -> LookoutStatistics:
-        return self.lookout.statistics()
+    def figures(self) -> BusyPollingStatistics:
+        return self.busy_polling.statistics()
 
 
 async def test_the_loop_looks_until_the_limit() -> None:
@@ -41,9 +47,9 @@ async def test_the_loop_looks_until_the_limit() -> None:
     it.lookout.begin()
     for _ in range(3):
         await it.turn(LIMIT_US / 4)
-    assert it.figures == LookoutStatistics(looks=1, in_vain=0)
+    assert it.figures == BusyPollingStatistics(polls=1, timed_out=0)
     await it.turn(LIMIT_US / 2)
-    assert it.figures == LookoutStatistics(looks=1, in_vain=1)
+    assert it.figures == BusyPollingStatistics(polls=1, timed_out=1)
 
 
 async def test_who_comes_in_time_ends_the_look() -> None:
@@ -53,7 +59,7 @@ async def test_who_comes_in_time_ends_the_look() -> None:
     await it.turn(1)
     it.received_bytes += 1
     await it.turn(LIMIT_US * 2)
-    assert it.figures == LookoutStatistics(looks=1, in_vain=0)
+    assert it.figures == BusyPollingStatistics(polls=1, timed_out=0)
 
 
 async def test_looks_follow_each_other_without_a_gap() -> None:
@@ -63,7 +69,7 @@ async def test_looks_follow_each_other_without_a_gap() -> None:
         it.lookout.begin()
         await it.turn(LIMIT_US - 1)
         it.received_bytes += 1_300
-    assert it.figures == LookoutStatistics(looks=5, in_vain=0)
+    assert it.figures == BusyPollingStatistics(polls=5, timed_out=0)
 
 
 async def test_who_never_comes_in_time_is_looked_for_ever_more_rarely() -> None:
@@ -71,15 +77,15 @@ async def test_who_never_comes_in_time_is_looked_for_ever_more_rarely() -> None:
     it = Awake()
     occasions = []
     for number in range(2_000):
-        before = it.figures.looks
+        before = it.figures.polls
         await it.miss()
-        if it.figures.looks > before:
+        if it.figures.polls > before:
             occasions.append(number)
     gaps = [after - before for before, after in pairwise(occasions)]
-    assert gaps[: PATIENCE - 1] == [1] * (PATIENCE - 1)
-    assert gaps[PATIENCE - 1 : MOST_MISSED] == [2, 3, 5, 9, 17, 33, 65, 129, 257]
-    assert set(gaps[MOST_MISSED:]) == {257}
-    assert it.figures.in_vain == len(occasions)
+    assert gaps[: FAILURES_BEFORE_BACKOFF - 1] == [1] * (FAILURES_BEFORE_BACKOFF - 1)
+    assert gaps[FAILURES_BEFORE_BACKOFF - 1 : MAX_FAILURES] == [2, 3, 5, 9, 17, 33, 65, 129, 257]
+    assert set(gaps[MAX_FAILURES:]) == {257}
+    assert it.figures.timed_out == len(occasions)
 
 
 async def test_each_who_comes_in_time_takes_a_failure_back() -> None:
@@ -87,15 +93,15 @@ async def test_each_who_comes_in_time_takes_a_failure_back() -> None:
     it = Awake()
     for _ in range(5_000):
         await it.miss()
-    for _ in range(MOST_MISSED):
+    for _ in range(MAX_FAILURES):
         while not it.lookout.begin():
             pass
         it.received_bytes += 1
         await it.turn()
-    before = it.figures.looks
-    for _ in range(PATIENCE):
+    before = it.figures.polls
+    for _ in range(FAILURES_BEFORE_BACKOFF):
         await it.miss()
-    assert it.figures.looks == before + PATIENCE
+    assert it.figures.polls == before + FAILURES_BEFORE_BACKOFF
 
 
 async def test_who_seldom_comes_in_time_is_seldom_looked_for() -> None:
@@ -106,7 +112,7 @@ async def test_who_seldom_comes_in_time_is_seldom_looked_for() -> None:
         it.lookout.begin()
         it.received_bytes += choice.random() < 1 / 3
         await it.turn(LIMIT_US + 1)
-    assert it.figures.looks < 150
+    assert it.figures.polls < 150
 
 
 async def test_a_flush_is_looked_for_longer() -> None:
@@ -114,9 +120,9 @@ async def test_a_flush_is_looked_for_longer() -> None:
     it = Awake()
     assert it.lookout.begin(2) == LIMIT_US
     await it.turn(LIMIT_US * 1.5)
-    assert it.figures == LookoutStatistics(looks=1, in_vain=0)
+    assert it.figures == BusyPollingStatistics(polls=1, timed_out=0)
     await it.turn(LIMIT_US)
-    assert it.figures == LookoutStatistics(looks=1, in_vain=1)
+    assert it.figures == BusyPollingStatistics(polls=1, timed_out=1)
 
 
 async def test_without_a_limit_nothing_is_looked_for() -> None:
@@ -124,12 +130,12 @@ async def test_without_a_limit_nothing_is_looked_for() -> None:
     it = Awake(0)
     it.lookout.begin()
     await it.turn(1)
-    assert it.figures == LookoutStatistics(0, 0)
+    assert it.figures == BusyPollingStatistics(0, 0)
 
 
 def test_one_cpu_is_not_kept_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is waited for could not run."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3})
-    assert affordable(LIMIT_US) == 0
+    assert effective_limit_us(LIMIT_US) == 0
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 3})
-    assert affordable(LIMIT_US) == LIMIT_US
+    assert effective_limit_us(LIMIT_US) == LIMIT_US

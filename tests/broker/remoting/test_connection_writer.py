@@ -37,7 +37,7 @@ async def line() -> AsyncIterator[FileLine]:
 
 
 def figures(line: FileLine) -> TransferStatistics:
-    return line.selector.transfer.statistics()
+    return line.selector.pending_writes.statistics()
 
 
 def assert_over(line: FileLine) -> None:

@@ -72,7 +72,7 @@ async def test_a_failure_while_waiting_is_answered_and_logged(
     answer = await peer.call(WAIT, body=b"fail")
     assert (answer.code, answer.remark) == (1, "KeyError: 'lost later'")
     assert "Traceback" in caplog.text
-    assert server.pool.held == 0
+    assert server.pool.pending == 0
 
 
 @pytest.mark.parametrize("code", [ECHO, UNKNOWN, REFUSE, FAIL, WAIT, GATHER])
@@ -92,45 +92,45 @@ async def test_a_full_pool_refuses(server: EchoServer, peer: RawPeer) -> None:
         peer.ask(WAIT, body=b"%d" % number)
     refused = await peer.call(ECHO)
     assert (refused.code, refused.remark) == (2, "[OVERLOAD]system busy, start flow control for a while")
-    assert (server.pool.held, server.pool.statistics().rejected) == (3, 1)
+    assert (server.pool.pending, server.pool.statistics().rejected) == (3, 1)
     peer.ask(ECHO, flag=ONEWAY)
     assert (await peer.call(ECHO)).code == 2
     server.go_on.set()
     assert sorted([(await peer.receive()).body for _ in range(3)]) == [b"0", b"1", b"2"]
     assert (await peer.call(ECHO)).code == 0
-    assert server.pool.held == 0
+    assert server.pool.pending == 0
     assert server.handled == 4
 
 
 async def test_a_shut_pool_holds_who_asks_and_serves_them_when_it_opens(server: EchoServer, peer: RawPeer) -> None:
     """In order, once; those who ask nothing of it are not concerned."""
     await peer.call(ECHO)
-    server.pool.shut(lambda: "closed for a while")
+    server.pool.suspend(lambda: "closed for a while")
     peer.ask(ECHO, body=b"first")
     peer.ask(ECHO, body=b"second", flag=ONEWAY)
     peer.ask(ECHO, body=b"third")
-    await until(lambda: server.pool.held)
-    assert server.selector.is_held(server.connection)
+    await until(lambda: server.pool.pending)
+    assert server.selector.is_read_paused(server.connection)
     async with await RawPeer.connect(server.port) as other:
         assert (await other.call(UNKNOWN)).code == 3
     server.dispatcher.reopen(server.pool)
-    server.selector.release_held()
+    server.selector.resume_paused_reads()
     assert [(await peer.receive()).body for _ in range(2)] == [b"first", b"third"]
-    assert (server.pool.held, server.handled) == (0, 4)
+    assert (server.pool.pending, server.handled) == (0, 4)
 
 
 async def test_who_waits_too_long_for_a_shut_pool_is_refused_by_a_timer() -> None:
     """Nothing of it was done, and the reason is told; nobody has to come by for that."""
     async with EchoServer(wait_ms=1) as server, await RawPeer.connect(server.port) as peer:
-        server.pool.shut(lambda: "closed for a while")
+        server.pool.suspend(lambda: "closed for a while")
         for _ in range(3):
             peer.ask(ECHO)
         answers = [await peer.receive() for _ in range(3)]
         remark = "[OVERLOAD]system busy, start flow control for a while, closed for a while"
         assert {(answer.code, answer.remark) for answer in answers} == {(2, remark)}
-        assert (server.pool.held, server.handled, server.pool.statistics().rejected_by_wait) == (0, 0, 3)
+        assert (server.pool.pending, server.handled, server.pool.statistics().rejected_by_wait) == (0, 0, 3)
         server.dispatcher.reopen(server.pool)
-        server.selector.release_held()
+        server.selector.resume_paused_reads()
         assert (await peer.call(ECHO)).code == 0
 
 
@@ -138,14 +138,14 @@ async def test_a_kept_request_that_is_none_closes_its_connection(
     server: EchoServer, peer: RawPeer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What would have closed it at once does so when it is looked at; others of the pool are served."""
-    server.pool.shut(str)
+    server.pool.suspend(str)
     peer.send(frame({"code": ECHO, "opaque": 1, "extFields": [1]}))
-    await until(lambda: server.pool.held)
+    await until(lambda: server.pool.pending)
     async with await RawPeer.connect(server.port) as other:
         other.ask(ECHO)
-        await until(lambda: server.pool.held == 2)
+        await until(lambda: server.pool.pending == 2)
         server.dispatcher.reopen(server.pool)
-        server.selector.release_held()
+        server.selector.resume_paused_reads()
         assert (await other.receive()).code == 0
     assert await peer.rest() == b""
     assert "ext fields must be an object" in caplog.text

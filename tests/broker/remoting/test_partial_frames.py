@@ -1,32 +1,32 @@
-"""Unfinished frames: the bound at its edge, the line, and who is favoured; no clock but the times that are told."""
+"""Unfinished frames: the bound at its edge, the line, and who is favored; no clock but the times that are told."""
 
 import pytest
 
-from skylarkmq.broker.remoting.partial_frames import SMALL_PIECE, STEP_S, Unfinished, UnfinishedConfig
+from skylarkmq.broker.remoting.partial_frames import SMALL_PIECE, STEP_S, PartialFrames, PartialFramesConfig
 
 LIMIT = 100_000
 RATE = 1_000
 SLOW_S = 5.0
 
 
-class Talker:
+class FrameSource:
     """A connection that is read from until it has to wait."""
 
-    def __init__(self, books: Unfinished, peer: str = "a", host: str = "h") -> None:
+    def __init__(self, books: PartialFrames, peer: str = "a", host: str = "h") -> None:
         self._books = books
         self.peer = peer
         self.host = host
         self.ready_bytes = 0
         self.paused = False
-        self.unfinished_bytes = 0
-        self.is_held_up = False
+        self.partial_frame_bytes = 0
+        self.is_paused_by_broker = False
         self.reads = True
         self.is_open = True
 
-    def wait_for_memory(self) -> None:
+    def pause_for_memory(self) -> None:
         self.reads = False
 
-    def read_on(self) -> None:
+    def try_resume_reading(self) -> None:
         self.reads = True
 
     def abort(self) -> None:
@@ -38,29 +38,31 @@ class Talker:
 
 
 @pytest.fixture
-def books() -> Unfinished:
-    return Unfinished(UnfinishedConfig(LIMIT, 60 * LIMIT, host_percent=100, min_rate=RATE, slow_s=SLOW_S), lambda: None)
+def books() -> PartialFrames:
+    return PartialFrames(
+        PartialFramesConfig(LIMIT, 60 * LIMIT, host_percent=100, min_rate=RATE, slow_s=SLOW_S), lambda: None
+    )
 
 
-def talkers(books: Unfinished, count: int) -> list[Talker]:
-    return [Talker(books, f"{number}") for number in range(count)]
+def sources(books: PartialFrames, count: int) -> list[FrameSource]:
+    return [FrameSource(books, f"{number}") for number in range(count)]
 
 
-def test_up_to_the_limit_everybody_goes_on(books: Unfinished) -> None:
+def test_up_to_the_limit_everybody_goes_on(books: PartialFrames) -> None:
     """The limit itself is within; one byte more makes whoever brought it wait, were it not alone."""
-    one, other = talkers(books, 2)
+    one, other = sources(books, 2)
     one.say(LIMIT - SMALL_PIECE)
     other.say(SMALL_PIECE)
     assert (books.bytes, one.reads, other.reads) == (LIMIT, True, True)
     assert books.statistics().waiting == 0
 
 
-def test_above_the_limit_one_goes_on_and_the_others_wait(books: Unfinished) -> None:
-    """The first to meet the limit is favoured, so that something is finished; the next ones stand in line."""
-    one, two, three = talkers(books, 3)
+def test_above_the_limit_one_goes_on_and_the_others_wait(books: PartialFrames) -> None:
+    """The first to meet the limit is favored, so that something is finished; the next ones stand in line."""
+    one, two, three = sources(books, 3)
     one.say(LIMIT)
     two.say(SMALL_PIECE)
-    assert two.reads  # favoured
+    assert two.reads  # favored
     three.say(SMALL_PIECE)
     one.say(LIMIT + 1)
     assert (one.reads, two.reads, three.reads) == (False, True, False)
@@ -69,31 +71,31 @@ def test_above_the_limit_one_goes_on_and_the_others_wait(books: Unfinished) -> N
     assert two.reads
 
 
-def test_small_pieces_never_wait(books: Unfinished) -> None:
+def test_small_pieces_never_wait(books: PartialFrames) -> None:
     """Whoever sends messages of usual size does not notice those who fill the memory."""
-    one, two, polite = talkers(books, 3)
+    one, two, polite = sources(books, 3)
     one.say(LIMIT + 1)
     two.say(LIMIT)
     polite.say(SMALL_PIECE - 1)
     assert (one.reads, two.reads, polite.reads) == (True, False, True)
 
 
-def test_a_finished_frame_makes_room(books: Unfinished) -> None:
-    """Below the limit all who waited go on; above it, the next one is favoured."""
-    one, two, three = talkers(books, 3)
+def test_a_finished_frame_makes_room(books: PartialFrames) -> None:
+    """Below the limit all who waited go on; above it, the next one is favored."""
+    one, two, three = sources(books, 3)
     one.say(LIMIT)
     two.say(LIMIT)
     three.say(LIMIT)
     assert (one.reads, two.reads, three.reads) == (True, True, False)
     two.say(0, is_new=True)
-    assert (books.bytes, three.reads) == (2 * LIMIT, True)  # favoured, one after the other
+    assert (books.bytes, three.reads) == (2 * LIMIT, True)  # favored, one after the other
     three.say(0, is_new=True)
     assert (books.bytes, books.statistics().waiting) == (LIMIT, 0)
 
 
-def test_the_line_is_served_in_order(books: Unfinished) -> None:
-    """First come, first favoured."""
-    first, *others = talkers(books, 4)
+def test_the_line_is_served_in_order(books: PartialFrames) -> None:
+    """First come, first favored."""
+    first, *others = sources(books, 4)
     first.say(2 * LIMIT)
     for each in others:
         each.say(LIMIT)
@@ -104,9 +106,9 @@ def test_the_line_is_served_in_order(books: Unfinished) -> None:
         assert not any(later.reads for later in others[number + 1 :])
 
 
-def test_who_begins_the_next_large_frame_is_no_longer_favoured(books: Unfinished) -> None:
-    """One frame for one favour."""
-    one, two = talkers(books, 2)
+def test_who_begins_the_next_large_frame_is_no_longer_favoured(books: PartialFrames) -> None:
+    """One frame for one favor."""
+    one, two = sources(books, 2)
     one.say(2 * LIMIT)
     two.say(LIMIT)
     assert (one.reads, two.reads) == (True, False)
@@ -114,9 +116,9 @@ def test_who_begins_the_next_large_frame_is_no_longer_favoured(books: Unfinished
     assert (one.reads, two.reads) == (False, True)
 
 
-def test_who_is_gone_takes_its_bytes_along(books: Unfinished) -> None:
-    """From the line as well as from the favour."""
-    one, two, three = talkers(books, 3)
+def test_who_is_gone_takes_its_bytes_along(books: PartialFrames) -> None:
+    """From the line as well as from the favor."""
+    one, two, three = sources(books, 3)
     one.say(2 * LIMIT)
     two.say(LIMIT)
     three.say(LIMIT)
@@ -129,19 +131,19 @@ def test_who_is_gone_takes_its_bytes_along(books: Unfinished) -> None:
     assert books.bytes == 0
 
 
-def stepped(books: Unfinished, from_s: float, to_s: float) -> None:
+def stepped(books: PartialFrames, from_s: float, to_s: float) -> None:
     """Every step between two times."""
     for number in range(round((to_s - from_s) / STEP_S) + 1):
         books.step(from_s + number * STEP_S)
 
 
 @pytest.mark.parametrize("count", [18, 200])
-def test_slow_peers_do_not_delay_a_polite_one(books: Unfinished, count: int) -> None:
-    """The favour moves at the next step to the connection that has bytes ready, however many wait before it."""
-    slow = talkers(books, count)
+def test_slow_peers_do_not_delay_a_polite_one(books: PartialFrames, count: int) -> None:
+    """The favor moves at the next step to the connection that has bytes ready, however many wait before it."""
+    slow = sources(books, count)
     for each in slow:
         each.say(LIMIT // 4)
-    polite = Talker(books, "polite")
+    polite = FrameSource(books, "polite")
     polite.say(SMALL_PIECE)
     polite.ready_bytes = 60_000
     assert books.is_waiting(polite)
@@ -150,9 +152,9 @@ def test_slow_peers_do_not_delay_a_polite_one(books: Unfinished, count: int) -> 
     assert all(each.is_open for each in slow[:4])
 
 
-def test_a_dripping_peer_loses_the_favour_to_one_with_more_to_read(books: Unfinished) -> None:
+def test_a_dripping_peer_loses_the_favour_to_one_with_more_to_read(books: PartialFrames) -> None:
     """Progress between two steps is not enough to keep it: the holder must have bytes ready when others have."""
-    drip, polite = talkers(books, 2)
+    drip, polite = sources(books, 2)
     drip.say(2 * LIMIT)
     polite.say(SMALL_PIECE)
     polite.ready_bytes = 50_000
@@ -161,12 +163,12 @@ def test_a_dripping_peer_loses_the_favour_to_one_with_more_to_read(books: Unfini
     assert (drip.reads, polite.reads) == (False, True)
 
 
-def test_slow_connections_are_closed_after_seconds(books: Unfinished, caplog: pytest.LogCaptureFixture) -> None:
+def test_slow_connections_are_closed_after_seconds(books: PartialFrames, caplog: pytest.LogCaptureFixture) -> None:
     """After slow_s with less than min_rate, not before, while another connection has bytes ready; one line a second."""
-    slow = talkers(books, 10)
+    slow = sources(books, 10)
     for each in slow:
         each.say(LIMIT // 8, now_s=100.0)
-    polite = Talker(books, "polite")
+    polite = FrameSource(books, "polite")
     polite.say(SMALL_PIECE, now_s=100.0)
     polite.ready_bytes = SMALL_PIECE
     stepped(books, 100.0, 100.0 + SLOW_S - STEP_S)
@@ -178,9 +180,9 @@ def test_slow_connections_are_closed_after_seconds(books: Unfinished, caplog: py
     assert "reason=slow" in caplog.text
 
 
-def test_fast_enough_is_not_slow(books: Unfinished) -> None:
+def test_fast_enough_is_not_slow(books: PartialFrames) -> None:
     """A connection at min_rate stays, whether it is read from or its bytes wait in the socket."""
-    reader, waiter, blocker = talkers(books, 3)
+    reader, waiter, blocker = sources(books, 3)
     reader.say(2 * LIMIT)
     waiter.say(SMALL_PIECE)
     blocker.say(SMALL_PIECE)
@@ -193,29 +195,29 @@ def test_fast_enough_is_not_slow(books: Unfinished) -> None:
     assert all(each.is_open for each in (reader, waiter, blocker))
 
 
-def test_nothing_is_closed_while_no_other_is_delayed(books: Unfinished) -> None:
+def test_nothing_is_closed_while_no_other_is_delayed(books: PartialFrames) -> None:
     """Slow connections alone, and slow ones among themselves, stay until the idle timeout."""
-    lone = Talker(books)
+    lone = FrameSource(books)
     lone.say(2 * LIMIT)
     stepped(books, 0.0, 200.0)
-    other = Talker(books, "b")
+    other = FrameSource(books, "b")
     other.say(SMALL_PIECE, now_s=200.0)
     stepped(books, 200.0, 300.0)
     assert (lone.is_open, other.is_open) == (True, True)
 
 
-def test_nobody_is_closed_for_what_it_was_not_let_do(books: Unfinished) -> None:
+def test_nobody_is_closed_for_what_it_was_not_let_do(books: PartialFrames) -> None:
     """A connection that the broker holds is not slow; one whose peer does not read its responses is."""
-    held, paused, polite = talkers(books, 3)
+    held, paused, polite = sources(books, 3)
     held.say(2 * LIMIT)
     paused.say(SMALL_PIECE)
     polite.say(SMALL_PIECE)
-    held.is_held_up = paused.paused = True
+    held.is_paused_by_broker = paused.paused = True
     paused.ready_bytes, polite.ready_bytes = 90_000, SMALL_PIECE
     books.step(STEP_S)
     assert polite.reads
     polite.ready_bytes = 0
-    third = Talker(books, "c")
+    third = FrameSource(books, "c")
     third.say(SMALL_PIECE, now_s=STEP_S)
     third.ready_bytes = SMALL_PIECE
     stepped(books, STEP_S, 2 * SLOW_S)
@@ -224,11 +226,11 @@ def test_nobody_is_closed_for_what_it_was_not_let_do(books: Unfinished) -> None:
 
 def test_a_host_has_a_share() -> None:
     """Connections of one host wait above its share, while those of another go on."""
-    books = Unfinished(UnfinishedConfig(LIMIT, 60 * LIMIT, host_percent=50), lambda: None)
-    greedy = [Talker(books, f"{number}", "1.1.1.1") for number in range(4)]
+    books = PartialFrames(PartialFramesConfig(LIMIT, 60 * LIMIT, host_percent=50), lambda: None)
+    greedy = [FrameSource(books, f"{number}", "1.1.1.1") for number in range(4)]
     for each in greedy:
         each.say(LIMIT // 5)
-    polite = Talker(books, "polite", "2.2.2.2")
+    polite = FrameSource(books, "polite", "2.2.2.2")
     polite.say(LIMIT // 10)
     assert [each.reads for each in greedy] == [True, True, True, False]
     assert polite.reads
@@ -244,11 +246,11 @@ def test_a_host_has_a_share() -> None:
 
 def test_another_host_is_favoured_before_one_above_its_share() -> None:
     """Even with fewer bytes ready."""
-    books = Unfinished(UnfinishedConfig(LIMIT, 60 * LIMIT, host_percent=50), lambda: None)
-    first, greedy = Talker(books, "1", "1.1.1.1"), Talker(books, "2", "1.1.1.1")
+    books = PartialFrames(PartialFramesConfig(LIMIT, 60 * LIMIT, host_percent=50), lambda: None)
+    first, greedy = FrameSource(books, "1", "1.1.1.1"), FrameSource(books, "2", "1.1.1.1")
     first.say(2 * LIMIT)
     greedy.say(LIMIT // 2)
-    polite = Talker(books, "polite", "2.2.2.2")
+    polite = FrameSource(books, "polite", "2.2.2.2")
     polite.say(SMALL_PIECE)
     greedy.ready_bytes, polite.ready_bytes = 80_000, SMALL_PIECE
     books.step(STEP_S)
@@ -257,8 +259,8 @@ def test_another_host_is_favoured_before_one_above_its_share() -> None:
 
 def test_memory_is_bounded_when_favours_move_on() -> None:
     """Above the headroom the connections whose progress is the oldest are closed."""
-    books = Unfinished(UnfinishedConfig(LIMIT, LIMIT // 2), lambda: None)
-    many = talkers(books, 100)
+    books = PartialFrames(PartialFramesConfig(LIMIT, LIMIT // 2), lambda: None)
+    many = sources(books, 100)
     now_s = 0.0
     for each in many:
         now_s += STEP_S
@@ -274,8 +276,8 @@ def test_memory_is_bounded_when_favours_move_on() -> None:
 def test_the_watch_is_called_when_a_line_forms() -> None:
     """And steps are asked for until nothing waits."""
     watched: list[str] = []
-    books = Unfinished(UnfinishedConfig(LIMIT, LIMIT), lambda: watched.append("watch"))
-    one, two = talkers(books, 2)
+    books = PartialFrames(PartialFramesConfig(LIMIT, LIMIT), lambda: watched.append("watch"))
+    one, two = sources(books, 2)
     one.say(2 * LIMIT)
     assert (watched, books.step_s) == ([], 0.0)
     two.say(LIMIT)

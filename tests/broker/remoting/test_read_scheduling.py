@@ -9,7 +9,7 @@ from skylarkmq.broker.remoting.read_scheduling import (
     ROUND_BYTES,
     SMALLEST_READ,
     USUAL_READ,
-    Rounds,
+    ReadScheduler,
 )
 
 
@@ -20,12 +20,12 @@ class Heard:
         self._name = name
         self._order = order
 
-    def read_on(self) -> None:
+    def try_resume_reading(self) -> None:
         self._order.append(self._name)
 
 
-def rounds(is_short: Callable[[], bool] = lambda: False, now_s: float = 1.0) -> Rounds:
-    return Rounds(is_short, lambda: now_s)
+def rounds(is_short: Callable[[], bool] = lambda: False, now_s: float = 1.0) -> ReadScheduler:
+    return ReadScheduler(is_short, lambda: now_s)
 
 
 async def turn() -> None:
@@ -62,8 +62,8 @@ async def test_the_line_is_let_in_first_come_first_served() -> None:
     order: list[str] = []
     names = [f"{number}" for number in range(67)]
     for name in names:
-        it.stand_in_line(Heard(name, order))
-    assert it.statistics().in_line == 67
+        it.enqueue(Heard(name, order))
+    assert it.statistics().queued == 67
     await turn()
     assert (order, len(it.window)) == (names[:32], USUAL_READ)
     await turn()
@@ -72,7 +72,7 @@ async def test_the_line_is_let_in_first_come_first_served() -> None:
     assert (order, len(it.window)) == (names, RECEIVE_BUFFER_BYTES)
     await turn()
     figures = it.statistics()
-    assert (figures.in_line, figures.filled, figures.rounds) == (0, 67, 3)
+    assert (figures.queued, figures.filled, figures.rounds) == (0, 67, 3)
 
 
 async def test_nobody_stands_in_line_twice() -> None:
@@ -80,8 +80,8 @@ async def test_nobody_stands_in_line_twice() -> None:
     it = rounds()
     order: list[str] = []
     heard = Heard("a", order)
-    it.stand_in_line(heard)
-    it.stand_in_line(heard)
+    it.enqueue(heard)
+    it.enqueue(heard)
     await turn()
     await turn()
     assert order == ["a"]
@@ -92,8 +92,8 @@ async def test_who_is_gone_leaves_the_line() -> None:
     it = rounds()
     order: list[str] = []
     gone, other = Heard("gone", order), Heard("other", order)
-    it.stand_in_line(gone)
-    it.stand_in_line(other)
+    it.enqueue(gone)
+    it.enqueue(other)
     it.forget(gone)
     it.forget(gone)
     await turn()
@@ -117,7 +117,7 @@ async def test_rounds_that_take_long_bring_less() -> None:
     """Half of the bytes after LONG_S, down to one usual read; twice as many again after rounds of less than half of
     LONG_S; in between nothing changes."""
     now_s = 1.0
-    it = Rounds(lambda: False, lambda: now_s)
+    it = ReadScheduler(lambda: False, lambda: now_s)
 
     async def end_after(took_s: float) -> int:
         """The window behind a round that took so long."""
@@ -155,10 +155,10 @@ async def test_a_round_behind_a_line_begins_with_its_own_first_read() -> None:
     """Those who stand in line are none of its wait."""
     it = rounds()
     for number in range(40):
-        it.stand_in_line(Heard(f"{number}", []))
+        it.enqueue(Heard(f"{number}", []))
     it.note(SMALLEST_READ, 1.0)
     await turn()
-    assert it.statistics().in_line
+    assert it.statistics().queued
     it.note(USUAL_READ, 2.0)
     assert it.began_s == 2.0
     await turn()

@@ -84,10 +84,10 @@ async def test_a_turn_ends_when_it_has_enough() -> None:
     for number, peer in enumerate(peers):
         peer.be_read(frame({"code": GATHER, "opaque": number}, bytes(ENOUGH_BYTES // 2)))
     assert server.gathered_sizes == [2]
-    assert server.selector.rounds.taken_bytes > ENOUGH_BYTES // 2
+    assert server.selector.read_scheduler.taken_bytes > ENOUGH_BYTES // 2
     await asyncio.sleep(0)
     assert server.gathered_sizes == [2, 1]
-    assert server.selector.rounds.taken_bytes == 0
+    assert server.selector.read_scheduler.taken_bytes == 0
 
 
 @pytest.mark.parametrize("ending", [None, b"\0\0\0\3bad"])
@@ -180,7 +180,7 @@ async def test_a_held_connection_is_not_read_from() -> None:
     server = EchoServer()
     peer, other = Peer(server.dispatcher), Peer(server.dispatcher)
     selector = peer.selector
-    peer.connection.hold_reading()
+    peer.connection.pause_reads()
     assert (peer.transport.reading, other.transport.reading) == (False, True)
     peer.transport.stuck = True
     peer.connection.write(b"x" * (5 * MIB))
@@ -190,18 +190,18 @@ async def test_a_held_connection_is_not_read_from() -> None:
     peer.connection.resume_writing()
     await asyncio.sleep(0)
     assert (peer.connection.paused, peer.transport.reading) == (False, False)
-    selector.release_held()
+    selector.resume_paused_reads()
     assert peer.transport.reading
 
 
 async def test_a_held_connection_may_go() -> None:
     """A hold ends with its connection, and one that is going is not held."""
     peer = Peer(EchoServer().dispatcher)
-    peer.connection.hold_reading()
+    peer.connection.pause_reads()
     peer.connection.connection_lost(None)
-    assert not peer.selector.is_held(peer.connection)
-    peer.connection.hold_reading()
-    peer.selector.release_held()
+    assert not peer.selector.is_read_paused(peer.connection)
+    peer.connection.pause_reads()
+    peer.selector.resume_paused_reads()
     assert not peer.transport.reading
 
 
@@ -276,7 +276,7 @@ async def test_what_waits_is_forgotten_with_its_connection() -> None:
 async def test_at_half_of_what_may_be_unread_reads_become_small() -> None:
     """Also at half of what may be unfinished; so that little is read that cannot be answered."""
     one, two = deaf_peers(2)
-    rounds = one.selector.rounds
+    rounds = one.selector.read_scheduler
     leave_unread(one, 1_000)
     rounds.note(RECEIVE_BUFFER_BYTES, 1.0)
     await asyncio.sleep(0)
@@ -315,7 +315,7 @@ async def test_what_was_read_late_is_told_so() -> None:
     server = EchoServer(wait_ms=200)
     peer = Peer(server.dispatcher)
     began_s = asyncio.get_running_loop().time()
-    rounds = peer.selector.rounds
+    rounds = peer.selector.read_scheduler
     rounds.stalled(began_s - 0.25)
     refused = peer.ask(RemotingCommand.request(ECHO))
     assert refused.code == 2
@@ -329,7 +329,7 @@ async def test_a_read_in_time_is_served() -> None:
     """Less than the pool's patience is no reason."""
     server = EchoServer(wait_ms=100_000)
     peer = Peer(server.dispatcher)
-    peer.selector.rounds.stalled(asyncio.get_running_loop().time() - 1)
+    peer.selector.read_scheduler.stalled(asyncio.get_running_loop().time() - 1)
     assert peer.ask(RemotingCommand.request(ECHO)).code == 0
 
 

@@ -22,7 +22,7 @@ async def slow_peers(server: EchoServer, count: int, stack: AsyncExitStack) -> l
         peer = await stack.enter_async_context(await RawPeer.connect(server.port))
         peer.send(pack(">II", ANNOUNCED, 20) + bytes(TOGETHER // count))
         peers.append(peer)
-    unfinished = server.selector.unfinished
+    unfinished = server.selector.partial_frames
     await until(lambda: unfinished.bytes > unfinished.limit_bytes and unfinished.statistics().waiting > 0)
     return peers
 
@@ -63,9 +63,9 @@ async def test_slow_ones_are_closed_while_a_polite_one_sends(server: EchoServer)
         await slow_peers(server, 18, stack)
         polite = await stack.enter_async_context(await RawPeer.connect(server.port))
         async with asyncio.timeout(20):
-            while server.selector.unfinished.bytes > server.selector.unfinished.limit_bytes:
+            while server.selector.partial_frames.bytes > server.selector.partial_frames.limit_bytes:
                 assert len((await polite.call(ECHO, {}, POLITE_BODY)).body) == len(POLITE_BODY)
-        assert server.selector.unfinished.statistics().closed >= 4
+        assert server.selector.partial_frames.statistics().closed >= 4
         assert len((await polite.call(ECHO, {}, b"still here")).body) == 10
 
 
@@ -79,5 +79,5 @@ async def test_a_lone_slow_peer_finishes_its_frame(server: EchoServer, peer: Raw
     peer.send(pack(">II", 300_000, 20) + bytes(200_000))
     for _ in range(50):
         assert (await other.call(ECHO, {}, b"small")).body == b"small"
-    assert server.selector.unfinished.statistics().closed == 0
+    assert server.selector.partial_frames.statistics().closed == 0
     await other.close()

@@ -138,7 +138,7 @@ def test_enforcing_needs_a_certificate(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_disabled_looks_at_no_certificate(tmp_path: Path) -> None:
     """Settings of a feature that is off cannot stop a start."""
     tls = ServerTls(TlsConfig(mode=TlsMode.DISABLED, cert_path=tmp_path / "none", key_path=tmp_path / "none"))
-    tls.follow_files()
+    tls.reload_certificates()
     assert tls.statistics().mode == "disabled"
 
 
@@ -156,12 +156,12 @@ async def test_a_new_certificate_is_used_for_new_connections(
             before = await served_by(server, made.client_context())
             replace(own, made.issue("next"))
             assert await served_by(server, made.client_context()) == before
-            tls.follow_files()
+            tls.reload_certificates()
             after = await served_by(server, made.client_context())
             assert after not in (None, before)
             assert (await standing.call(ECHO)).code == 0
         assert "certificate reloaded" in caplog.text
-        tls.follow_files()
+        tls.reload_certificates()
         assert tls.statistics().reloads == 1
 
 
@@ -176,13 +176,13 @@ async def test_a_bad_new_certificate_leaves_the_old_one(
     async with EchoServer(tls=tls) as server:
         before = await served_by(server, made.client_context())
         spoil(getattr(own, which), damage, getattr(later, which))
-        tls.follow_files()
-        tls.follow_files()
+        tls.reload_certificates()
+        tls.reload_certificates()
         assert await served_by(server, made.client_context()) == before
         assert caplog.text.count("certificate not reloaded") == tls.statistics().reload_failures == 1
         assert own.cert.name in caplog.text
         replace(own, later)
-        tls.follow_files()
+        tls.reload_certificates()
         assert await served_by(server, made.client_context()) not in (None, before)
 
 

@@ -187,7 +187,7 @@ async def test_pieces_of_files_are_copied(server: EchoServer, peer: RawPeer, tmp
     connection.write(b"end")
     expected = b"".join(b"head" + data[position : position + size] for position, size, _ in places) + b"end"
     assert await peer.take(len(expected)) == expected
-    figures = server.selector.transfer.statistics()
+    figures = server.selector.pending_writes.statistics()
     assert figures.sent_calls == figures.cold_sent_calls == 0
     assert [region.held for region in regions] == [0] * len(regions)
     for region in regions:
@@ -203,9 +203,9 @@ async def test_a_connection_knows_that_it_is_secure(server: EchoServer, peer: Ra
     assert isinstance(transport.get_extra_info("sslcontext"), ssl.SSLContext)
     assert server.connection.peer == peer.address
     assert "TLSv1.3" in repr(transport)
-    server.connection.hold_reading()
+    server.connection.pause_reads()
     assert not transport.is_reading()
-    server.selector.release_held()
+    server.selector.resume_paused_reads()
     assert transport.is_reading()
 
 

@@ -13,10 +13,10 @@ from skylarkmq.broker.remoting.write_buffers import (
     MOST_PARTS,
     PIECE_BYTES,
     pieces_of,
-    plain_write,
+    python_write,
     write_all,
-    write_past,
     write_rest,
+    write_to_socket,
 )
 from skylarkmq.protocol.disk import UNIT
 from skylarkmq.protocol.unit_runs import Stretch
@@ -82,7 +82,7 @@ def line() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 Write = Callable[[int, Sequence[bytes | memoryview]], int]
-both_ways = pytest.mark.parametrize("write", [plain_write, write_past], ids=["plain", "used"])
+both_ways = pytest.mark.parametrize("write", [python_write, write_to_socket], ids=["plain", "used"])
 
 
 class Segment(msgspec.Struct):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import UNIT, index_keys
@@ -75,7 +75,7 @@ def test_units_that_are_counted_are_there() -> None:
     """A unit whose room could not be made is not one of its turn."""
     dispatch, counts = compiled.load("dispatch"), compiled.load("counts")
     queue = compiled.load("queue_tail").QueueTail("T", 0)
-    queue.traffic = Buckets((100, 1_000))
+    queue.traffic = Histogram((100, 1_000))
     failures = 0
     for number in range(2_000):
         one = [append_of(number, queue)]

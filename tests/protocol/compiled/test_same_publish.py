@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.log.append import PlainAppend, PutStatus
 from skylarkmq.broker.store.queue.tail import PlainQueueTail
 from skylarkmq.broker.store.queue.unit_writes import FULL_BYTES
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(record is None, reason="the leaves are not built
 def queues_of(tail: Any) -> list[Any]:
     queues = [tail(topic, number) for topic in ("T", "U") for number in range(3)]
     for queue in queues:
-        queue.traffic = Buckets((100, 1_000))
+        queue.traffic = Histogram((100, 1_000))
     return queues
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.ops.collectors.delays import DelayCollector
 from skylarkmq.broker.ops.steps import Value
 from tests.harness.delayed import DELAYS_MS, delayed, offsets_of
@@ -19,7 +19,7 @@ def test_levels_are_told_one_by_one(tmp_path: Path) -> None:
         loop = SteppedLoop(it.clock)
         delivery.start(loop)
         loop.pass_ms(1_000)
-        requested = Buckets((60,))
+        requested = Histogram((60,))
         requested.note(5)
         told = {
             (value.name, value.labels): value.value
@@ -27,7 +27,7 @@ def test_levels_are_told_one_by_one(tmp_path: Path) -> None:
             if isinstance(value, Value)
         }
         lateness = told.pop(("skylark_delay_lateness_seconds", ()))
-        assert isinstance(lateness, Buckets)
+        assert isinstance(lateness, Histogram)
         assert (lateness.count, lateness.total) == (1, 0)
         assert told == {
             ("skylark_delay_waiting", ("1",)): 0,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.ops.collectors.timers import TimerCollector
 from skylarkmq.broker.ops.steps import Value
 from tests.harness.stores import opened
@@ -39,6 +39,6 @@ def test_what_waits_and_how_it_ended(tmp_path: Path) -> None:
         ended = {key[1]: value for key, value in after.items() if key[0] == "skylark_timer_ended_total"}
         assert ended == {"delivered": 1, "deleted": 1, "rolled": 0, "dropped": 0}
         lateness = after["skylark_timer_slot_lateness_seconds",]
-        assert isinstance(lateness, Buckets)
+        assert isinstance(lateness, Histogram)
         assert (lateness.count, lateness.total) == (1, 0.5)
         stop(it, timers)

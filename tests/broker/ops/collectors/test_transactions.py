@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.ops.collectors.transactions import TransactionCollector
 from skylarkmq.broker.ops.steps import Value
 from tests.harness.stores import opened
@@ -20,7 +20,7 @@ async def test_transactions_are_told_by_topic(tmp_path: Path) -> None:
         collector = TransactionCollector(parts.transactions, parts.checks)
         told = {(value.name, value.labels): value.value for value in collector() if isinstance(value, Value)}
         took = told.pop(("rocketmq_finish_message_latency_milliseconds", ("T",)))
-        assert isinstance(took, Buckets)
+        assert isinstance(took, Histogram)
         assert (took.count, took.total) == (1, 1.5)
         assert told == {
             ("rocketmq_half_messages", ("T",)): 2,

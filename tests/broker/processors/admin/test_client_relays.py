@@ -174,7 +174,7 @@ async def test_a_client_that_does_not_answer(parts: Relaying, monkeypatch: pytes
     monkeypatch.setattr(client_relays, "RELAY_TIMEOUT_S", 0)
     silent = f"consumer <{GROUP}> <c1> Timeout: no response from {member.connection.peer} within 0 ms"
     assert await told(operator, running_info()) == (207, silent)
-    assert (parts.calls.statistics().waiting, parts.pool.held) == (0, 0)
+    assert (parts.calls.statistics().waiting, parts.pool.pending) == (0, 0)
 
 
 async def test_of_two_clients_of_one_id_the_one_that_came_last_is_asked(parts: Relaying) -> None:

@@ -344,11 +344,11 @@ async def test_a_parked_pull_is_answered_in_the_turn_of_the_append(parts: Broker
     """The put that brings the message also writes the answer to who waits for it."""
     peer = parts.peer()
     peer.send(pull(suspend_ms=15_000))
-    assert (peer.received, parts.pool.held) == ([], 1)
+    assert (peer.received, parts.pool.pending) == ([], 1)
     parts.put(b"one")
     [answer] = peer.take()
     assert (answer.code, bodies(answer), offsets(answer)) == (0, [b"one"], (1, 0, 1))
-    assert (parts.pool.held, parts.arrivals.statistics().parked) == (0, 0)
+    assert (parts.pool.pending, parts.arrivals.statistics().parked) == (0, 0)
 
 
 async def test_a_parked_pull_is_answered_at_its_deadline(parts: BrokerParts) -> None:
@@ -421,9 +421,9 @@ async def test_a_lost_connection_takes_its_parked_pulls_along(parts: BrokerParts
     """Nothing is consumed for a client that is gone, and its places in the pool are free."""
     peer = parts.peer()
     peer.send(pull(suspend_ms=1000), pull(suspend_ms=1000, queue_id=1))
-    assert parts.pool.held == 2
+    assert parts.pool.pending == 2
     peer.lose()
-    assert (parts.pool.held, parts.arrivals.statistics().dropped) == (0, 2)
+    assert (parts.pool.pending, parts.arrivals.statistics().dropped) == (0, 2)
     parts.put(b"one")
     assert parts.pulls.statistics().found == 0
 

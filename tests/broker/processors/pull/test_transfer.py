@@ -26,7 +26,7 @@ class Served:
 
     def __init__(self, parts: BrokerParts, server: RemotingServer, peer: RawPeer) -> None:
         self.parts = parts
-        self._transfer = server.selector.transfer
+        self._transfer = server.selector.pending_writes
         self._peer = peer
 
     def figures(self) -> TransferStatistics:

@@ -12,7 +12,7 @@ from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.processors.send.messages import PlainSend, SendMessages
 from skylarkmq.broker.processors.send.response import SendAnswers
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
-from skylarkmq.broker.remoting.busy_polling import Lookout
+from skylarkmq.broker.remoting.busy_polling import BusyPolling
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.store.config import FlushDiskType
 from skylarkmq.broker.store.log.append import Append, PutStatus
@@ -224,11 +224,11 @@ async def test_the_loop_stays_awake_for_a_lone_sender(tmp_path: Path) -> None:
     sends = Sends(tmp_path)
     selector = sends.peer.selector
     sends.ask(properties=PLAIN)  # the topic is looked at
-    selector.lookout = Lookout(400, selector)
+    selector.busy_polling = BusyPolling(400, selector)
     sends.ask(properties=PLAIN)
-    assert selector.lookout.statistics().looks == 1
+    assert selector.busy_polling.statistics().polls == 1
     sends.peer.send(send(properties=PLAIN), send(properties=PLAIN))
-    assert selector.lookout.statistics().looks == 1
+    assert selector.busy_polling.statistics().polls == 1
     sends.store.close()
 
 
@@ -244,13 +244,13 @@ async def test_the_loop_stays_awake_for_a_flush_that_does_not_need_the_interpret
     monkeypatch.setattr(sends.store._durability.log, "is_interpreted", is_interpreted)
     monkeypatch.setattr(flusher, "stay_awake", awake_us.append)
     for _ in range(2):  # at the first one the topic is looked at
-        selector.lookout = Lookout(400, selector)
+        selector.busy_polling = BusyPolling(400, selector)
         sends.peer.send(send(properties=PLAIN))
         flusher.wait_idle()
         sends.store.step(NOW)
     sends.peer.take()
     assert len(sends.peer.received) == 2
-    assert (selector.lookout.statistics().looks, awake_us) == ((0, []) if is_interpreted else (2, [400]))
+    assert (selector.busy_polling.statistics().polls, awake_us) == ((0, []) if is_interpreted else (2, [400]))
     sends.store.close()
 
 
@@ -291,14 +291,14 @@ async def test_who_sends_alone_is_flushed_in_his_turn(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(sends.store, "write", note)
     assert sends.store.is_flush_interpreted
-    selector.lookout = Lookout(400, selector)
+    selector.busy_polling = BusyPolling(400, selector)
     for count in (1, 1, 1, 1, 1, 1, 1, 2, 1):  # at the first one the topic is looked at
         sends.peer.send(*[send(properties=PLAIN) for _ in range(count)])
         assert sends.store._durability.log._flusher is not None
         sends.store._durability.log._flusher.wait_idle()
         sends.store.step(NOW)
     assert alone == [False] * 5 + [True] * 2 + [False] * 2
-    assert selector.lookout.statistics().looks == 2
+    assert selector.busy_polling.statistics().polls == 2
     sends.peer.take()
     assert [answer.code for answer in sends.peer.received] == [0] * 10
     sends.store.close()

@@ -79,12 +79,12 @@ class Sends:
         for code, run_handler in self.processor.run_handlers().items():
             dispatcher.register_run([code], run_handler, self.pool)
         dispatcher.at_run_end(self.processor.end_run)
-        dispatcher.at_turn_end(self.processor.finish_turn)
-        dispatcher.behind_turn(self.processor.follow_turn)
+        dispatcher.at_batch_end(self.processor.finish_turn)
+        dispatcher.after_responses(self.processor.run_after_responses)
         self.dispatcher = dispatcher
         self.peer = Peer(dispatcher)
-        self.store.when_decided(self.peer.selector.follow_answers)
-        self.gate = SendGate(self.store, self.pool, dispatcher.reopen, self.peer.selector.release_held)
+        self.store.when_decided(self.peer.selector.flush_responses)
+        self.gate = SendGate(self.store, self.pool, dispatcher.reopen, self.peer.selector.resume_paused_reads)
 
     def ask(self, body: bytes = b"body", *, code: int = RequestCode.SEND_MESSAGE_V2, **fields: Any) -> RemotingCommand:
         return self.peer.ask(send(body, code=code, **fields))
@@ -241,7 +241,7 @@ ILLEGAL = (
 )  # fmt: skip
 async def test_refusals(sends: Sends, fields: dict[str, Any], code: int, remark: str) -> None:
     """Code, remark, and the region in the ext fields all the same; nothing is stored."""
-    sends.peer.selector.rounds.receive_buffer = memoryview(bytearray(8 << 20))
+    sends.peer.selector.read_scheduler.receive_buffer = memoryview(bytearray(8 << 20))
     answer = sends.ask(fields.pop("body", b"body"), **fields)
     assert (answer.code, answer.remark) == (code, remark)
     assert answer.ext_fields() == {"MSG_REGION": "R", "TRACE_ON": "true"}
@@ -250,7 +250,7 @@ async def test_refusals(sends: Sends, fields: dict[str, Any], code: int, remark:
 
 async def test_the_largest_body_is_stored(sends: Sends) -> None:
     """The limit is on the body: exactly maxMessageSize passes."""
-    sends.peer.selector.rounds.receive_buffer = memoryview(bytearray(8 << 20))
+    sends.peer.selector.read_scheduler.receive_buffer = memoryview(bytearray(8 << 20))
     assert sends.ask(bytes(4_194_304)).code == 0
 
 
@@ -389,10 +389,10 @@ async def test_under_sync_flush_the_answer_waits_for_the_flush(tmp_path: Path) -
     """The place in the pool is held until then."""
     sends = Sends(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     sends.peer.send(send(), send())
-    assert (sends.peer.received, sends.pool.held) == ([], 2)
+    assert (sends.peer.received, sends.pool.pending) == ([], 2)
     sends.store.close()
     assert [answer.code for answer in sends.peer.take()] == [0, 0]
-    assert sends.pool.held == 0
+    assert sends.pool.pending == 0
 
 
 async def test_a_send_that_waits_for_the_flush_keeps_no_body(tmp_path: Path) -> None:
@@ -405,7 +405,7 @@ async def test_a_send_that_waits_for_the_flush_keeps_no_body(tmp_path: Path) -> 
     sends.peer.send_bytes(data[50_000:])
     batch = encode_batch([BatchRecord(0, b"y" * 1_000, b"")])
     sends.peer.send(send(batch, code=RequestCode.SEND_BATCH_MESSAGE, batch=True))
-    assert (sends.pool.held, sends.peer.received) == (2, [])
+    assert (sends.pool.pending, sends.peer.received) == (2, [])
     commits = sends.store._durability.log._waiting._commits
     assert [bytes(append.body) for commit in commits for append in commit.appends] == [b"", b""]
     disk.syncs.set()
@@ -515,11 +515,11 @@ async def test_what_was_read_when_the_disk_fell_behind_waits_for_it(tmp_path: Pa
     end = it.sends.store.max_physical_offset
     it.late.send(send(b"b"), send(b"c"))
     assert (it.late.received, it.late.transport.reading) == ([], False)
-    assert (it.sends.pool.held, it.sends.store.max_physical_offset) == (2, end)
+    assert (it.sends.pool.pending, it.sends.store.max_physical_offset) == (2, end)
     assert repr(it.sends.gate) == "<SendGate shut>"
     it.catch_up()
     assert [answer.code for answer in it.late.take()] == [ResponseCode.SUCCESS] * 2
-    assert (it.sends.pool.held, it.late.transport.reading) == (0, True)
+    assert (it.sends.pool.pending, it.late.transport.reading) == (0, True)
     assert it.sends.store.max_offset("T", 0) == 3
     assert repr(it.sends.gate) == "<SendGate open>"
     it.sends.store.close()
@@ -540,7 +540,7 @@ async def test_who_waits_too_long_for_the_disk_is_refused(tmp_path: Path) -> Non
     assert not it.late.transport.reading
     it.catch_up()
     assert it.late.take() == []
-    assert (it.sends.pool.held, it.late.transport.reading) == (0, True)
+    assert (it.sends.pool.pending, it.late.transport.reading) == (0, True)
     assert it.sends.store.max_offset("T", 0) == 1
     assert it.sends.pool.statistics().rejected_by_wait == 1
     it.sends.store.close()
@@ -552,7 +552,7 @@ async def test_a_send_whose_sender_has_gone_meanwhile_is_dropped(tmp_path: Path)
     it.late.send(send(b"b"))
     it.late.lose()
     it.catch_up()
-    assert (it.sends.pool.held, it.sends.store.max_offset("T", 0)) == (0, 1)
+    assert (it.sends.pool.pending, it.sends.store.max_offset("T", 0)) == (0, 1)
     it.sends.store.close()
 
 

@@ -151,7 +151,7 @@ async def test_a_producer_that_does_not_take_the_reply(parts: Replying, monkeypa
     asker = parts.asker()
     silent = await replier.ask_slowly(reply())
     assert {(answer.code, answer.remark) for answer in (refused, gone, silent)} == {(1, remark)}
-    assert (asker.connection.calls, parts.pool.held, len(parts.stored())) == (0, 0, 3)
+    assert (asker.connection.calls, parts.pool.pending, len(parts.stored())) == (0, 0, 3)
 
 
 async def test_a_reply_is_checked_as_a_send_is(parts: Replying) -> None:

@@ -62,7 +62,7 @@ def both_ways(
         answers = bytes(sends.peer.transport.written)
         statistics = sends.store.statistics()
         traffic = {topic: (t.sizes.counts, t.sizes.total) for topic, t in sends.store.traffic().items()}
-        held = sends.pool.held
+        held = sends.pool.pending
         sends.store.close()
         brokers.append(sends)
         outcomes.append((answers, files(root), statistics.log, statistics.dispatched, traffic, held))
@@ -151,13 +151,13 @@ async def test_sends_wait_for_the_flush(tmp_path: Path, monkeypatch: pytest.Monk
         for turn in range(3):
             disk.syncs.clear()
             sends.peer.send_bytes(frames(80, 1_000 * turn + 1_000))
-            assert sends.pool.held == 80
+            assert sends.pool.pending == 80
             disk.syncs.set()
             flusher = sends.store._durability.log._flusher
             assert flusher is not None
             flusher.wait_idle()
             sends.store.step(NOW)
-            assert sends.pool.held == 0
+            assert sends.pool.pending == 0
 
     _, taken = both_ways(tmp_path, monkeypatch, feed, TestDisk, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     assert taken == 160  # at the first ones the topic is looked at
