@@ -1,19 +1,19 @@
-"""A connection: its reading half, and the requests that are ours.
+"""A connection: its reading half, and the requests that we send on it.
 
-All connections share one receive buffer, and take turns (`rounds.py`). A read is handled whole before anything else
-happens: every complete frame in it is decoded and dispatched, and what comes of that leaves at the end of the turn
-(`selector.py`). A connection owns no more than the piece of a frame that a read cut off. What it writes is its output's
-business (`transfer.py`).
+All connections share one receive buffer and are scheduled fairly (`read_scheduling.py`). A read is handled completely
+before anything else happens: every complete frame in it is decoded and dispatched, and the responses leave at the end
+of the read batch (`selector.py`). A connection owns only the part of a frame that a read cut off. Writing is the task
+of its `ConnectionWriter` (`connection_writer.py`).
 
-A peer that does not read what it asked for is not read from either: above `peer_backlog_bytes` waiting for one peer
-(or, with anything waiting for it, `total_backlog_bytes` for all) its connection is paused, frames already received are
-kept for later, and everything goes on when the peer has taken what is there. Other connections do not notice. Should
-all those together have left twice `total_backlog_bytes` in memory all the same, the one that has left most is closed.
-Whoever handles requests may have a connection held as well (`pause_reads`): it is not read from until all are
-released.
+A peer that does not read its responses is not read from either. If more than `peer_backlog_bytes` wait for one peer
+(or, while anything waits for it, more than `total_backlog_bytes` for all peers), reads from its connection are paused
+and its received frames are deferred. Both continue when the peer has taken all responses. Other connections are not
+affected. If the unread responses of all peers still reach twice `total_backlog_bytes` in memory, the connection with
+the most unread bytes is closed. A request processor can also pause reads from a connection (`pause_reads`) until the
+selector resumes all paused connections.
 
-A connection carries requests of both sides. Answers to ours are matched by opaque; oneway requests of the peer are
-never answered. Nothing here knows what a request means.
+Both sides send requests on a connection. Responses to ours are matched by opaque. The peer's oneway requests get no
+response. The meaning of requests is not known here.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ from skylarkmq.protocol.serialize import encode_command
 from skylarkmq.protocol.stream import CommandDecoder
 
 STALL_S: Final = 0.01
-"""A read that took longer to serve made others wait."""
+"""A read that took longer to serve delayed other connections."""
 BARE_COMMAND_BYTES: Final = 800
-"""What a deferred command keeps in memory without its body."""
+"""Memory of a deferred command without its body."""
 
 _RESPONSE: Final = Flag.RESPONSE
 _READY: Final = Struct("i")
@@ -52,26 +52,26 @@ log = logging.getLogger(__name__)
 
 
 class RequestDispatcher(Protocol):
-    """What reading wants of the dispatcher."""
+    """The part of the dispatcher that reads need."""
 
     def dispatch_from(self, connection: "Connection", commands: list[RemotingCommand], at: int) -> int:
-        """Serve the request at `at`, and those behind it that go with it; returns where the next one stands."""
+        """Serve the request at `at` and those after it that its processor takes along; return the index of the next."""
 
     max_wait_s: float
-    """How long requests may have waited to be read without being asked."""
+    """Seconds that requests may wait for their read without a check."""
 
     def note_read_delay(self, waited_s: float) -> None:
-        """What comes now has waited so long; 0 ends that."""
+        """Record that the requests dispatched now waited so long; 0 ends this."""
 
     def end_batch(self) -> None:
-        """Finish what was gathered during a read."""
+        """Finish the work that was collected during a read batch."""
 
     def run_after_responses(self) -> None:
-        """Do what nobody's answer waits for."""
+        """Do the work that no response waits for."""
 
 
 class Shared(Protocol):
-    """What a connection wants of the selector."""
+    """The part of the selector that connections need."""
 
     dispatcher: RequestDispatcher
     config: RemotingConfig
@@ -84,30 +84,30 @@ class Shared(Protocol):
     protocol_errors: int
 
     def opened(self, connection: "Connection") -> bool:
-        """A connection came; returns whether it may stay."""
+        """Register a new connection; return whether it may stay."""
 
     def closed(self, connection: "Connection") -> None:
-        """A connection is gone."""
+        """Unregister a closed connection."""
 
     def read(
         self, connection: "Connection", commands: list[RemotingCommand], size: int = 0, waited_s: float = 0.0
     ) -> None:
-        """Handle what a read of `size` bytes brought, or what has waited since; see selector.py."""
+        """Handle the commands of a read of `size` bytes, or deferred ones (`selector.py`)."""
 
     def end_batch(self) -> None:
-        """Have what was read so far finished, and write what came of it."""
+        """Finish the work of the reads so far, and write the responses."""
 
     def pause_reads(self, connection: "Connection") -> None:
-        """Read no more from a connection until all are released."""
+        """Pause reads from a connection until all paused connections are resumed."""
 
     def is_read_paused(self, connection: "Connection") -> bool:
-        """Whether a connection is not to be read from."""
+        """Return whether a connection must not be read from."""
 
     def is_paused_by_broker(self, connection: "Connection") -> bool:
-        """Whether a connection is held until all are released."""
+        """Return whether reads from a connection are paused until all are resumed."""
 
     def relieve(self, now_s: float) -> None:
-        """Somebody is behind: see that not too much waits for all together."""
+        """Close a connection if the unread responses of all peers exceed their limit."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -128,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self.paused = False
         self.active_s = self._loop.time()
-        self.arrived_s = monotonic()  # when what is being handled now came; whoever resumes a request puts it back
+        self.arrived_s = monotonic()  # arrival of the requests handled now; code that resumes a request restores it
         self.peer = "?"
         self.host = ""
         self.peer_host = bytes(8)
@@ -139,23 +139,23 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is gone or going."""
+        """Return whether the connection is closed or closing."""
         return self._transport is None or self._transport.is_closing() or self._writer.is_closing
 
     @property
     def backlog_bytes(self) -> int:
-        """What the peer has not taken yet."""
+        """Return the bytes that the peer has not taken yet."""
         return self._writer.backlog_bytes
 
     @property
     def unread_bytes(self) -> int:
-        """As much of it as stands in memory."""
+        """Return the part of the backlog that is in memory."""
         return self._writer.memory_bytes
 
-    # ------------------------------------------------------------------------------------------- the loop calls these
+    # ----------------------------------------------------------------------------------------------- called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport, or refuse it when there are too many."""
+        """Take the transport, or abort it when there are too many connections."""
         self._transport = cast(asyncio.Transport, transport)
         self._writer.opened(self._transport)
         host, port = transport.get_extra_info("peername", ("0.0.0.0", 0))[:2]
@@ -167,22 +167,22 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def secured(self, transport: asyncio.Transport) -> None:
-        """The peer speaks TLS: from now on this is the transport."""
+        """Use the TLS transport from now on: the peer speaks TLS."""
         self._transport = transport
         self._writer.opened(transport)
 
     def get_buffer(self, _size_hint: int) -> memoryview:
-        """As much of the shared receive buffer as is fair: it is used up before anybody else reads."""
+        """Return the window of the shared receive buffer; the read is handled before another connection reads."""
         return self._selector.read_scheduler.window
 
     def buffer_updated(self, size: int) -> None:
-        """One read: see the module's story."""
+        """Handle one read; see the module docstring."""
         selector = self._selector
-        self.arrived_s = self.active_s = now_s = monotonic()  # the loop's time, too
+        self.arrived_s = self.active_s = now_s = monotonic()  # also the loop's clock
         selector.received_bytes += size
         data = selector.read_scheduler.window[:size]
         if selector.read_scheduler.note(size, now_s) and not self.paused and self._transport is not None:
-            # uvloop would go on reading this one connection; let the others have their turn
+            # uvloop would continue to read this connection only; other connections come first
             self._transport.pause_reading()
             selector.read_scheduler.enqueue(self)
         commands = self._decoder.feed_commands(data)
@@ -196,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(self._decoder.failure)
 
     def eof_received(self) -> bool:
-        """The peer has said all; it gets what was answered by now and nothing else, as with RocketMQ."""
+        """Close after the responses written so far. Requests without a response get none, as with RocketMQ."""
         self._selector.end_batch()
         if not self._writer.has_queued:
             return False
@@ -204,14 +204,14 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def pause_writing(self) -> None:
-        """Something waits to be written; the output looks how much."""
+        """Ignore this: the writer reads the size of the transport's buffer itself."""
 
     def resume_writing(self) -> None:
-        """The transport has written all it had."""
+        """Continue writing: the transport's buffer is empty."""
         self._writer.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone: fail what waits for its answers, forget what it was to be told."""
+        """Fail the requests that wait for a response, and release all state."""
         self._transport = None
         self._writer.lost()
         self._take_deferred()
@@ -223,13 +223,12 @@ class Connection(asyncio.BufferedProtocol):
                 future.set_exception(ConnectionError(f"connection to {self.peer} lost: {exc or 'closed'}"))
         self._selector.closed(self)
 
-    # ------------------------------------------------------------------------------------------------------- requests
+    # --------------------------------------------------------------------------------------------------------- requests
 
     def handle(self, commands: list[RemotingCommand]) -> None:
-        """Dispatch what a read brought; what stands behind too much output is kept for later.
+        """Dispatch the commands of a read; defer those after which too much output waits.
 
-        A request that cannot be understood ends the stream, like bytes that are no frame: nothing behind it is looked
-        at.
+        A request that cannot be decoded ends the stream, as bytes that are no frame do: nothing after it is handled.
         """
         writer = self._writer
         selector = self._selector
@@ -237,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         is_short = selector.pending_writes.backlog_bytes > config.total_backlog_bytes
         limit = 0 if is_short else config.peer_backlog_bytes
         if self._deferred:
-            limit = -1  # nothing overtakes what waits already
+            limit = -1  # no request overtakes deferred ones
         dispatch = selector.dispatcher.dispatch_from
         at = 0
         while at < len(commands):
@@ -256,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
 
     def _defer(self, commands: list[RemotingCommand]) -> None:
-        """Keep commands in memory of their own until the peer has read."""
+        """Copy commands and keep them until the peer has read its responses."""
         commands = apart(commands)
         size = sum(BARE_COMMAND_BYTES + len(command.body) for command in commands)
         self._deferred += [command.detached() for command in commands]
@@ -273,12 +272,12 @@ class Connection(asyncio.BufferedProtocol):
     def _answered(self, command: RemotingCommand) -> None:
         future = self._pending.pop(command.opaque, None)
         if future is None or future.done():
-            log.debug("answer without a request peer=%s opaque=%d", self.peer, command.opaque)
+            log.debug("response without a request peer=%s opaque=%d", self.peer, command.opaque)
         else:
             future.set_result(command.detached())
 
     def _fail(self, error: ProtocolError) -> None:
-        """Close because of the peer's bytes, once everything before them has been answered."""
+        """Close because of invalid bytes, after the requests before them have their responses."""
         self._selector.end_batch()
         if self._deferred or self.closed:
             return
@@ -287,18 +286,18 @@ class Connection(asyncio.BufferedProtocol):
         self.close()
 
     def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
-        """Answer a request in its dialect, unless it wanted none or the peer is gone."""
+        """Write the response to a request in its header dialect, unless the request is oneway or the peer is gone."""
         if not request.flag & Flag.ONEWAY:
             self.write(encode_command(response.answer_to(request)))
 
     def busy_poll(self, times: int = 1) -> int:
-        """What this peer waits for, or the request behind it, is near: see lookout.py."""
+        """Start busy polling for the flush that this peer waits for, or for its next request (`busy_polling.py`)."""
         return self._selector.busy_polling.begin(times)
 
-    # --------------------------------------------------------------------------------------------- pauses and progress
+    # ---------------------------------------------------------------------------------------------- pauses and progress
 
     def pause_for_backlog(self) -> None:
-        """The peer does not take its answers: read no more from it."""
+        """Pause reads: the peer does not take its responses."""
         if not self.paused and self._transport is not None:
             self.paused = True
             self._transport.pause_reading()
@@ -306,68 +305,68 @@ class Connection(asyncio.BufferedProtocol):
         self._selector.relieve(self._loop.time())
 
     def progressed(self) -> None:
-        """A peer that takes a long answer slowly is not idle."""
+        """Record activity: a peer that takes a long response slowly is not idle."""
         self.active_s = self._loop.time()
 
     def drained(self) -> None:
-        """The peer took all there was."""
+        """Resume after the peer has taken everything."""
         self.active_s = self._loop.time()
         if self.paused:
             self._loop.call_soon(self._take_up)
 
     def _take_up(self) -> None:
-        """Serve what waited for the peer to read, unless it is behind again."""
+        """Serve the deferred commands, unless the peer has a backlog again."""
         if not self.paused or self.backlog_bytes or self.closed:
             return
         self.paused = False
         if deferred := self._take_deferred():
-            self._selector.read(self, deferred)  # they waited for their own peer, which is no reason to refuse them
+            self._selector.read(self, deferred)  # they waited for their own peer: not a reason to refuse them
         if self._decoder.failure is not None:
             self._fail(self._decoder.failure)
         self.try_resume_reading()
 
     def note_progress(self) -> None:
-        """Look how much a slow peer has taken meanwhile."""
+        """Record how much a slow peer has taken since the last call."""
         self._writer.note_progress()
 
     def pause_reads(self) -> None:
-        """Read no more from this peer until the selector releases all who are held; its answers are still written."""
+        """Pause reads until the selector resumes all paused connections; responses are still written."""
         if not self.closed:
             self._selector.pause_reads(self)
             cast(asyncio.Transport, self._transport).pause_reading()
 
     def resume_reading(self) -> None:
-        """The hold is over; until now the peer could not show that it is alive."""
+        """Continue after a pause; until now the peer could not show activity."""
         self.active_s = self._loop.time()
         self.try_resume_reading()
 
     def pause_for_memory(self) -> None:
-        """Read no more from this peer until there is memory for the rest of what it says."""
+        """Pause reads until there is memory for the rest of the peer's frame."""
         if self._transport is not None:
             self._transport.pause_reading()
 
     @property
     def is_paused_by_broker(self) -> bool:
-        """Whether the broker does not read from the peer for a reason of its own."""
+        """Return whether the broker has paused reads for a reason of its own."""
         return self._selector.is_paused_by_broker(self)
 
     @property
     def ready_bytes(self) -> int:
-        """Bytes that wait in the socket; none on a connection that is closing."""
+        """Return the bytes that wait in the socket; 0 on a connection that is closing."""
         sock = None if self.closed else cast(asyncio.Transport, self._transport).get_extra_info("socket")
         if sock is None:
             return 0
-        with suppress(OSError):  # it is being closed at this moment
+        with suppress(OSError):  # the socket is being closed
             (size,) = _READY.unpack(ioctl(sock.fileno(), FIONREAD, bytes(_READY.size)))
             return int(size)
         return 0
 
     def try_resume_reading(self) -> None:
-        """Read from the peer, unless it is paused or held."""
+        """Resume reads, unless they are paused for another reason."""
         if not self.closed and not self.paused and not self._selector.is_read_paused(self):
             cast(asyncio.Transport, self._transport).resume_reading()
 
-    # ---------------------------------------------------------------------------------------------------- our requests
+    # ----------------------------------------------------------------------------------------------------- our requests
 
     def push(self, command: RemotingCommand) -> None:
         """Send a oneway request."""
@@ -375,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
         self.write(encode_command(command))
 
     async def invoke(self, command: RemotingCommand, timeout_s: float) -> RemotingCommand:
-        """Send a request and wait for its answer; TimeoutError or ConnectionError if none comes."""
+        """Send a request and return its response. Raises TimeoutError or ConnectionError if none arrives."""
         if self.closed:
             raise ConnectionError(f"connection to {self.peer} is closed")
         command.opaque = self._next_opaque()
@@ -390,7 +389,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def calls(self) -> int:
-        """Our requests that wait for an answer of the peer."""
+        """Return the number of our requests that wait for a response."""
         return len(self._pending)
 
     def _next_opaque(self) -> int:
@@ -398,13 +397,13 @@ class Connection(asyncio.BufferedProtocol):
         return self._opaque
 
     def close(self) -> None:
-        """Write what is there, then close; nothing is read meanwhile."""
+        """Write the remaining output, then close; nothing is read meanwhile."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
             self._writer.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once, without writing the remaining output."""
         if self._transport is not None:
             self._transport.abort()
 

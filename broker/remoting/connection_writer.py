@@ -1,11 +1,11 @@
-"""The writing half of one connection: what it gathers in a turn, and the queue of what has not left yet.
+"""The writing half of one connection: the output collected in a read batch, and the queue of unsent pieces.
 
-What leaves how, and why nothing overtakes: the story of `transfer.py`. Here stand the steps:
+`pending_writes.py` describes which data leaves how, and why nothing overtakes. The steps are:
 
-    write, write_regions     gather
-    flush                    all at once, if it is bytes, or a head with one region in memory; else into the queue
-    _send                    the front of the queue leaves, until the transport, the socket or a thread has to be waited
-                             for; `resume`, `_sent` and `_read` are what is waited for
+    write, write_regions     collect
+    flush                    write everything at once if it is bytes, or a head with one region in memory; else enqueue
+    _send                    send from the front of the queue until the transport, the socket or a thread has to be
+                             waited for; `resume`, `_sent` and `_read` are called afterwards
     close, lost, let_go      the three ends: after the last byte, without a peer, without a file
 """
 
@@ -26,11 +26,11 @@ from skylarkmq.broker.remoting.sendfile import (
     end_sends,
     takes_files,
 )
-from skylarkmq.broker.remoting.write_buffers import copied, write_gathered
+from skylarkmq.broker.remoting.write_buffers import joined, write_gathered
 from skylarkmq.protocol.unit_runs import Gathered
 
 HOT_FOR_S: Final = 1.0
-"""How long a region that waits for its peer counts as still in memory."""
+"""How long a queued region counts as still in memory."""
 _NEVER: Final = 1 << 62
 _BYTES: Final = (bytes, memoryview, Gathered)
 
@@ -38,14 +38,14 @@ log = logging.getLogger(__name__)
 
 
 class Shared(Protocol):
-    """What an output wants of the transfer."""
+    """The part of `PendingWrites` that a writer needs."""
 
     config: RemotingConfig
     files: FileSends
     backlog_bytes: int
 
     def schedule_flush(self, writer: "ConnectionWriter") -> None:
-        """Have it flushed at the end of the turn."""
+        """Have the writer flushed at the end of the read batch."""
 
 
 class ConnectionWriter:
@@ -57,46 +57,47 @@ class ConnectionWriter:
         self._read_control: ReadControl = read_control
         self._transport: asyncio.Transport | None = None
         self._may_send_files = False
-        self._fd = -1  # the transport's socket, if files may be sent to it
+        self._fd = -1  # the transport's socket, if sendfile to it is possible
         self._socket: socket.socket | None = None
         self._gathered: list[bytes | memoryview | FileRegion] = []
-        self._regions = 0  # how many of `_gathered` are regions
-        self._has_views = False  # of files, among what else was gathered
-        self._queue: deque[bytes | tuple[FileRegion, float]] = deque()  # regions with the time from which they wait
+        self._regions = 0  # number of regions in `_gathered`
+        self._has_views = False  # whether `_gathered` contains views of mapped files
+        self._queue: deque[bytes | tuple[FileRegion, float]] = deque()  # regions with their time of queueing
         self._queued_bytes = 0
         self._sent_of_first = 0  # bytes of the queue's first piece
-        self._is_full = False  # the socket, and it is watched
+        self._is_full = False  # the socket's send buffer; the loop watches the socket
         self._is_watched = False
-        self._thread: asyncio.Future[int] | asyncio.Future[bytes] | None = None  # sends or reads the first piece
-        self.gathered_bytes = 0  # written in this turn, and still here
-        self.backlog_bytes = 0  # what the peer has not taken yet
-        self.is_closing = False  # nothing is taken any more, what is there still leaves
+        self._thread: asyncio.Future[int] | asyncio.Future[bytes] | None = None  # its job: the first piece
+        self.gathered_bytes = 0  # written in this read batch, not flushed yet
+        self.backlog_bytes = 0  # bytes that the peer has not taken yet
+        self.is_closing = False  # no more output is accepted, the remaining output is sent
 
     def __repr__(self) -> str:
-        return f"<ConnectionWriter gathered={self.gathered_bytes} queued={self._queued_bytes} backlog={self.backlog_bytes}>"
+        sizes = f"gathered={self.gathered_bytes} queued={self._queued_bytes} backlog={self.backlog_bytes}"
+        return f"<ConnectionWriter {sizes}>"
 
     @property
     def has_queued(self) -> bool:
-        """Whether pieces stand here that the transport does not know of."""
+        """Return whether pieces are queued here that the transport does not have."""
         return bool(self._queue)
 
     @property
     def memory_bytes(self) -> int:
-        """What waits for the peer in memory, not in files."""
+        """Return the unsent bytes that are in memory, not in files."""
         written = self._transport.get_write_buffer_size() if self._transport is not None else 0
         return written + sum(len(piece) for piece in self._queue if isinstance(piece, bytes))
 
     def opened(self, transport: asyncio.Transport) -> None:
-        """Write to this transport."""
+        """Write to `transport` from now on."""
         self._transport = transport
         self._may_send_files = takes_files(transport) and not self._pending_writes.config.transfer_by_copying
         self._fd = transport.get_extra_info("socket").fileno() if self._may_send_files else -1
-        transport.set_write_buffer_limits(high=0)  # it shall tell when all is gone
+        transport.set_write_buffer_limits(high=0)  # resume_writing is called when its buffer is empty
 
-    # ------------------------------------------------------------------------------------------------------- gathering
+    # -------------------------------------------------------------------------------------------------------- gathering
 
     def write(self, data: bytes | memoryview) -> None:
-        """Add bytes to what leaves at the end of this turn; dropped when the peer is gone."""
+        """Add bytes to the output of this read batch; they are dropped if the peer is gone."""
         if self._transport is None or self.is_closing:
             return
         if not self._gathered:
@@ -105,8 +106,8 @@ class ConnectionWriter:
         self.gathered_bytes += len(data)
 
     def write_regions(self, regions: Sequence[FileRegion], head: bytes = b"") -> None:
-        """Add `head`, and regions behind it in order. Those of memory, and short ones in memory, are gathered as
-        bytes."""
+        """Add `head`, and the regions after it in order. Regions in memory of their own, and short ones in memory, are
+        collected as bytes."""
         if self._transport is None or self.is_closing:
             return
         if not self._gathered:
@@ -129,7 +130,7 @@ class ConnectionWriter:
         self.gathered_bytes = gathered_bytes
 
     def flush(self) -> None:
-        """Write what this turn gathered."""
+        """Write the output of this read batch."""
         try:
             self._flush()
         except EOFError as problem:  # a file lost bytes while they were copied
@@ -161,14 +162,15 @@ class ConnectionWriter:
         self.gathered_bytes = 0
 
     def _send_at_once(self, transport: asyncio.Transport, gathered: list[bytes | memoryview | FileRegion]) -> bool:
-        """What most pulls get, one region in memory behind a head, leaves without queue and hold if the socket takes
-        it whole; the rest of it is queued. False: it is something else, and nothing has left."""
+        """Send a head with one region that is in memory, as most pulls get, without queue and pin. The part that the
+        socket
+        does not take is queued. Return False if the output is of another form; then nothing was sent."""
         region, sock = gathered[-1], self._socket
         if sock is None or self._regions > 1 or isinstance(region, _BYTES) or not region.is_hot:
             return False
         if transport.get_write_buffer_size():
             return False
-        head = copied(gathered[:-1])  # type: ignore[arg-type]  # the last one is the only region
+        head = joined(gathered[:-1])  # type: ignore[arg-type]  # the last one is the only region
         sent, problem = self._files.send_behind_head(sock, head, region)
         if problem is not None:
             self._cut(problem)
@@ -182,10 +184,10 @@ class ConnectionWriter:
         self._settle(transport)
         return True
 
-    # ------------------------------------------------------------------------------------------------------- the queue
+    # -------------------------------------------------------------------------------------------------------- the queue
 
     def _enqueue(self, gathered: Sequence[bytes | memoryview | FileRegion]) -> None:
-        """Put pieces behind what waits: files are held, bytes become ours."""
+        """Append pieces to the queue: files are pinned, bytes are copied."""
         run: list[bytes | memoryview] = []
         now_s = asyncio.get_running_loop().time()
         for piece in gathered:
@@ -193,18 +195,18 @@ class ConnectionWriter:
                 run.append(piece)
                 continue
             if run:
-                self._queue.append(copied(run))
+                self._queue.append(joined(run))
                 run.clear()
             piece.hold(self)
             self._files.waiting += 1
             self._queue.append((piece, now_s))
         if run:
-            self._queue.append(copied(run))
+            self._queue.append(joined(run))
         self._queued_bytes += self.gathered_bytes
         self._forget_gathered()
 
     def _send(self) -> None:
-        """Let go of as much of the queue as leaves at once."""
+        """Send from the front of the queue until something has to be waited for."""
         transport, queue = self._transport, self._queue
         if transport is None:
             return
@@ -213,20 +215,20 @@ class ConnectionWriter:
             if isinstance(piece, bytes):
                 self._send_bytes(transport, piece)
             elif transport.get_write_buffer_size():
-                break  # the transport tells when it is done
+                break  # the transport calls `resume` when its buffer is empty
             else:
                 self._send_region(transport, *piece)
         self._settle(transport)
 
     def _send_bytes(self, transport: asyncio.Transport, data: bytes) -> None:
-        """All of it leaves or is the transport's. Ahead of a region it shall not become a packet of its own."""
+        """Send `data` or hand it to the transport. Before a region it is sent with MSG_MORE, not as its own packet."""
         sock = self._socket
         rest: bytes | memoryview = data
         if sock is not None and len(self._queue) > 1 and not transport.get_write_buffer_size():
             try:
                 rest = memoryview(data)[sock.send(data, socket.MSG_MORE) :]
             except OSError:
-                pass  # the transport finds out by itself
+                pass  # the transport gets the same error
         if rest:
             transport.write(rest)
         self._files.note_copied(len(data))
@@ -255,7 +257,7 @@ class ConnectionWriter:
                 self._cut(problem)
 
     def _note_sent(self, count: int) -> None:
-        """`count` bytes of the first region have left."""
+        """Count `count` sent bytes of the first region."""
         if not count:
             self._cut(EOFError("file too short"))
             return
@@ -263,7 +265,7 @@ class ConnectionWriter:
         self._read_control.progressed()
 
     def _taken_of_first(self, count: int) -> None:
-        """`count` bytes more of the queue's first piece need no care of ours any longer."""
+        """Count `count` bytes of the queue's first piece as sent; remove the piece if it is complete."""
         self._queued_bytes -= count
         self._sent_of_first += count
         piece = self._queue[0]
@@ -275,7 +277,7 @@ class ConnectionWriter:
             self._sent_of_first = 0
             self._release(piece[0])
 
-    # ----------------------------------------------------------------------------------------- a full socket, a thread
+    # ------------------------------------------------------------------------------------------ a full socket, a thread
 
     def _wait_for_socket(self) -> None:
         self._is_full = True
@@ -290,14 +292,15 @@ class ConnectionWriter:
             asyncio.get_running_loop().remove_writer(self._socket.fileno())
 
     def resume(self) -> None:
-        """The peer has made room, or the transport has written all it had. Who was watched is so on if need be."""
+        """Continue after the socket or the transport has space again; watch the socket further only if it is full
+        again."""
         self._is_full = False
         self._send()
         if not self._is_full:
             self._stop_waiting()
 
     def _sent(self, future: "asyncio.Future[int]") -> None:
-        """A thread has sent something of the first region."""
+        """Continue after a thread has sent a part of the first region."""
         if not self._is_wanted(future):
             return
         try:
@@ -313,7 +316,7 @@ class ConnectionWriter:
         self._send()
 
     def _read(self, future: "asyncio.Future[bytes]") -> None:
-        """A thread has read something of the first region."""
+        """Continue after a thread has read a part of the first region."""
         if not self._is_wanted(future) or self._transport is None:
             return
         try:
@@ -329,20 +332,20 @@ class ConnectionWriter:
         self._send()
 
     def _is_wanted(self, future: "asyncio.Future[int] | asyncio.Future[bytes]") -> bool:
-        """A thread is back: whether anybody still wants what it did. Else its file and its socket are free now."""
+        """Return whether the connection still needs the result of a thread. Otherwise release its file and socket."""
         self._thread = None
         transport = self._transport
         if transport is not None and not transport.is_closing() and not future.cancelled():
             return True
         if not future.cancelled():
-            future.exception()  # looked at: it shall not be reported as forgotten
+            future.exception()  # retrieved, so that asyncio does not report it as unhandled
         self._forget_queue()
         return False
 
     # --------------------------------------------------------------------------------------------- accounts and the end
 
     def note_progress(self) -> None:
-        """Look how much a slow peer has taken meanwhile."""
+        """Record how much a slow peer has taken since the last call."""
         if self.backlog_bytes and self._transport is not None:
             backlog = self._transport.get_write_buffer_size() + self._queued_bytes
             if backlog < self.backlog_bytes:
@@ -359,7 +362,7 @@ class ConnectionWriter:
             self._read_control.drained()
 
     def _account(self, backlog: int) -> None:
-        """Note how many bytes wait for this peer now."""
+        """Update the number of bytes that wait for this peer."""
         pending_writes, config = self._pending_writes, self._pending_writes.config
         pending_writes.backlog_bytes += backlog - self.backlog_bytes
         self.backlog_bytes = backlog
@@ -369,14 +372,14 @@ class ConnectionWriter:
             self._read_control.pause_for_backlog()
 
     def close(self) -> None:
-        """Take no more; what is there leaves, then the transport closes."""
+        """Accept no more output; close the transport after the remaining output."""
         self.flush()
         self.is_closing = True
         if self._transport is not None and not self._queue:
             self._transport.close()
 
     def lost(self) -> None:
-        """The connection is gone, and nothing leaves any more."""
+        """Release everything: the connection is closed."""
         self._transport = None
         self._read_control = NoReadControl()
         self._account(0)
@@ -384,12 +387,12 @@ class ConnectionWriter:
         self._forget_queue()
 
     def let_go(self) -> None:
-        """A file is taken away; the connection goes with it."""
+        """Close the connection because a file that it sends from is deleted."""
         if self._transport is not None and not self._transport.is_closing():
             self._cut(InterruptedError("the file is deleted"))
 
     def _cut(self, problem: Exception) -> None:
-        """Give up everything that waits. The peer was promised more than it gets, so the connection ends."""
+        """Drop all unsent output and abort. A partial response cannot be completed, so the connection ends."""
         self._files.cut += 1
         transport = self._transport
         peer = transport.get_extra_info("peername") if transport is not None else None
@@ -399,13 +402,14 @@ class ConnectionWriter:
             transport.abort()
 
     def _forget_queue(self) -> None:
-        """Release every file and the socket, but for what a thread is using: that goes when it is back."""
+        """Release every file and the socket, except those that a thread is using: these are released when it
+        returns."""
         self._stop_waiting()
         kept = [self._queue.popleft()] if self._thread is not None and self._queue else []
         for piece in self._queue:
             if not isinstance(piece, bytes):
                 self._release(piece[0])
-        self._queue.clear()  # whoever is walking it shall see that
+        self._queue.clear()  # in place: a caller may be iterating over it
         self._queue.extend(kept)
         self._queued_bytes = 0
         if not kept:

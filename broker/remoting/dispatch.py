@@ -1,19 +1,19 @@
 """Dispatch: which processor serves a request code, within which pool.
 
 A processor is a plain callable `(connection, command) -> response | None | awaitable`:
-    response     goes out with everything else of this turn
-    None         the processor answers by itself later (a send after its write, a parked pull), or never (oneway)
-    awaitable    it has to wait for something; its result is the response
+    response     is written with the other responses of this read batch
+    None         the processor writes the response later (a send after its write, a parked pull), or never (oneway)
+    awaitable    the processor has to wait; the result is the response
 
-What comes in great numbers is served many at a time: a code may have a second processor, for runs of plain requests
-(`RunProcessor`), which is asked first.
+Frequent requests are served many at a time: a code may have a second processor for runs of fast-path requests
+(`RunProcessor`), which is called first.
 
-A pool is a budget, not threads (`admission.py`). What comes while its pool is shut is kept for the time that it may
-wait, and its connection is held; `reopen` serves it, or a timer refuses it.
+A pool is a budget, not a set of threads (`admission.py`). Requests that arrive while their pool is suspended are
+deferred for the time that they may wait, and reads from their connection are paused. `reopen` serves them, or a timer
+refuses them.
 
-This is also the one place where errors become responses: `RequestError` its own code and remark, any other exception
-SYSTEM_ERROR and a traceback in the log, a code without a processor REQUEST_CODE_NOT_SUPPORTED. A oneway request is
-never answered, whatever happens.
+Errors become responses only here: `RequestError` gives its own code and remark, any other exception SYSTEM_ERROR and a
+traceback in the log, a code without a processor REQUEST_CODE_NOT_SUPPORTED. A oneway request never gets a response.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ from skylarkmq.protocol.send_columns import SendColumns
 Processor = Callable[[Connection, RemotingCommand], RemotingCommand | Awaitable[RemotingCommand | None] | None]
 
 RunProcessor = Callable[[Connection, Sequence[RemotingCommand], int], int]
-"""`(connection, commands, at)`: serves plain requests that stand one behind the other from `at` on, and returns how
-many; 0 leaves the first one, whatever is the matter with it, to the code's processor."""
+"""`(connection, commands, at)`: serves the consecutive fast-path requests from index `at` on and returns their number;
+0 leaves the first one, for any reason, to the code's processor."""
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Dispatcher:
         self._after_responses: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[Pool, asyncio.TimerHandle] = {}
-        self.max_wait_s = math.inf  # how long requests of any kind may have waited without being asked
+        self.max_wait_s = math.inf  # the smallest limit of all pools
         self.latencies = Latencies()
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class Dispatcher:
 
     @property
     def waiting(self) -> int:
-        """Requests whose processors are being awaited."""
+        """Return the number of requests whose processors are being awaited."""
         return len(self._tasks)
 
     def register(self, codes: Iterable[int], processor: Processor, pool: Pool) -> None:
@@ -68,39 +68,41 @@ class Dispatcher:
             self.max_wait_s = min(self.max_wait_s, pool.max_wait_ms / 1000)
 
     def register_run(self, codes: Iterable[int], processor: RunProcessor, pool: Pool) -> None:
-        """Offer requests of `codes` to `processor` first; those it leaves are served one by one."""
+        """Offer requests of `codes` to `processor` first; requests that it leaves are served one by one."""
         for code in codes:
             self._runs[int(code)] = (processor, pool)
 
     def at_run_end(self, callback: Callable[[], None]) -> None:
-        """Call `callback` before anything is served that is not served in runs."""
+        """Call `callback` before each request that is not served in a run."""
         self._run_ends.append(callback)
 
     def at_batch_end(self, callback: Callable[[], None]) -> None:
-        """Call `callback` after all frames of a read were handled and before its answers are written."""
+        """Call `callback` at the end of a read batch, before its responses are written."""
         self._batch_ends.append(callback)
 
     def after_responses(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when the answers have been written, before anything else is read."""
+        """Call `callback` after the responses are written, before the next read."""
         self._after_responses.append(callback)
 
     def pools(self) -> list[Pool]:
-        """Every pool in use, once."""
+        """Return every pool in use, once."""
         return list({id(pool): pool for _, pool in self._table.values()}.values())
 
     def end_batch(self) -> None:
-        """Let processors finish what they gathered during a read."""
+        """Let processors finish the work that they collected during a read batch."""
         for callback in self._batch_ends:
             callback()
 
     def run_after_responses(self) -> None:
-        """Let processors do what nobody's answer waits for."""
+        """Let processors do the work that no response waits for."""
         for callback in self._after_responses:
             callback()
 
     def dispatch_from(self, connection: Connection, commands: list[RemotingCommand], at: int) -> int:
-        """Serve the request at `at`, and those behind it that its processor takes with it; returns where the next one
-        stands. Columns of sends that cannot be taken as such are taken apart. Raises what `dispatch` raises."""
+        """Serve the request at index `at`, and those after it that its processor takes along; return the next index.
+
+        Columns of sends that the fast path cannot serve are split into single sends. Raises the errors of `dispatch`.
+        """
         command = commands[at]
         entry = self._runs.get(command.code)
         if entry is not None:
@@ -114,7 +116,7 @@ class Dispatcher:
         return at + 1
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
-        """Serve one request; never raises but ProtocolError, which closes the connection."""
+        """Serve one request. Raises only ProtocolError, which closes the connection."""
         for end_run in self._run_ends:
             end_run()
         entry = self._table.get(command.code)
@@ -129,7 +131,7 @@ class Dispatcher:
             result = processor(connection, command)
         except ProtocolError:
             raise
-        except Exception as error:  # noqa: BLE001 (answered, and logged with its traceback)
+        except Exception as error:  # noqa: BLE001 (becomes a response, is logged with its traceback)
             self._answer(connection, command, error_response(command, connection.peer, error))
             return
         if result is None:
@@ -139,15 +141,16 @@ class Dispatcher:
         else:
             self._await(connection, command, pool, result)
 
-    # ------------------------------------------------------------------------------------------------- who has to wait
+    # ------------------------------------------------------------------------------------------------- waiting requests
 
     def note_read_delay(self, waited_s: float) -> None:
-        """What is dispatched from now on has waited so long since it could be read; until told otherwise, by 0."""
+        """Record that the requests dispatched from now on have waited `waited_s` since they became readable; 0 ends
+        this."""
         for pool in self.pools():
             pool.note_read_delay(int(waited_s * 1000))
 
     def reopen(self, pool: Pool) -> None:
-        """Open a pool that was shut, and serve what it kept."""
+        """Resume a suspended pool, and serve its deferred requests."""
         for connection, command, since_s, _ in pool.resume():
             if connection.closed:
                 continue
@@ -161,7 +164,7 @@ class Dispatcher:
         self.run_after_responses()
 
     def _admits(self, pool: Pool, connection: Connection, command: RemotingCommand) -> bool:
-        """Whether a request that found no place may be served all the same; else it is refused or kept."""
+        """Return whether a request above the admission limit may be served after all; otherwise refuse or defer it."""
         remark = pool.refusal()
         if remark is not None:
             self._answer(connection, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
@@ -179,7 +182,7 @@ class Dispatcher:
             self._timers[pool] = asyncio.get_running_loop().call_at(pool.due_s, self._refuse_overdue, pool)
 
     def _refuse_overdue(self, pool: Pool) -> None:
-        """Tell those who have waited for a pool for too long."""
+        """Refuse the requests that have waited too long for a pool."""
         del self._timers[pool]
         overdue, remark = pool.take_overdue(asyncio.get_running_loop().time())
         for connection, command, since_s, _ in overdue:
@@ -187,7 +190,7 @@ class Dispatcher:
             self._answer(connection, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
         self._set_timer(pool)
 
-    # --------------------------------------------------------------------------------------------------------- answers
+    # -------------------------------------------------------------------------------------------------------- responses
 
     def _answer(self, connection: Connection, command: RemotingCommand, response: RemotingCommand) -> None:
         connection.answer(command, response)
@@ -225,7 +228,7 @@ class Dispatcher:
 
 
 def error_response(command: RemotingCommand, peer: str, error: Exception) -> RemotingCommand:
-    """The answer to a request that failed; failures are logged, with a traceback unless a disk or a network failed."""
+    """Return the response to a failed request; log the failure, with a traceback unless a disk or a network failed."""
     if isinstance(error, RequestError):
         return RemotingCommand.response(error.code, error.remark)
     if isinstance(error, OSError):

@@ -1,9 +1,9 @@
-"""Connections that we open: one for each address, made on demand, kept, and shared by all who talk to that address.
+"""Outbound connections: one per address, opened on demand, kept open, and shared by all callers of that address.
 
-They are connections like those that others open (`selector.py`), in a selector of their own: requests of the other
-side find an empty processor table and are answered 3, and stopping the server does not cut them. A connection whose
-peer owes an answer for too long is given up: the peer is stuck, or the way to it is cut and nobody was told. They speak
-TLS if there is a context for it.
+They are ordinary connections (`selector.py`) in a selector of their own. Requests of the other side find an empty
+processor table and get REQUEST_CODE_NOT_SUPPORTED (3); stopping the server does not close them. A connection whose peer
+does not respond in time is closed: the peer hangs, or the network path is broken without an error. Outbound connections
+use TLS if there is a context for it.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Outbound:
-    """Addresses are texts: `10.0.0.1:9876`, `namesrv.example:9876`, `[::1]:9876`."""
+    """Keeps the connections. Addresses are texts: `10.0.0.1:9876`, `namesrv.example:9876`, `[::1]:9876`."""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class Outbound:
         return f"<Outbound {len(self._connections)} connections>"
 
     def statistics(self) -> RemotingStatistics:
-        """The figures of these connections now."""
+        """Return the current figures of these connections."""
         return self._selector.statistics()
 
     def on_close(self, callback: Callable[[str], None]) -> None:
-        """Call `callback` with each address whose connection is gone, whoever closed it."""
+        """Call `callback` with the address of each closed connection, whichever side closed it."""
         self._close_listeners.append(callback)
 
     async def connect(self, address: str) -> Connection:
-        """The connection to `address`; OSError (TimeoutError among them) if it cannot be had."""
+        """Return the connection to `address`. Raises OSError (also TimeoutError) if it cannot be opened."""
         connection = self._connections.get(address)
         if connection is not None and not connection.closed:
             return connection
@@ -72,22 +72,22 @@ class Outbound:
                 _, connection = await loop.create_connection(lambda: Connection(self._selector), host, port, ssl=tls)
         except TimeoutError as error:
             raise TimeoutError(f"no connection to {address} within {self._connect_timeout_s:g} s") from error
-        except (ssl.SSLError, ConnectionResetError) as error:  # the latter from who knows no TLS
+        except (ssl.SSLError, ConnectionResetError) as error:  # the latter from servers without TLS
             raise OSError(f"no TLS with {address}: {reason_of(error)}") from error
         self._connections[address] = connection
         return connection
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_s: float) -> RemotingCommand:
-        """Connect if need be, send a request, wait for its answer; OSError if there is none in time."""
+        """Connect if necessary, send a request and return its response. Raises OSError if there is none in time."""
         connection = await self.connect(address)
         try:
             return await connection.invoke(command, timeout_s)
         except TimeoutError as error:
             connection.abort()
-            raise TimeoutError(f"no answer from {address} within {timeout_s:g} s") from error
+            raise TimeoutError(f"no response from {address} within {timeout_s:g} s") from error
 
     async def stop(self) -> None:
-        """Give up attempts and close every connection."""
+        """Cancel attempts and close every connection."""
         attempts = list(self._attempts.values())
         for attempt in attempts:
             attempt.cancel()
@@ -103,7 +103,7 @@ class Outbound:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """(host, port) of `host:port` or `[IPv6]:port`; ValueError if it is neither."""
+    """Return (host, port) of `host:port` or `[IPv6]:port`. Raises ValueError for other texts."""
     host, colon, port = address.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65_536:

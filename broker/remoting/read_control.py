@@ -1,23 +1,23 @@
-"""What the writing half of a connection tells the reading half."""
+"""The interface through which the writing half of a connection controls the reading half."""
 
 from typing import Protocol
 
 
 class ReadControl(Protocol):
-    """What an output tells the reading half of its connection."""
+    """The reading half of a connection, as its writer needs it."""
 
     def pause_for_backlog(self) -> None:
-        """More waits for the peer than it may."""
+        """Pause reads: the peer's backlog exceeds its limit."""
 
     def progressed(self) -> None:
-        """The peer took something."""
+        """Record that the peer took some output."""
 
     def drained(self) -> None:
-        """The peer took all there was."""
+        """Record that the peer took all output."""
 
 
 class NoReadControl:
-    """The read_control of an output whose connection is gone (so that neither keeps the other alive)."""
+    """Replaces the reading half after the connection is closed, so that neither keeps the other alive."""
 
     def pause_for_backlog(self) -> None:
         pass

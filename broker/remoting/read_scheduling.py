@@ -1,22 +1,24 @@
-"""Rounds: how much is read from whom before the others are looked at again.
+"""Read scheduling: how much is read from a connection before the others are served again.
 
-A round is one turn of the event loop: all reads that one poll found possible. Each of them may bring as much as the
-window is large. Who fills it may have more to say than is fair: it is not read from again before its place in a line
-comes up. So a round costs about ROUND_BYTES, however many peers talk as fast as they can, and a peer that says little
-waits for one round, not for all of them.
+A round is one event-loop iteration: all reads that one poll found possible. Each read may bring as many bytes as the
+window has. A connection whose read fills the window may have more data than its fair share, so it is queued and not
+read from again until it is its turn. So a round costs about ROUND_BYTES, however many peers send at full speed, and a
+peer that sends little waits for one round, not for all other peers.
 
-        round ─▶ read, read, read (fills the window: into the line) ─▶ the first of the line are let in ─▶ round
+        round ─▶ read, read, read (fills the window: queue) ─▶ the first connections of the queue resume ─▶ round
 
-The window is the round's bytes over those who stand in line, within SMALLEST_READ and the receive buffer: few busy
-peers are read from in large pieces. When a round has brought its bytes already, or memory is short (`is_short`), it is
-SMALLEST_READ: a thousand peers that begin to talk in the same moment bring 6 MiB, not 250. How many bytes a round may
-bring depends on what they cost: half of what they were after a round that took LONG_S, up to ROUND_BYTES.
+The window is the round's bytes divided by the number of queued connections, at least SMALLEST_READ and at most the
+receive buffer: a few busy peers are read in large pieces. When a round has received its bytes, or memory is short
+(`is_short`), the window is SMALLEST_READ: a thousand peers that begin to send at the same moment then bring 6 MiB
+instead of 250. The bytes of a round depend on their cost: half as many after a round that took LONG_S, up to
+ROUND_BYTES.
 
-`began_s` is when the requests of a read began to wait: the last of a round have waited for all others. ReadScheduler of a few
-small reads are not told apart, which would cost as much as the reads, unless one of them took long (`stalled`).
+`began_s` is the time from which the requests of a read have waited: the last read of a round has waited for all
+others. Rounds of a few small reads share one time, since separate ones would cost as much as the reads, unless a read
+took long (`stalled`).
 
-What a read brought stays in the receive buffer until the turn that serves it has ended (selector.py): it is taken out
-of the window, and the next read goes behind it.
+Received bytes stay in the receive buffer until the read batch that handles them has ended (selector.py): they are
+excluded from the window, and the next read is placed after them.
 """
 
 import asyncio
@@ -26,25 +28,25 @@ from typing import Final, Protocol
 
 import msgspec
 
-RECEIVE_BUFFER_BYTES: Final = 512 * 1024  # a hundred sends of a KiB cost a read 100 µs more than two hundred in one do
+RECEIVE_BUFFER_BYTES: Final = 512 * 1024  # 100 sends of 1 KiB cost 100 µs more alone than in a read of 200
 ROUND_BYTES: Final = 2048 * 1024
-"""Some 1,600 messages of 1 KiB: a few ms of work. Half as much would end the reads of four who have several batches of
-100 KB under way in the middle of one, which is then put together from pieces."""
+"""About 1,600 messages of 1 KiB: a few ms of work. With half as much, reads of four producers with several batches of
+100 KB in flight would end within a batch, which then has to be assembled from pieces."""
 SMALLEST_READ: Final = 4096
 LONG_S: Final = 0.016
-USUAL_READ: Final = 64 * 1024  # with so many frames the costs of a read and of a write are shared by enough
+USUAL_READ: Final = 64 * 1024  # enough frames to share the costs of a read and a write
 _FEW_READS: Final = 16
 
 
-class Reading(Protocol):
-    """What a round wants of a connection."""
+class ReadableConnection(Protocol):
+    """The part of a connection that is needed here."""
 
     def try_resume_reading(self) -> None:
-        """Read from the peer again, unless something else forbids it."""
+        """Resume reads, unless they are paused for another reason."""
 
 
 class ReadSchedulerStatistics(msgspec.Struct, frozen=True):
-    """`queued` connections at this moment; totals since the start."""
+    """`queued` connections now; totals since the start."""
 
     queued: int
     window_bytes: int
@@ -53,7 +55,7 @@ class ReadSchedulerStatistics(msgspec.Struct, frozen=True):
 
 
 class Rounds:
-    """The rounds of one event loop. `clock` counts the seconds that reads are told in."""
+    """The read scheduler of one event loop. `clock` returns seconds of the clock that read times use."""
 
     def __init__(self, is_short: Callable[[], bool], clock: Callable[[], float]) -> None:
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
@@ -61,106 +63,107 @@ class Rounds:
         self.began_s = 0.0  # the loop's time at the round's first read
         self._is_short = is_short
         self._clock = clock
-        self.taken_bytes = 0  # of the receive buffer, in front of the window
+        self.taken_bytes = 0  # bytes of the receive buffer before the window
         self._window_bytes = RECEIVE_BUFFER_BYTES
-        self._is_begun = False
+        self._is_started = False
         self._is_end_due = False
         self._reads = 0
         self._read_bytes = 0
         self._round_bytes = ROUND_BYTES
-        self._line: dict[Reading, None] = {}
+        self._waiting: dict[ReadableConnection, None] = {}
         self._rounds = 0
         self._filled = 0
 
     def __repr__(self) -> str:
-        return f"<ReadScheduler window={self._window_bytes} queued={len(self._line)}>"
+        return f"<ReadScheduler window={self._window_bytes} queued={len(self._waiting)}>"
 
     def statistics(self) -> ReadSchedulerStatistics:
-        """The figures now."""
-        return ReadSchedulerStatistics(len(self._line), self._window_bytes, self._rounds, self._filled)
+        """Return the current figures."""
+        return ReadSchedulerStatistics(len(self._waiting), self._window_bytes, self._rounds, self._filled)
 
     def note(self, size: int, now_s: float) -> bool:
-        """A read brought `size` bytes; returns whether it filled the window, and its connection is to stand in line."""
+        """Record a read of `size` bytes; return whether it filled the window, so that its connection has to be
+        queued."""
         is_full = size >= self._window_bytes
         self._read_bytes += size
-        if not self._is_begun:
+        if not self._is_started:
             self.began_s = now_s
             self._reads += 1
             if self._read_bytes < USUAL_READ and self._reads <= _FEW_READS and not is_full:
                 return False
-            self._begin()
+            self._start()
         if self._read_bytes >= self._round_bytes and self._window_bytes > SMALLEST_READ:
             self._set_window(SMALLEST_READ)
         return is_full
 
     def take(self, size: int) -> None:
-        """Of what stands in the window, so much is still looked at."""
+        """Exclude the first `size` bytes of the window: they are still in use."""
         self.taken_bytes += size
         self._move_window()
 
     def release(self) -> None:
-        """Nothing that was read is looked at any more."""
+        """Allow reads to overwrite the received bytes: none is in use any more."""
         if self.taken_bytes:
             self.taken_bytes = 0
             self._move_window()
 
     def stalled(self, began_s: float) -> None:
-        """Something took long: what is read from now on in this round has waited since `began_s`."""
-        if not self._is_begun:
+        """Record a long operation: reads from now on in this round have waited since `began_s`."""
+        if not self._is_started:
             self.began_s = began_s
-            self._begin()
+            self._start()
 
-    def enqueue(self, reading: Reading) -> None:
-        """Have `reading` go on when those before it had their turn."""
+    def enqueue(self, connection: ReadableConnection) -> None:
+        """Resume reads from `connection` after those queued before it."""
         self._filled += 1
-        self._line[reading] = None
-        self._have_it_ended()
+        self._waiting[connection] = None
+        self._schedule_end()
 
-    def forget(self, reading: Reading) -> None:
-        """A connection is gone."""
-        self._line.pop(reading, None)
+    def forget(self, connection: ReadableConnection) -> None:
+        """Remove a closed connection."""
+        self._waiting.pop(connection, None)
 
-    def _begin(self) -> None:
-        self._is_begun = True
-        self._have_it_ended()
+    def _start(self) -> None:
+        self._is_started = True
+        self._schedule_end()
 
-    def _have_it_ended(self) -> None:
+    def _schedule_end(self) -> None:
         if not self._is_end_due:
             self._is_end_due = True
             asyncio.get_running_loop().call_soon(self._end)
 
     def _end(self) -> None:
-        """The round is over: see what the next one may bring."""
+        """End the round, and decide what the next one may bring."""
         self._rounds += 1
-        if self._is_begun:
-            took_s = self._clock() - self.began_s
-            if took_s >= LONG_S or self._round_bytes < ROUND_BYTES:
-                self._weigh(took_s)
-        self._is_begun = self._is_end_due = False
+        if self._is_started:
+            duration_s = self._clock() - self.began_s
+            if duration_s >= LONG_S or self._round_bytes < ROUND_BYTES:
+                self._adapt(duration_s)
+        self._is_started = self._is_end_due = False
         self._reads = 0
         self._read_bytes = 0
-        if self._line or self._window_bytes < RECEIVE_BUFFER_BYTES or self._is_short():
-            self._begin_next()
+        if self._waiting or self._window_bytes < RECEIVE_BUFFER_BYTES or self._is_short():
+            self._start_next()
 
-    def _begin_next(self) -> None:
-        """Set the window, and let the first of the line in."""
-        line, round_bytes = self._line, self._round_bytes
+    def _start_next(self) -> None:
+        """Set the window, and resume the first queued connections."""
+        waiting, round_bytes = self._waiting, self._round_bytes
         if self._is_short():
             self._set_window(SMALLEST_READ)
         else:
-            self._set_window(min(max(round_bytes // (len(line) or 1), USUAL_READ), RECEIVE_BUFFER_BYTES))
-        for reading in list(islice(line, round_bytes // max(self._window_bytes, USUAL_READ))):
-            del line[reading]
-            reading.try_resume_reading()
-        if line:
-            self._have_it_ended()
+            self._set_window(min(max(round_bytes // (len(waiting) or 1), USUAL_READ), RECEIVE_BUFFER_BYTES))
+        for connection in list(islice(waiting, round_bytes // max(self._window_bytes, USUAL_READ))):
+            del waiting[connection]
+            connection.try_resume_reading()
+        if waiting:
+            self._schedule_end()
 
-    def _weigh(self, took_s: float) -> None:
-        """Let the next round bring less or more, by what this one took."""
-        if took_s >= LONG_S:
+    def _adapt(self, duration_s: float) -> None:
+        """Change the bytes of the next round according to the duration of this one."""
+        if duration_s >= LONG_S:
             self._round_bytes = max(self._round_bytes // 2, USUAL_READ)
             self._set_window(min(self._window_bytes, self._round_bytes))
-        elif took_s < LONG_S / 2:
+        elif duration_s < LONG_S / 2:
             self._round_bytes = min(self._round_bytes * 2, ROUND_BYTES)
 
     def _set_window(self, size: int) -> None:

@@ -1,9 +1,9 @@
-"""How long requests take from arrival to answer, by what they asked and how they ended.
+"""How long requests take from arrival to response, by request code and response code.
 
-A connection knows when the request being handled came (`Connection.arrived_s`): the time of its read, which whoever
-takes a request up again later puts back. Whoever answers notes it here: the dispatcher what is answered by returning a
-response, processors what they answer themselves, a turn's sends in one call. Codes are those of the processor table:
-peers cannot add rows by asking for numbers that nobody serves.
+A connection keeps the arrival time of the request being handled (`Connection.arrived_s`): the time of its read. Code
+that resumes a request later restores it. The code that writes a response records the latency here: the dispatcher for
+responses that processors return, processors for responses that they write themselves, and one call for all sends of a
+read batch. Request codes are those of the processor table, so peers cannot add rows with unknown codes.
 """
 
 from bisect import bisect_left
@@ -19,9 +19,9 @@ UNKNOWN_CODE: Final = -1
 
 
 class Outcome(NamedTuple):
-    """One row: requests of a kind that ended alike."""
+    """One row: requests with the same code, result and kind."""
 
-    request_code: int  # UNKNOWN_CODE: one that no processor serves
+    request_code: int  # UNKNOWN_CODE: a code without a processor
     response_code: int
     was_parked: bool = False  # a pull that waited for messages
     was_oneway: bool = False
@@ -35,7 +35,7 @@ class LatenciesStatistics(msgspec.Struct, frozen=True):
 
 
 class Latencies:
-    """Milliseconds by outcome."""
+    """Histograms of milliseconds by outcome."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[int, int, bool, bool], Histogram] = {}
@@ -53,7 +53,8 @@ class Latencies:
         was_parked: bool = False,
         was_oneway: bool = False,
     ) -> float:
-        """Requests that came at `arrived_s` (of time.monotonic) have been answered now; returns the ms that took."""
+        """Record `times` responses to requests that arrived at `arrived_s` (of time.monotonic); return their latency in
+        ms."""
         outcome = (request_code, response_code, was_parked, was_oneway)
         row = self.rows.get(outcome)
         if row is None:
@@ -64,5 +65,5 @@ class Latencies:
         return elapsed_ms
 
     def statistics(self) -> LatenciesStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return LatenciesStatistics(rows=len(self.rows), requests=sum(row.count for row in self.rows.values()))

@@ -1,17 +1,18 @@
-"""The selector: what all connections of one event loop share.
+"""The selector: the state shared by all connections of one event loop.
 
-A read is handled whole before anything else happens: every complete frame in it is decoded and dispatched. A turn is as
-many reads of one poll as together bring ENOUGH_BYTES, one if it brings that. At its end processors finish what they
-gathered (`RequestDispatcher.end_batch`: the one write into the log), and all answers to a connection leave in one write; what no
-answer waits for is done behind them (`RequestDispatcher.run_after_responses`: consumers see the messages, and get their answers). So small
-reads share what a turn costs, and large ones are not kept waiting for others; nor are those of a peer while it is the
-only one that says anything. All reads of a turn begin within one millisecond of the clock: the store gives what is
-written together one time, and none that is older than the message.
+A read is handled completely before anything else happens: every complete frame in it is decoded and dispatched. A read
+batch consists of the reads of one poll until they reach ENOUGH_BYTES; a read of that size is a batch of its own. At its
+end processors finish the work that they collected (`RequestDispatcher.end_batch`: the one write into the log), and all
+responses to a connection leave in one write. Work that no response waits for follows
+(`RequestDispatcher.run_after_responses`: messages become visible to consumers, parked pulls get their responses). So
+small reads share the cost of a batch, and large ones do not wait for others; neither do the reads of a peer that is the
+only active one. All reads of a batch begin within the same millisecond: the store gives all records of one write the
+same time, which must not be earlier than the messages.
 
         get_buffer -> buffer_updated -> CommandDecoder -> dispatch ... end_batch -> flush
-        `---------------- connection.py ----------------'     selector   transfer.py
+        `---------------- connection.py ----------------'     selector   pending_writes.py
 
-The selector also keeps the books: who is connected, who is held, who was silent for too long.
+The selector also tracks all connections: which are open, which have paused reads, and which are idle.
 """
 
 import asyncio
@@ -33,17 +34,17 @@ from skylarkmq.protocol.command import RemotingCommand
 
 RELIEF_S: Final = 0.1
 RESERVED_DESCRIPTORS: Final = 1_536
-"""For what is no client: 1,024 queue files (openQueueFiles), segments, index, health pages, name servers."""
+"""Descriptors for other purposes: 1,024 queue files (openQueueFiles), segments, index, health pages, name servers."""
 SILENT_S: Final = 5.0
-"""A new connection may keep still so long before it makes room for another."""
+"""A new connection may send nothing for so long before it can be closed in favor of a newer one."""
 ENOUGH_BYTES: Final = 64 * 1024
-"""With so much in it a turn ends, though more may be there to read."""
+"""A read batch of this size ends, even if more data can be read."""
 
 log = logging.getLogger(__name__)
 
 
 class RemotingStatistics(msgspec.Struct, frozen=True):
-    """Connections at one moment; counters are totals since the start."""
+    """Figures of the connections; counters are totals since the start."""
 
     connections: int
     accepted: int
@@ -58,7 +59,7 @@ class RemotingStatistics(msgspec.Struct, frozen=True):
 
 
 class Selector:
-    """What all connections of one event loop share."""
+    """The state shared by all connections of one event loop."""
 
     def __init__(self, dispatcher: RequestDispatcher, config: RemotingConfig) -> None:
         self.dispatcher = dispatcher
@@ -76,30 +77,30 @@ class Selector:
         self.accepted = 0
         self.refused = 0
         self.closed_idle = 0
-        self.closed_unread = 0  # for leaving more unread than anybody, when memory was short
+        self.closed_unread = 0  # connections with the most unread bytes, when memory was short
         self._next_relief_s = 0.0
         self.protocol_errors = 0
         self._half_unread = config.total_backlog_bytes // 2
         self._half_partial = config.unfinished_frames_bytes // 2
         self._close_listeners: list[Callable[[Connection], None]] = []
         self._paused_by_broker: set[Connection] = set()
-        self._silent: dict[Connection, None] = {}  # accepted, and without a first byte; the oldest first
-        self._is_end_due = False  # of the turn, when the poll's reads have been handled
-        self._last: Connection | None = None  # that was read from
-        self._turn_ms = 0  # Unix time at which the turn began
+        self._silent: dict[Connection, None] = {}  # accepted, no byte received yet; the oldest first
+        self._is_end_due = False  # the batch ends after the poll's reads
+        self._last: Connection | None = None  # the connection of the last read
+        self._turn_ms = 0  # Unix time at which the batch began
 
     def __repr__(self) -> str:
         return f"<Selector {len(self.connections)} connections>"
 
     def configure(self, config: RemotingConfig) -> None:
-        """Other limits on peers from now on, and on how new connections send files."""
+        """Use other limits on peers from now on; new connections also use the new setting for sendfile."""
         self.config = self.pending_writes.config = config
         self._most_connections = allowed_connections(config)
         self.partial_frames.configure(_partial_frames_config(config))
         self._half_partial = config.unfinished_frames_bytes // 2
 
     def statistics(self) -> RemotingStatistics:
-        """The selector's figures now."""
+        """Return the current figures."""
         return RemotingStatistics(
             connections=len(self.connections),
             accepted=self.accepted,
@@ -115,15 +116,15 @@ class Selector:
 
     @property
     def backlog_bytes(self) -> int:
-        """What all peers together have not taken yet."""
+        """Return the bytes that all peers have not taken yet."""
         return self.pending_writes.backlog_bytes
 
     def on_close(self, callback: Callable[[Connection], None]) -> None:
-        """Call `callback` with each connection that is gone."""
+        """Call `callback` with each closed connection."""
         self._close_listeners.append(callback)
 
     def opened(self, connection: Connection) -> bool:
-        """A connection came; returns whether it may stay."""
+        """Register a new connection; return whether it may stay."""
         is_full = len(self.connections) >= self._most_connections
         if not self.accepting or (is_full and not self._close_silent()):
             self.refused += 1
@@ -134,17 +135,17 @@ class Selector:
         return True
 
     def expect_first_bytes(self, connection: Connection) -> None:
-        """It was accepted and has said nothing yet."""
+        """Track an accepted connection that has sent nothing yet."""
         if connection in self.connections:
             self._silent[connection] = None
 
     def first_bytes_received(self, connection: Connection) -> None:
-        """Its first bytes came."""
+        """Stop tracking a connection: its first bytes arrived."""
         self._silent.pop(connection, None)
 
     def _close_silent(self) -> bool:
-        """Make room: who has said nothing for longest goes, if that is SILENT_S. Else whoever connects and keeps still
-        could keep everybody out."""
+        """Close the connection that has sent nothing for longest, if that is at least SILENT_S; return whether one was
+        closed. Otherwise connections that send nothing could keep all other clients out."""
         longest = next(iter(self._silent), None)
         if longest is None or asyncio.get_running_loop().time() - longest.active_s < SILENT_S:
             return False
@@ -155,7 +156,7 @@ class Selector:
         return True
 
     def closed(self, connection: Connection) -> None:
-        """A connection is gone; tell whoever wanted to know."""
+        """Unregister a closed connection, and call the close listeners."""
         self.connections.discard(connection)
         self._silent.pop(connection, None)
         self._paused_by_broker.discard(connection)
@@ -165,19 +166,19 @@ class Selector:
             callback(connection)
 
     def pause_reads(self, connection: Connection) -> None:
-        """Read no more from a connection until `resume_paused_reads`."""
+        """Pause reads from a connection until `resume_paused_reads`."""
         self._paused_by_broker.add(connection)
 
     def is_read_paused(self, connection: Connection) -> bool:
-        """Whether a connection is not to be read from."""
+        """Return whether a connection must not be read from."""
         return connection in self._paused_by_broker or self.partial_frames.is_waiting(connection)
 
     def is_paused_by_broker(self, connection: Connection) -> bool:
-        """Whether a connection is held until `resume_paused_reads`."""
+        """Return whether reads from a connection are paused until `resume_paused_reads`."""
         return connection in self._paused_by_broker
 
     def _watch_partial_frames(self) -> None:
-        """Connections wait to finish their frames: look at them often until none does."""
+        """Check the partial frames at short intervals while connections wait for memory."""
         if not self._is_watching:
             self._is_watching = True
             asyncio.get_running_loop().call_later(self.partial_frames.step_s, self._step_partial_frames)
@@ -189,13 +190,13 @@ class Selector:
             self._watch_partial_frames()
 
     def _is_memory_short(self) -> bool:
-        """Whether half of what peers may cost by not reading, or by not finishing what they say, is gone."""
+        """Return whether half of the memory limit for unread responses, or for partial frames, is used."""
         unread = self.pending_writes.backlog_bytes + self.deferred_bytes
         return unread > self._half_unread or self.partial_frames.bytes > self._half_partial
 
     def relieve(self, now_s: float) -> None:
-        """Close who has left most unread, if all together have left twice of what they may; looked at ten times a
-        second, and what waits in files does not count."""
+        """Close the connection with the most unread bytes in memory if all together exceed twice their limit. Checked
+        at most ten times a second; unsent data in files does not count."""
         limit = 2 * self.config.total_backlog_bytes
         if self.pending_writes.backlog_bytes <= limit or now_s < self._next_relief_s:
             return
@@ -208,21 +209,21 @@ class Selector:
             worst.abort()
 
     def resume_paused_reads(self) -> None:
-        """Read from all connections again."""
+        """Resume reads from all paused connections."""
         held, self._paused_by_broker = self._paused_by_broker, set()
         log.debug("reading again from connections=%d", len(held))
         for connection in held:
             connection.resume_reading()
 
     def flush(self) -> None:
-        """Write what the connections gathered."""
+        """Write the collected output of the connections."""
         self.pending_writes.flush()
 
     def read(
         self, connection: Connection, commands: list[RemotingCommand], size: int = 0, waited_s: float = 0.0
     ) -> None:
-        """Handle what a read of `size` bytes brought, or what has waited since; what comes of it is written when the
-        turn ends."""
+        """Handle the commands of a read of `size` bytes, or deferred ones; the responses are written at the end of the
+        read batch."""
         dispatcher = self.dispatcher
         if (now_ms := time_ns() // 1_000_000) != self._turn_ms:
             self._turn_ms = now_ms
@@ -247,7 +248,7 @@ class Selector:
                     asyncio.get_running_loop().call_soon(self._end_poll)
 
     def _end_poll(self) -> None:
-        """All that could be read was read."""
+        """End the batch: all reads of the poll are handled."""
         self._is_end_due = False
         begun_s = monotonic()
         self.end_batch()
@@ -255,14 +256,15 @@ class Selector:
             self.read_scheduler.stalled(asyncio.get_running_loop().time())
 
     def end_batch(self) -> None:
-        """Have what was read so far finished, and write what came of it."""
+        """Finish the work of the reads so far, and write the responses."""
         try:
             self._finish()
         finally:
             self.read_scheduler.release()
 
     def flush_responses(self) -> None:
-        """Out of turn, requests of earlier ones were answered: write that, and then do what none of them waits for."""
+        """Write responses to requests of earlier batches outside of a batch, then do the work that no response waits
+        for."""
         self.pending_writes.flush()
         self._write_behind(self.dispatcher.run_after_responses)
 
@@ -278,19 +280,19 @@ class Selector:
             self.pending_writes.flush()
 
     def close_idle(self, now_s: float) -> None:
-        """Close every connection that was silent for too long; `now_s` is the loop's time."""
+        """Close every connection that was silent for too long; `now_s` is the event loop's time."""
         for connection in self.connections:
             connection.note_progress()
         limit = now_s - self.config.max_idle_s
         for connection in [c for c in self.connections - self._paused_by_broker if c.active_s < limit]:
             self.closed_idle += 1
             log.info("closing idle connection peer=%s idle_s=%.0f", connection.peer, now_s - connection.active_s)
-            connection.abort()  # a peer that does not read would never let its last bytes be written
+            connection.abort()  # a close would wait for a peer that does not read
 
 
 def allowed_connections(config: RemotingConfig) -> int:
-    """As many as the settings allow and the process has descriptors for: the store keeps RESERVED_DESCRIPTORS, or half
-    of all if that is less."""
+    """Return the configured maximum, limited by the process's descriptors: RESERVED_DESCRIPTORS, or half of all if that
+    is less, are kept for other purposes."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY:
         return config.max_connections

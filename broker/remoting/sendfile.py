@@ -1,12 +1,12 @@
-"""Bytes of files on their way to a socket: the system calls, the thread pool for those that may wait, and who counts.
+"""Sending file data to a socket: the system calls, the thread pool for those that may block, and the counters.
 
-A region that is in memory leaves by `os.sendfile` in the event loop. One that may not be is sent by a thread, so that
-the disk stops nobody else; the thread makes system calls that release the GIL, and nothing but those. Where there is no
-socket of our own to send to (TLS), or `transferMsgByHeap` says so, the thread reads the bytes instead and the transport
-writes them.
+A region that is in memory leaves by `os.sendfile` in the event loop. A region that may not be in memory is sent by a
+thread, so that the disk delays no other connection; the thread only makes system calls that release the GIL. If there
+is no plain socket to send to (TLS), or `transferMsgByHeap` is set, the thread reads the bytes and the transport writes
+them.
 
-The transport goes on owning its descriptor. We send to a duplicate, which the event loop can watch beside it, and only
-while the transport itself has nothing left to write.
+The transport keeps its descriptor. Data is sent to a duplicate, which the event loop can watch separately, and only
+while the transport has nothing left to write.
 """
 
 import asyncio
@@ -20,58 +20,59 @@ from typing import Final, Protocol
 import msgspec
 
 SENDFILE_FROM_BYTES: Final = 32 << 10
-"""From so many bytes on a region costs no more by sendfile than by copying it: 20.3 against 19.7 us at 16 KiB, 22.6
-against 23.4 at 40 KiB, 179 against 229 at a MiB. See docs/performance.md, "Zero-copy pulls"."""
+"""From this size on, sendfile of a region costs no more than copying: 20.3 against 19.7 µs at 16 KiB, 22.6 against
+23.4 at 40 KiB, 179 against 229 at 1 MiB. See docs/performance.md, "Zero-copy pulls"."""
 
-READ_AHEAD_BYTES: Final = 1 << 20  # what the kernel is asked for at a cold place: readers go on
-CHUNK_BYTES: Final = 256 << 10  # read at once, where the bytes have to be copied
+READ_AHEAD_BYTES: Final = 1 << 20  # requested from the kernel at a cold position: reads continue there
+CHUNK_BYTES: Final = 256 << 10  # read at a time if the bytes have to be copied
 THREADS: Final = 4
 
 log = logging.getLogger(__name__)
 
 
 class Holder(Protocol):
-    """Who needs a file's bytes beyond the turn in which it found them."""
+    """A user of a file's bytes beyond the read batch in which it found them."""
 
     def let_go(self) -> None:
-        """Give the transfer up and release the file, now or when the system call under way is back."""
+        """Give up the transfer and release the file, at once or when the system call in progress returns."""
 
 
 class FileRegion(Protocol):
-    """`size` bytes of a file from byte `position`. Descriptor and mapping last as long as it is held."""
+    """`size` bytes of a file from byte `position`. Descriptor and mapping stay valid while the file is pinned."""
 
     @property
     def fd(self) -> int:
-        """The file's descriptor; negative for bytes that are in no file, but in memory of their own."""
+        """Return the file's descriptor; negative for bytes in memory of their own."""
 
     @property
     def position(self) -> int:
-        """The first byte."""
+        """Return the offset of the first byte in the file."""
 
     @property
     def size(self) -> int:
-        """How many."""
+        """Return the number of bytes."""
 
     @property
     def is_hot(self) -> bool:
-        """Whether it is in memory, so that it may be touched."""
+        """Return whether the bytes are in memory, so that reading them does not block."""
 
     def parts_behind(self, head: bytes) -> Sequence[bytes | memoryview]:
-        """`head` and the bytes; views of the mapping are not kept beyond the turn without a hold."""
+        """Return `head` and the bytes; views of the mapping are valid beyond the read batch only while the file is
+        pinned."""
 
     def hold(self, holder: Holder) -> None:
-        """Keep descriptor and mapping until `release`."""
+        """Pin descriptor and mapping until `release`."""
 
     def release(self, holder: Holder) -> None:
-        """Take one hold back."""
+        """Undo one `hold`."""
 
 
 class TransferStatistics(msgspec.Struct, frozen=True):
-    """How bytes left, in calls and bytes since the start; `waiting` regions and `backlog_bytes` now.
+    """How bytes were sent: calls and bytes since the start; `waiting` regions and `backlog_bytes` now.
 
-    `copied`: written as bytes, whatever they were. `sent`: by sendfile in the event loop. `cold_sent`: by
-    sendfile in a thread. `cold_read`: read by a thread, then copied (and counted there, too). `cut`: transfers that
-    ended before their last byte because a file failed or was taken away.
+    `copied`: written as bytes. `sent`: by sendfile in the event loop. `cold_sent`: by sendfile in a thread.
+    `cold_read`: read by a thread, then copied (and counted there, too). `cut`: transfers that ended before their last
+    byte because a file failed or was deleted.
     """
 
     copied_calls: int
@@ -88,7 +89,7 @@ class TransferStatistics(msgspec.Struct, frozen=True):
 
 
 class FileSends:
-    """What all transfers share: threads, which begin with the first cold region, and figures."""
+    """The state shared by all transfers: counters, and threads that start with the first cold region."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -103,7 +104,7 @@ class FileSends:
         return f"<FileSends waiting={self.waiting}>"
 
     def statistics(self, backlog_bytes: int) -> TransferStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return TransferStatistics(
             copied_calls=self.copied_calls,
             copied_bytes=self.copied_bytes,
@@ -119,20 +120,20 @@ class FileSends:
         )
 
     def note_copied(self, count: int) -> None:
-        """The transport got `count` bytes."""
+        """Count `count` bytes handed to a transport."""
         self.copied_calls += 1
         self.copied_bytes += count
 
     def send_hot(self, sock: socket.socket, fd: int, at: int, count: int) -> int:
-        """Send what the socket takes of bytes that are in memory; returns how many. OSError, BlockingIOError too."""
+        """Send bytes that are in memory; return how many the socket took. Raises OSError, also BlockingIOError."""
         sent = os.sendfile(sock.fileno(), fd, at, count)
         self.sent_calls += 1
         self.sent_bytes += sent
         return sent
 
     def send_behind_head(self, sock: socket.socket, head: bytes, region: FileRegion) -> tuple[int, OSError | None]:
-        """Send `head`, and a region that is in memory in the same packets. Returns how much the socket took, and what
-        went wrong."""
+        """Send `head`, and a region that is in memory in the same packets. Return the number of bytes that the socket
+        took, and the error, if any."""
         sent = 0
         try:
             sent = sock.send(head, socket.MSG_MORE)
@@ -146,20 +147,20 @@ class FileSends:
         return sent, None
 
     def send_cold(self, sock: socket.socket, fd: int, at: int, count: int) -> "asyncio.Future[int]":
-        """The same of bytes that may not be, in a thread. Socket and file stay open until it is done."""
+        """Send bytes that may not be in memory, in a thread. Socket and file must stay open until it is done."""
         return asyncio.get_running_loop().run_in_executor(self._threads(), _send, sock.fileno(), fd, at, count)
 
     def note_cold_sent(self, count: int) -> None:
-        """A thread has sent `count` bytes."""
+        """Count `count` bytes sent by a thread."""
         self.cold_sent_calls += 1
         self.cold_sent_bytes += count
 
     def read_cold(self, fd: int, at: int, count: int) -> "asyncio.Future[bytes]":
-        """Up to CHUNK_BYTES of the `count` bytes at `at`, read in a thread."""
+        """Read up to CHUNK_BYTES of the `count` bytes at `at` in a thread."""
         return asyncio.get_running_loop().run_in_executor(self._threads(), _read, fd, at, min(count, CHUNK_BYTES))
 
     def note_cold_read(self, count: int) -> None:
-        """A thread has read `count` bytes."""
+        """Count `count` bytes read by a thread."""
         self.cold_read_calls += 1
         self.cold_read_bytes += count
 
@@ -169,21 +170,21 @@ class FileSends:
         return self._pool
 
     def close(self) -> None:
-        """End the threads, after what they are sending."""
+        """Stop the threads after their current calls."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
 
 
 def takes_files(transport: asyncio.Transport) -> bool:
-    """Whether bytes of files may be sent to the transport's socket: it has one, and encrypts nothing."""
+    """Return whether sendfile to the transport's socket is possible: it has one and does not encrypt."""
     return transport.get_extra_info("socket") is not None and transport.get_extra_info("ssl_object") is None
 
 
 def duplicate_socket(transport: asyncio.Transport) -> socket.socket | None:
-    """A duplicate of the transport's socket, to send to; None if descriptors are used up.
+    """Return a duplicate of the transport's socket to send to; None if no descriptor is left.
 
-    Whoever gets it closes it: the connection lasts as long as either of the two.
+    The caller closes it. The connection stays open until both are closed.
     """
     theirs = transport.get_extra_info("socket")
     try:
@@ -195,11 +196,11 @@ def duplicate_socket(transport: asyncio.Transport) -> socket.socket | None:
 
 
 def end_sends(sock: socket.socket) -> None:
-    """Have a thread that sends to it come back."""
+    """Make a thread that sends to `sock` return."""
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
-        pass  # the peer did it already
+        pass  # the peer has closed it already
 
 
 def _send(out: int, fd: int, at: int, count: int) -> int:

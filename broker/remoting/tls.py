@@ -1,20 +1,20 @@
-"""TLS: who has to speak it, with which certificate, and what a new certificate changes.
+"""TLS: which connections must use it, with which certificate, and how a new certificate is loaded.
 
     mode        TLS client    plain client
     disabled    closed        served
     permissive  served        served            the default, as in RocketMQ
     enforcing   served        closed
 
-Certificates are files that somebody replaces: `ReloadingContext` looks at them now and then, and makes a new context
-when one has changed. Connections that stand keep the old one; a file that is damaged, or a key that does not fit its
-certificate (yet), leaves the old one in place and is told in the log, once for each state of the files.
+Certificate files are replaced while the process runs: `ReloadingContext` checks them periodically and makes a new
+context when one has changed. Open connections keep the old one. If a file is damaged, or the key does not match its
+certificate (yet), the old context stays in use, and a warning is logged once for each state of the files.
 
-Without a certificate there is one for tests, as in RocketMQ (`tls.test.mode.enable`): made when it is first needed by
-the command `openssl`, signed by itself, gone with the process. It keeps nobody from listening in who can come between;
-but a client that is set to `tls.enable` and nothing else is served.
+Without a certificate there is a test certificate, as in RocketMQ (`tls.test.mode.enable`): the command `openssl` makes
+it on first use; it is self-signed and exists only in this process. It does not protect against man-in-the-middle
+attacks, but clients that only set `tls.enable` can connect.
 
-An SSLContext cannot ask for a certificate and then not look at it, so `need_client_auth` only means something together
-with `auth_client`; to require one that nobody checks is refused at the start.
+An SSLContext cannot request a certificate without verifying it. So `need_client_auth` has an effect only together with
+`auth_client`; requiring a certificate without verification is rejected at start.
 """
 
 import logging
@@ -47,18 +47,18 @@ log = logging.getLogger(__name__)
 
 
 class TlsStatistics(msgspec.Struct, frozen=True):
-    """TLS at one moment; counters are totals since the start."""
+    """TLS figures; counters are totals since the start."""
 
     mode: str
     established: int  # handshakes that succeeded
-    failed: int  # handshakes that did not: refused, garbage, given up, too slow
-    refused: int  # connections of a kind that the mode does not allow
+    failed: int  # handshakes that failed: rejected, invalid, aborted, too slow
+    refused: int  # connections that the mode does not allow
     reloads: int
     reload_failures: int
 
 
 class ReloadingContext:
-    """A context that follows its files. `make` reads them; OSError says why it cannot."""
+    """A context that follows its files. `make` reads them and raises OSError if it fails."""
 
     def __init__(self, files: Iterable[Path | None], make: Callable[[], ssl.SSLContext]) -> None:
         self._files = tuple(file for file in files if file is not None)
@@ -72,7 +72,7 @@ class ReloadingContext:
         return f"<ReloadingContext {' '.join(map(str, self._files))} reloads={self.reloads} failures={self.failures}>"
 
     def latest(self) -> ssl.SSLContext:
-        """The context of the files as they are now, or of the last that could be used."""
+        """Return the context of the current files, or the last valid one."""
         self.reload_if_changed()
         return self.current
 
@@ -87,18 +87,18 @@ class ReloadingContext:
             self.current = self._make()
         except OSError as error:
             self.failures += 1
-            log.warning("certificate not reloaded, the former one stays files=%s reason=%s", files, reason_of(error))
+            log.warning("certificate not reloaded, the old one is kept files=%s reason=%s", files, reason_of(error))
         else:
             self.reloads += 1
             log.info("certificate reloaded files=%s", files)
 
     def _fingerprints(self) -> list[tuple[int, int, int] | None]:
-        """What tells one state of the files from another."""
+        """Return a value that differs between two states of the files."""
         return [file_fingerprint(file) for file in self._files]
 
 
 class ServerTls:
-    """TLS of the connections that we accept, on all ports of the process. StartError for what cannot be."""
+    """TLS of accepted connections, on all ports of the process. Raises StartError for an invalid configuration."""
 
     def __init__(self, config: TlsConfig) -> None:
         self.mode = config.mode
@@ -111,7 +111,7 @@ class ServerTls:
         return f"<ServerTls {self.mode.value} established={self.established} failed={self.failed}>"
 
     def statistics(self) -> TlsStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return TlsStatistics(
             mode=self.mode.value,
             established=self.established,
@@ -122,12 +122,12 @@ class ServerTls:
         )
 
     def reload_certificates(self) -> None:
-        """Have new connections get a new certificate, if there is one."""
+        """Use a changed certificate for new connections."""
         if self.context is not None:
             self.context.reload_if_changed()
 
     def refusal(self, *, speaks_tls: bool) -> str | None:
-        """Why such a connection is closed, or None: the table above."""
+        """Return why such a connection is closed, or None: the table in the module docstring."""
         if not speaks_tls:
             return "plain, and tls.server.mode is enforcing" if self.mode is TlsMode.ENFORCING else None
         if self.mode is TlsMode.DISABLED:
@@ -139,13 +139,13 @@ class ServerTls:
 
 
 def server_context(config: TlsConfig) -> ReloadingContext | None:
-    """What accepted connections get; None if there is no certificate and nobody insists on one."""
+    """Return the context of accepted connections; None if there is no certificate and none is required."""
     check_pair("server", config.cert_path, config.key_path)
     verifies = config.trust_cert_path is not None if config.auth_client is None else config.auth_client
     if config.need_client_auth is ClientAuth.REQUIRE and not verifies:
         raise StartError(
             "tls.server.need.client.auth=require: expected with tls.server.authClient=true, "
-            "a certificate that nobody checks proves nothing"
+            "an unverified certificate proves nothing"
         )
     tests = config.cert_path is None if config.test_mode is None else config.test_mode
     if not tests and config.cert_path is None:
@@ -155,7 +155,7 @@ def server_context(config: TlsConfig) -> ReloadingContext | None:
     except OSError as error:
         if config.mode is TlsMode.ENFORCING:
             raise StartError(f"tls.server.mode=enforcing: no test certificate: {error}") from None
-        log.info("no TLS, for want of a test certificate reason=%s", error)
+        log.info("no TLS, no test certificate reason=%s", error)
         return None
 
     def make() -> ssl.SSLContext:
@@ -176,10 +176,10 @@ def server_context(config: TlsConfig) -> ReloadingContext | None:
 
 
 def client_context(config: OutboundTlsConfig, mode: TlsMode) -> ReloadingContext | None:
-    """What connections that we open get, in a process with this server mode; None: they are plain.
+    """Return the context of outbound connections in a process with this server mode; None: they are plain.
 
-    Names in certificates are not compared with addresses, as RocketMQ does not: who has a certificate of a trusted
-    authority is trusted.
+    Host names in certificates are not compared with addresses, as in RocketMQ: any certificate of a trusted authority
+    is accepted.
     """
     if not config.is_on(mode):
         return None
@@ -200,7 +200,7 @@ def client_context(config: OutboundTlsConfig, mode: TlsMode) -> ReloadingContext
 
 
 def reloading_context(side: str, files: list[Path | None], make: Callable[[], ssl.SSLContext]) -> ReloadingContext:
-    """A context of these files; StartError if they will not do."""
+    """Return a context of these files. Raises StartError if they are invalid."""
     try:
         return ReloadingContext(files, make)
     except OSError as error:
@@ -208,26 +208,26 @@ def reloading_context(side: str, files: list[Path | None], make: Callable[[], ss
 
 
 def check_pair(side: str, cert_path: Path | None, key_path: Path | None) -> None:
-    """A certificate goes with its key."""
+    """Check that certificate and key are set together. Raises StartError otherwise."""
     if (cert_path is None) != (key_path is None):
         given, lacking = ("certPath", "keyPath") if key_path is None else ("keyPath", "certPath")
         raise StartError(f"tls.{side}.{given}={cert_path or key_path}: expected with tls.{side}.{lacking}")
 
 
 def load_own(context: ssl.SSLContext, cert_path: Path | None, key_path: Path | None, password: str | None) -> None:
-    """Read our certificate and its key; OSError names the files."""
-    assert cert_path is not None  # checked with its key when the configuration was read
+    """Load our certificate and its key. Raises OSError with the file names."""
+    assert cert_path is not None  # checked when the configuration was read
     assert key_path is not None
     for path in (cert_path, key_path):
-        path.open("rb").close()  # whose error names the file, which ssl's does not
+        path.open("rb").close()  # its error names the file, that of ssl does not
     try:
-        context.load_cert_chain(cert_path, key_path, lambda: password or "")  # without one it would ask the terminal
+        context.load_cert_chain(cert_path, key_path, lambda: password or "")  # else it prompts
     except ssl.SSLError as error:
         raise OSError(f"{cert_path} with {key_path}: {reason_of(error)}") from error
 
 
 def load_trust(context: ssl.SSLContext, trust_cert_path: Path | None, purpose: ssl.Purpose) -> None:
-    """Read the authorities; OSError names the file."""
+    """Load the trusted authorities. Raises OSError with the file name."""
     if trust_cert_path is None:
         context.load_default_certs(purpose)
         return
@@ -240,7 +240,7 @@ def load_trust(context: ssl.SSLContext, trust_cert_path: Path | None, purpose: s
 
 @cache
 def self_signed() -> bytes:
-    """A key and its certificate as PEM, one for the process; OSError if they cannot be made."""
+    """Return a key and its certificate as PEM, the same for the whole process. Raises OSError if `openssl` fails."""
     try:
         made = subprocess.run(TEST_CERTIFICATE, check=True, capture_output=True, timeout=OPENSSL_TIMEOUT_S)
     except subprocess.SubprocessError as error:
@@ -249,7 +249,7 @@ def self_signed() -> bytes:
 
 
 def load_pem(context: ssl.SSLContext, pem: bytes) -> None:
-    """Read key and certificate from memory, by way of a file that nobody else may read."""
+    """Load key and certificate from memory, through a file that only this user can read."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(pem)
         file.flush()
@@ -257,7 +257,7 @@ def load_pem(context: ssl.SSLContext, pem: bytes) -> None:
 
 
 def file_fingerprint(file: Path) -> tuple[int, int, int] | None:
-    """What changes with a file's content; None if it cannot be seen."""
+    """Return a value that changes with the file's content; None if the file cannot be accessed."""
     try:
         status = file.stat()
     except OSError:
@@ -266,7 +266,7 @@ def file_fingerprint(file: Path) -> tuple[int, int, int] | None:
 
 
 def reason_of(error: BaseException) -> str:
-    """An error without OpenSSL's places in its own source."""
+    """Return an error's text without OpenSSL's source locations."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:

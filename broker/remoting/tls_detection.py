@@ -1,11 +1,11 @@
-"""An opening: an accepted connection until its first byte tells whether its peer speaks TLS.
+"""TLS detection: the protocol of an accepted connection until its first byte shows whether the peer speaks TLS.
 
-A TLS client begins with a handshake record, 0x16. A plain one begins with the length of a frame, whose first byte is 0
-or 1. Whoever says nothing yet is neither, and is left alone: it is one of the connections from the start, counted,
-limited and closed when idle like the others. Only when there are as many as there may be, it makes room for a new one.
+A TLS client begins with a handshake record, 0x16. A plain client begins with the length of a frame, whose first byte
+is 0 or 1. A connection that has sent nothing yet is registered, counted, limited and closed when idle like any other.
+It can be closed earlier only if the maximum number of connections is reached and a new one arrives.
 
-The first read is in the buffer that all connections share, so it is handed on as it is; behind it the opening is
-forgotten, and a plain connection is as if there had been none.
+The first read is in the shared receive buffer and is passed on as it is. After it the detector is dropped, so a plain
+connection has no further cost.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class TlsDetector(asyncio.BufferedProtocol):
-    """Stands before a connection that has not read anything."""
+    """The first protocol of an accepted connection."""
 
     __slots__ = ("_connection", "_selector", "_tls", "_transport")
 
@@ -44,7 +44,7 @@ class TlsDetector(asyncio.BufferedProtocol):
         return self._connection.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The first read: decide, and step aside."""
+        """Handle the first read: choose the protocol and hand the connection over."""
         self._selector.first_bytes_received(self._connection)
         tls, connection, transport = self._tls, self._connection, self._transport
         speaks_tls = connection.get_buffer(-1)[0] == TLS_HANDSHAKE
@@ -64,10 +64,10 @@ class TlsDetector(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
-        """Nothing has been written."""
+        """Do nothing: nothing has been written."""
 
     def resume_writing(self) -> None:
-        """Nothing has been written."""
+        """Do nothing: nothing has been written."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection.connection_lost(exc)

@@ -1,17 +1,17 @@
-"""TLS between a socket and a connection: a protocol towards the one, a transport towards the other.
+"""TLS between a socket and a connection: a protocol for the socket's transport, a transport for the connection.
 
     socket -> get_buffer, buffer_updated -> incoming -> OpenSSL -> the same buffer -> Connection.buffer_updated
     socket <- write                      <- outgoing <- OpenSSL <- write           <- Connection
 
-OpenSSL works on two memories, so that nothing here waits: what it wants to be sent is in `outgoing` after each step.
-They keep the size that they once had, and so are never given more than a record at a time: a connection costs some 20
-KiB while it is idle, and 100 at most.
-The connection notices nothing: it gets whole reads in the buffer that all share, and what its peer has not taken is
-what waits in the socket's transport, to the byte. Reading is handed on as it comes; one that filled the buffer lets
-other connections have their turn first.
+OpenSSL works on two memory buffers, so nothing here blocks: after each step `outgoing` contains the bytes to send. The
+buffers never shrink, so they get at most one TLS record at a time: a connection uses about 20 KiB while it is idle and
+at most 100 KiB.
+The connection is unaffected: it gets whole reads in the shared buffer, and its backlog is what waits in the socket's
+transport, to the byte. Decrypted data is passed on as it arrives; after a read that filled the buffer, other
+connections are served first.
 
-A handshake has HANDSHAKE_TIMEOUT_S. One that fails, is too slow or is given up is nothing unusual: a line in the log, a
-count, and the connection is closed, with the alert that tells the peer why.
+A handshake must finish within HANDSHAKE_TIMEOUT_S. One that fails, is too slow or is aborted is not unusual: it is
+logged and counted, and the connection is closed with the TLS alert that states the reason.
 """
 
 import asyncio
@@ -21,39 +21,39 @@ from typing import Any, Final, Protocol
 
 from skylarkmq.broker.remoting.tls import ServerTls, reason_of
 
-HANDSHAKE_TIMEOUT_S: Final = 10.0  # as Netty has it
+HANDSHAKE_TIMEOUT_S: Final = 10.0  # as in Netty
 PIECE_BYTES: Final = 16 * 1024
-"""What passes through OpenSSL's memories at a time, a record's worth: they never shrink."""
+"""The size of one TLS record: at most so much is put into OpenSSL's buffers at a time, since they never shrink."""
 
 log = logging.getLogger(__name__)
 
 
 class SecuredConnection(Protocol):
-    """What TLS wants of the connection in it."""
+    """The part of the connection that the TLS transport needs."""
 
     peer: str
 
     def secured(self, transport: asyncio.Transport) -> None:
-        """From now on this is the transport."""
+        """Use this transport from now on."""
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        """Where to put what was read."""
+        """Return the buffer for the next read."""
 
     def buffer_updated(self, size: int) -> None:
-        """So much of the buffer was read."""
+        """Handle `size` bytes of the buffer."""
 
     def pause_writing(self) -> None:
-        """Something waits to be written."""
+        """Note that output waits to be written."""
 
     def resume_writing(self) -> None:
-        """All was written."""
+        """Note that all output is written."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Note that the connection is closed."""
 
 
 class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
-    """The server's side of one TLS connection; `raw` is the socket's transport, of which it becomes the protocol."""
+    """The server side of one TLS connection; it becomes the protocol of `raw`, the socket's transport."""
 
     def __init__(
         self, raw: asyncio.Transport, connection: SecuredConnection, tls: ServerTls, context: ssl.SSLContext
@@ -76,18 +76,18 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def __repr__(self) -> str:
         return f"<TlsTransport {self._connection.peer} {self._engine.version() or 'handshake'}>"
 
-    # ----------------------------------------------------------------------------------- the socket's transport calls
+    # --------------------------------------------------------------------------------- called by the socket's transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
         self._buffer = self._connection.get_buffer(sizehint)
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """One read: what it completes is decrypted and handed on."""
+        """Handle one read: decrypt it and pass the data on."""
         if nbytes == len(self._buffer) and self._reading:
             self._raw.pause_reading()
-            self._loop.call_soon(self._read_on)
-        self._take(memoryview(bytes(self._buffer[:nbytes])))  # the buffer takes what is decrypted
+            self._loop.call_soon(self._resume_if_reading)
+        self._decrypt_read(memoryview(bytes(self._buffer[:nbytes])))  # a copy: decrypted data goes into the buffer
 
     def eof_received(self) -> bool:
         return False
@@ -99,13 +99,13 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._connection.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail("the peer left" if exc is None else str(exc))
+        self._fail("the peer closed the connection" if exc is None else str(exc))
         self._connection.connection_lost(exc)
 
-    # -------------------------------------------------------------------------------------------------- the handshake
+    # ---------------------------------------------------------------------------------------------------- the handshake
 
-    def _shake_hands(self) -> bool:
-        """Go on with the handshake; whether it is done."""
+    def _advance_handshake(self) -> bool:
+        """Continue the handshake; return whether it is complete."""
         try:
             self._engine.do_handshake()
         except ssl.SSLWantReadError:
@@ -124,52 +124,52 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         return True
 
     def give_up(self) -> None:
-        """The handshake takes too long."""
-        self._fail(f"not within {HANDSHAKE_TIMEOUT_S:g} s")
+        """Close a connection whose handshake takes too long."""
+        self._fail(f"not completed within {HANDSHAKE_TIMEOUT_S:g} s")
         self._raw.abort()
 
     def _fail(self, reason: str) -> None:
-        """Note once that a handshake came to nothing."""
+        """Count and log a failed handshake, once."""
         if self._end_handshake():
             self._tls.failed += 1
             log.info("tls handshake failed peer=%s reason=%s", self._connection.peer, reason)
 
     def _end_handshake(self) -> bool:
-        """Stop the clock; whether it was running."""
+        """Cancel the timeout; return whether the handshake was in progress."""
         deadline, self._deadline = self._deadline, None
         if deadline is not None:
             deadline.cancel()
         return deadline is not None
 
-    # ----------------------------------------------------------------------------------------------------- both ways
+    # -------------------------------------------------------------------------------------------------- both directions
 
-    def _take(self, data: memoryview) -> None:
-        """Decrypt what came, and give the connection what that makes, as much as the buffer holds at a time."""
+    def _decrypt_read(self, data: memoryview) -> None:
+        """Decrypt received data and pass it to the connection, at most a buffer at a time."""
         ended = False
         try:
             for at in range(0, len(data), PIECE_BYTES):
                 self._incoming.write(data[at : at + PIECE_BYTES])
-                if self._established or self._shake_hands():
+                if self._established or self._advance_handshake():
                     self._decrypt()
                 if self._raw.is_closing():
                     return
         except ssl.SSLZeroReturnError:
             ended = True
         except ssl.SSLError as error:
-            log.info("closing connection, its TLS is broken peer=%s reason=%s", self._connection.peer, reason_of(error))
+            log.info("closing connection, TLS error peer=%s reason=%s", self._connection.peer, reason_of(error))
             self._raw.abort()
             return
-        self._hand_on()
-        self._send()  # keys change now and then
+        self._deliver()
+        self._send()  # such as key updates
         if ended:
-            self.close()  # the peer has said all, and gets no more answers either
+            self.close()  # the peer sends no more and gets no more responses
 
     def _decrypt(self) -> None:
-        """Add what is complete to the buffer. SSLZeroReturnError at the end of it all."""
+        """Decrypt complete records into the buffer. Raises SSLZeroReturnError at the end of the stream."""
         while not self._raw.is_closing():
             buffer = self._buffer
             if self._filled == len(buffer):
-                self._hand_on()
+                self._deliver()
                 continue
             try:
                 got = self._engine.read(len(buffer) - self._filled, buffer[self._filled :])
@@ -179,14 +179,14 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
                 raise ssl.SSLZeroReturnError
             self._filled += int(got)
 
-    def _hand_on(self) -> None:
+    def _deliver(self) -> None:
         filled, self._filled = self._filled, 0
         if filled:
             self._connection.buffer_updated(filled)
             self._buffer = self._connection.get_buffer(-1)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Encrypt and send."""
+        """Encrypt and send data."""
         rest = memoryview(data)
         while rest and not self._raw.is_closing():
             rest = rest[self._engine.write(rest[:PIECE_BYTES]) :]
@@ -196,14 +196,14 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._outgoing.pending:
             self._raw.write(self._outgoing.read())
 
-    def _read_on(self) -> None:
+    def _resume_if_reading(self) -> None:
         if self._reading and not self._raw.is_closing():
             self._raw.resume_reading()
 
-    # ------------------------------------------------------------------------------------------ the connection calls
+    # ----------------------------------------------------------------------------------------- called by the connection
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """`ssl_object` and `sslcontext` tell that this is TLS; the rest the socket's transport knows."""
+        """Return `ssl_object` and `sslcontext` of this connection, other values from the socket's transport."""
         if name == "ssl_object":
             return self._engine
         return self._engine.context if name == "sslcontext" else self._raw.get_extra_info(name, default)
@@ -229,12 +229,12 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._raw.resume_reading()
 
     def close(self) -> None:
-        """Say that this was all, send what waits, and close."""
+        """Send the closing alert and the remaining data, then close."""
         if self._established and not self._raw.is_closing():
             try:
                 self._engine.unwrap()
             except ssl.SSLError:
-                pass  # the peer has not said so yet, and nobody waits for it
+                pass  # the peer's closing alert is not awaited
             self._send()
         self._raw.close()
 

@@ -1,34 +1,35 @@
-"""Pieces: what a turn gathered for one peer, on its way into a transport, or past it into the socket.
+"""Write buffers: how the output of a read batch for one peer is passed to the transport, or directly to the socket.
 
-A transport keeps the whole of a write until its last byte is taken. A deaf peer that asked for megabytes would so keep
-all of them, though most have left; in pieces it keeps what it has not taken, and at most one piece more.
+A transport keeps the whole data of a write until its last byte is taken. For a peer that does not read and requested
+megabytes it would keep all of them, though most have been sent. In pieces it keeps the unsent bytes and at most one
+piece more.
 
-Views of files are not copied for a transport as long as nothing waits in it: the kernel takes them from where they are,
-and the peer begins to read what stands first while the rest is on its way. What the socket does not take is copied
-then. The loop of the write is a compiled leaf's where there is one (protocol/compiled/gather.py).
+Views of files are not copied for a transport as long as nothing waits in it: the kernel reads them in place, and the
+peer begins to receive the first bytes while the rest is being sent. Bytes that the socket does not take are copied
+afterwards. The write loop is in a compiled module if it is available (protocol/compiled/gather.py).
 """
 
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from skylarkmq.broker.host import page_faults
 from skylarkmq.protocol import compiled
 
 PIECE_BYTES: Final = 256 * 1024
-LONG_BYTES: Final = 8 * 1024
-"""Parts as long as this on average cost less as they are than to be copied into one: 4 us of 40 KiB."""
-MOST_PARTS: Final = 1024
-"""Of one system call."""
+LONG_PART_BYTES: Final = 8 * 1024
+"""Parts of this average length cost less when they are passed separately than when they are joined: 4 µs per 40 KiB."""
+MAX_PARTS: Final = 1024
+"""Maximum number of parts of one system call."""
 _ONLY_BYTES: Final = {bytes}
 
 
 def write_gathered(
     transport: asyncio.WriteTransport, fd: int, gathered: Sequence[bytes | memoryview], size: int
 ) -> None:
-    """Write what was gathered, `size` bytes: to the socket `fd` if nothing waits in its transport, -1: by that.
-    EOFError: a file lost bytes, so the connection must not go on."""
+    """Write `gathered`, `size` bytes: directly to the socket `fd` if it is not -1 and the transport is empty, else
+    through the transport. Raises EOFError if a file lost bytes: the connection must be closed."""
     taken = 0
     if fd >= 0 and not transport.get_write_buffer_size():
         taken = write_to_socket(fd, gathered)
@@ -39,20 +40,20 @@ def write_gathered(
 
 
 def write_all(transport: asyncio.WriteTransport, gathered: Sequence[bytes | memoryview], size: int) -> None:
-    """Write what was gathered, `size` bytes."""
+    """Write `gathered`, `size` bytes, through the transport."""
     if size > PIECE_BYTES:
         for piece in pieces_of(gathered):
             transport.write(piece)
     elif len(gathered) == 1:
         transport.write(gathered[0])
-    elif size >= len(gathered) * LONG_BYTES and set(map(type, gathered)) == _ONLY_BYTES:
+    elif size >= len(gathered) * LONG_PART_BYTES and set(map(type, gathered)) == _ONLY_BYTES:
         transport.writelines(gathered)
     else:
-        transport.write(copied(gathered))
+        transport.write(joined(gathered))
 
 
-def copied(parts: Sequence[bytes | memoryview]) -> bytes:
-    """The parts as one. EOFError: a file lost bytes meanwhile, of which zeros have taken the place."""
+def joined(parts: Sequence[bytes | memoryview]) -> bytes:
+    """Return the parts joined. Raises EOFError if a file lost bytes meanwhile, which are replaced by zeros."""
     faults = page_faults.count()
     data = b"".join(parts)
     if page_faults.count() != faults:
@@ -61,41 +62,40 @@ def copied(parts: Sequence[bytes | memoryview]) -> bytes:
 
 
 def python_write(fd: int, parts: Sequence[bytes | memoryview]) -> int:
-    """Write to a socket that does not wait; returns how many bytes it took, 0 if it does not take any."""
+    """Write to a nonblocking socket; return the number of bytes that it took, 0 if it takes none."""
     taken = 0
-    for at in range(0, len(parts), MOST_PARTS):
-        some = parts[at : at + MOST_PARTS]
+    for at in range(0, len(parts), MAX_PARTS):
+        some = parts[at : at + MAX_PARTS]
         try:
             count = os.writev(fd, some)
         except OSError:
-            break  # a full socket; of anything else the transport finds out by itself
+            break  # a full socket; the transport gets any other error itself
         taken += count
-        if at + MOST_PARTS < len(parts) and count < sum(map(len, some)):
+        if at + MAX_PARTS < len(parts) and count < sum(map(len, some)):
             break
     return taken
 
 
-_leaf: Final = compiled.load("gather")
-write_to_socket: Final[Callable[[int, Sequence[bytes | memoryview]], int]] = (
-    python_write if _leaf is None else _leaf.write
-)
+_compiled: Final = compiled.load("gather")
+_Write: TypeAlias = Callable[[int, Sequence[bytes | memoryview]], int]
+write_to_socket: Final[_Write] = python_write if _compiled is None else _compiled.write
 
 
 def write_rest(transport: asyncio.WriteTransport, gathered: Sequence[bytes | memoryview], taken: int) -> None:
-    """Write what was gathered behind its first `taken` bytes."""
-    rest = memoryview(copied(gathered))[taken:]
+    """Write `gathered` without its first `taken` bytes."""
+    rest = memoryview(joined(gathered))[taken:]
     for at in range(0, len(rest), PIECE_BYTES):
         transport.write(bytes(rest[at : at + PIECE_BYTES]))
 
 
 def pieces_of(gathered: Sequence[bytes | memoryview]) -> Iterator[bytes]:
-    """What was gathered, in pieces of up to PIECE_BYTES; what came in one part stays in one."""
+    """Yield `gathered` in pieces of up to PIECE_BYTES; a part is never split."""
     piece: list[bytes | memoryview] = []
     left = PIECE_BYTES
     for part in gathered:
         if len(part) > left and piece:
-            yield copied(piece)
+            yield joined(piece)
             piece, left = [], PIECE_BYTES
         piece.append(part)
         left -= len(part)
-    yield copied(piece)
+    yield joined(piece)

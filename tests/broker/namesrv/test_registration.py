@@ -278,7 +278,7 @@ async def test_a_name_server_that_never_answers_is_given_up(running: Running) ->
     async with FakeServer(answers=False) as server, running(server, timing=timing) as registrar:
         for _ in range(2):
             await server.asked()
-        assert "no answer from" in str(registrar.statistics().name_servers[0].failure)
+        assert "no response from" in str(registrar.statistics().name_servers[0].failure)
         assert server.connections == 2
 
 

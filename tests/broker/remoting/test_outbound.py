@@ -90,7 +90,7 @@ async def test_a_connection_without_an_answer_is_given_up(outbound: Outbound) ->
     """Whoever is silent for too long gets the next request on a new connection."""
     gone = await lost(outbound)
     async with FakeServer(answers=False) as server:
-        with pytest.raises(TimeoutError, match=f"no answer from {server.address} within 0"):
+        with pytest.raises(TimeoutError, match=f"no response from {server.address} within 0"):
             await outbound.invoke(server.address, request(), 0.01)
         assert await gone == server.address
         server.answers = True

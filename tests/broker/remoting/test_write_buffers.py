@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from skylarkmq.broker.remoting.write_buffers import (
-    LONG_BYTES,
-    MOST_PARTS,
+    LONG_PART_BYTES,
+    MAX_PARTS,
     PIECE_BYTES,
     pieces_of,
     python_write,
@@ -21,7 +21,7 @@ from skylarkmq.broker.remoting.write_buffers import (
 from skylarkmq.protocol.disk import UNIT
 from skylarkmq.protocol.unit_runs import Stretch
 
-LONG = b"x" * (2 * LONG_BYTES)
+LONG = b"x" * (2 * LONG_PART_BYTES)
 
 
 def test_much_leaves_in_pieces() -> None:
@@ -123,9 +123,9 @@ def test_parts_leave_from_where_they_are(write: Write, answers: int, line: tuple
 def test_a_socket_takes_what_it_has_room_for(write: Write, line: tuple[socket.socket, socket.socket]) -> None:
     """What is told of as taken is what the peer gets; a full socket, and one without a peer, take nothing."""
     ours, theirs = line
-    parts: list[bytes | memoryview] = [b"ab" * 500, memoryview(b"xyz" * 400)] * (2 * MOST_PARTS)
+    parts: list[bytes | memoryview] = [b"ab" * 500, memoryview(b"xyz" * 400)] * (2 * MAX_PARTS)
     taken = write(ours.fileno(), parts)
-    assert 0 < taken < 1100 * 4 * MOST_PARTS
+    assert 0 < taken < 1100 * 4 * MAX_PARTS
     assert write(ours.fileno(), parts) == 0
     theirs.setblocking(False)
     received = bytearray()
