@@ -1,11 +1,11 @@
-"""What pyproject.toml cannot say.
+"""The part of the build that pyproject.toml cannot express: the compiled modules.
 
-The compiled leaves are built where Cython and a compiler are, and left out where not. Every module of protocol/compiled
-is one, in Cython's pure-Python mode. See docs/decisions/0007-compiled-modules.md.
+They are built if Cython and a C compiler are available, and left out otherwise. Every module of protocol/compiled is
+one, in Cython's pure-Python mode. See docs/decisions/0007-compiled-modules.md.
 
     SKYLARK_PURE=1                         no compiled modules: a wheel for any platform (py3-none-any)
-    SKYLARK_BOUNDSCHECK=1                  indexing checked, for tests
-    SKYLARK_SANITIZE=address,undefined     the same, with these sanitizers of the C compiler (tests/fuzz/sanitized.py)
+    SKYLARK_BOUNDSCHECK=1                  check indexes, for tests
+    SKYLARK_SANITIZE=address,undefined     check indexes and use these sanitizers (tests/fuzz/sanitized.py)
 """
 
 import os
@@ -20,7 +20,7 @@ except ImportError:
 
 
 def compiled_leaves():
-    """The extension modules; none where there is no Cython. One that does not compile is left out with a warning."""
+    """Return the extension modules; none without Cython. One that does not compile is left out with a warning."""
     if cythonize is None or os.environ.get("SKYLARK_PURE") == "1":
         return []
     modules = Path("src/skylarkmq/protocol/compiled").glob("*.py")
@@ -35,7 +35,7 @@ def compiled_leaves():
         "cdivision": True,
         "binding": False,
     }
-    build_dir = "build/sanitized/leaves" if sanitizers else "build/leaves"  # Cython does not notice other directives
+    build_dir = "build/sanitized/leaves" if sanitizers else "build/leaves"  # else Cython does not rebuild
     leaves = cythonize(extensions, build_dir=build_dir, compiler_directives=directives)
     for leaf in leaves:
         leaf.optional = not sanitizers  # cythonize does not keep it
@@ -47,7 +47,7 @@ def compiled_leaves():
 
 
 def sanitizer_flags(names):
-    """A finding of any of these sanitizers ends the process."""
+    """Return the compiler flags; a finding of any of these sanitizers ends the process."""
     return [f"-fsanitize={names}", f"-fno-sanitize-recover={names}"]
 
 

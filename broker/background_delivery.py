@@ -1,13 +1,13 @@
-"""What a broker delivers by itself: messages that do not go straight to their topic, and those that it makes.
+"""Background delivery: messages that are not stored in their topic at once, and messages that the broker makes itself.
 
-    deferral   rewrites such messages on their way into the log
-    puts        stores messages of the broker's own
-    delay       delivers from the queues of delay levels
-    timers      deliver at the time that was asked for
-    endings     commits and rolls back transactions; those that nobody ends are asked about by transaction_checks
+    deferral    defers messages: rewrites them to an internal topic on their way into the log
+    puts        stores messages of the broker itself
+    delay       delivers from the queues of the delay levels
+    timers      deliver at the requested time
+    endings     commit and roll back transactions; transaction_checks asks producers about unfinished ones
 
-The parts are wired here; `broker/daemon.py` starts them behind the tables and before requests are let in, and stops
-them behind the last request.
+The parts are wired here. `broker/daemon.py` starts them after the tables and before requests are accepted, and stops
+them after the last request.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ from skylarkmq.protocol.message import PropertyName
 DELAY_OFFSETS_FILE: Final = "delayOffset.json"
 
 Kept = tuple[Table, str, Callable[[bytes], object]]
-"""A table, the name of its file, and what refuses a damaged one."""
+"""A table, the name of its file, and the decoder that rejects a damaged file."""
 
 
 class Background:
-    """These parts of one broker. `now_ms` gives Unix time, `steady_ms` a clock that is never set."""
+    """The parts of one broker. `now_ms` returns Unix time, `steady_ms` a clock that is never set."""
 
     def __init__(
         self,
@@ -84,13 +84,14 @@ class Background:
         return f"<Background {self.delay!r} {self.transactions!r}>"
 
     def kept(self) -> list[Kept]:
-        """Tables to be loaded before the start, and saved at their wish."""
+        """Return the tables that are loaded before the start and saved when they change."""
         return [(self.delay_offsets, DELAY_OFFSETS_FILE, DelayOffsets.decode)]
 
     def load(self, should_stop: Callable[[], bool]) -> None:
-        """Open the files of timers. StoreError: they are in the way; LoadStopped once `should_stop` returns True.
+        """Open the files of the timers. Raises StoreError if they cannot be used, LoadStopped once `should_stop`
+        returns True.
 
-        It may take a while, and may run in a thread while the loop leaves the store alone.
+        This may take a while. It may run in a thread as long as the event loop does not use the store.
         """
 
         def check_stop() -> None:
@@ -107,35 +108,35 @@ class Background:
             raise StoreError(f"timers cannot be opened: {error}") from error
 
     def close(self) -> None:
-        """Give up what `load` has opened, if `start` was not called."""
+        """Close what `load` has opened, if `start` was not called."""
         self.timers.files.close()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to deliver."""
+        """Start to deliver."""
         self.timers.start(loop)
         self.delay.start(loop)
         self.transaction_checks.start(loop)
 
     async def stop(self) -> None:
-        """Deliver nothing more; what was delivered is in the tables."""
+        """Stop to deliver; the tables then contain all progress."""
         await self.transaction_checks.stop()
         await self.timers.stop()
         await self.delay.stop()
 
     def step(self, now_ms: int) -> None:
-        """Have tables saved that have changed, and asked who is due."""
+        """Save changed tables, and start the transaction checks that are due."""
         self.transaction_checks.step(now_ms)
         self.timers.step(now_ms)
         self.delay_offsets.step(now_ms, self._store.flushed_offset)
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted."""
+        """Remove the state of a deleted topic."""
         self.deferral.forget_topic(topic)
         self.timers.forget_topic(topic)
         self.transactions.forget_topic(topic)
 
     def runtime(self) -> dict[str, object]:
-        """What the runtime information says of these parts."""
+        """Return the rows of these parts in the runtime information."""
         levels: dict[str, object] = {
             f"scheduleMessageOffset_{level}": f"{offset},{end}"
             for level, (offset, end) in self.delay.progress().items()

@@ -1,13 +1,13 @@
-"""The commands `mqbroker` and `mqnamesrv`: arguments in, a running daemon or one line on stderr out.
+"""The commands `mqbroker` and `mqnamesrv`: from arguments to a running daemon, or to one line on stderr.
 
-Both do the same four things: gather the settings (file, environment, flags), print them if asked to, start the loop
-with the signal handlers, and turn a StartError into one line and exit code 1. Logs go to stdout, so that stderr holds
-nothing but the reason why a daemon did not start.
+Both do the same: collect the settings (file, environment, flags), print them on request, start the event loop with the
+signal handlers, and turn a StartError into one line and exit code 1. Logs go to stdout, so stderr contains only the
+reason why a daemon did not start.
 
-`mqbroker store ...` looks into a store directory instead; its module is loaded when it is asked for, since the daemon
-has no use for what it needs.
+`mqbroker store ...` inspects a store directory instead. Its module is imported on demand, since the daemon does not
+need its dependencies.
 
-SIGTERM and SIGINT ask the daemon to stop in order; a second one ends the process at once, with exit code 1.
+SIGTERM and SIGINT stop the daemon in order; a second signal ends the process at once, with exit code 1.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ DISTRIBUTION: Final = "skylarkmq"
 LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
 FORCE_GAP_KEY: Final = "forceGap"
 TLS_FILE_KEY: Final = "tls.config.file"
-SOMEWHERE_ELSE: Final = ("192.0.2.1", 9)  # reserved for documentation; nothing is sent to it
+OUTSIDE_ADDRESS: Final = ("192.0.2.1", 9)  # reserved for documentation; nothing is sent to it
 
 Config = TypeVar("Config")
 Serve = Callable[[Loaded[Config], asyncio.Event], Awaitable[None]]
@@ -53,20 +53,20 @@ Serve = Callable[[Loaded[Config], asyncio.Event], Awaitable[None]]
 log = logging.getLogger("skylarkmq.broker")
 
 BROKER_HELP: Final = """
-Run a message broker that RocketMQ's clients can use.
+Run a message broker for RocketMQ clients.
 
-Without -n or namesrvAddr it brings its own name server, on port 9876.
+Without -n or namesrvAddr the broker runs its own name server, on port 9876.
 
 Examples:\n
   mqbroker                                            broker and name server on 127.0.0.1, store in ./store\n
   mqbroker -c broker.conf -n ns1:9876;ns2:9876        with RocketMQ's properties file, in a cluster\n
   mqbroker --set brokerIP1=10.0.0.5                   reachable from other machines\n
-  mqbroker -c broker.conf -p                          what it would run with, and where each value comes from\n
-  mqbroker store verify ./store                       whether a store is sound; see also dump and repair\n
+  mqbroker -c broker.conf -p                          print the settings and where each value comes from\n
+  mqbroker store verify ./store                       check whether a store is consistent; see also dump and repair\n
 """
 
 NAMESRV_HELP: Final = """
-Run a name server, where brokers register and clients ask for routes.
+Run a name server, which brokers register with and clients get routes from.
 
 Examples:\n
   mqnamesrv                                           on port 9876 of all addresses\n
@@ -83,22 +83,22 @@ def show_version(wanted: bool) -> None:
 
 
 ConfigFile = Annotated[
-    Path | None, typer.Option("-c", "--config", metavar="FILE", help="Properties file, RocketMQ's keys.")
+    Path | None, typer.Option("-c", "--config", metavar="FILE", help="Properties file with RocketMQ's keys.")
 ]
 NamesrvAddr = Annotated[
-    str | None, typer.Option("-n", "--namesrv", metavar="ADDR;ADDR", help="Name servers, host:port.")
+    str | None, typer.Option("-n", "--namesrv", metavar="ADDR;ADDR", help="Name servers as host:port.")
 ]
-PrintSettings = Annotated[bool, typer.Option("-p", "--print", help="Print all settings in effect, and exit.")]
+PrintSettings = Annotated[bool, typer.Option("-p", "--print", help="Print all effective settings, and exit.")]
 AsJson = Annotated[bool, typer.Option("--json", help="With -p: as JSON.")]
-ForceGap = Annotated[bool, typer.Option("--force-gap", help="Start although a file of the log is missing.")]
-Pairs = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated.")]
+ForceGap = Annotated[bool, typer.Option("--force-gap", help="Start even if a file of the commit log is missing.")]
+Pairs = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set one key; may be repeated.")]
 Version = Annotated[
     bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print versions, and exit.")
 ]
 
 
 class Commands(TyperGroup):
-    """What stands behind `mqbroker`, by name: modules, each with a Typer of that name."""
+    """The subcommands of `mqbroker` by name: modules with a Typer of that name."""
 
     modules: ClassVar = {"store": "skylarkmq.broker.store_commands"}
 
@@ -127,7 +127,7 @@ def _mqbroker(
 ) -> None:
     if context.invoked_subcommand is not None:
         if config or namesrv or show or as_json or force_gap or pairs:
-            raise typer.BadParameter(f"the options of {context.invoked_subcommand} stand behind it")
+            raise typer.BadParameter(f"put the options of {context.invoked_subcommand} after it")
         return
     named = [Given(NAMESRV_KEY, namesrv, "-n")] if namesrv else []
     named += [Given(FORCE_GAP_KEY, "true", "--force-gap")] if force_gap else []
@@ -151,7 +151,7 @@ def _mqnamesrv(
 
 @contextmanager
 def one_line_on_stderr(command: str) -> Iterator[None]:
-    """An operator's mistake, or what is in the way of a start: one line and exit code 1."""
+    """Turn a StartError into one line on stderr and exit code 1."""
     try:
         yield
     except StartError as error:
@@ -163,14 +163,14 @@ def one_line_on_stderr(command: str) -> Iterator[None]:
 
 
 def gathered(config: Path | None, pairs: list[str], catalogue: Catalogue) -> list[Given]:
-    """Every key that was given, weakest source first."""
+    """Return every key that was given, weakest source first."""
     in_file = list(from_file(read_file(config), str(config))) if config else []
     outside = [*from_environment(os.environ, catalogue), *from_flags(pairs)]
     return [*in_file, *in_tls_file([*in_file, *outside]), *outside]
 
 
 def in_tls_file(given: list[Given]) -> Iterator[Given]:
-    """The keys of the file that `tls.config.file` names; RocketMQ's usual one counts only if it is there."""
+    """Yield the keys of the file that `tls.config.file` names; RocketMQ's default file is read only if it exists."""
     named = [Path(text) for key, text, _ in given if key == TLS_FILE_KEY]
     path = named[-1] if named else TlsConfig().config_file
     return from_file(read_file(path), str(path)) if named or path.is_file() else iter(())
@@ -188,10 +188,10 @@ def this_machine() -> Machine:
 
 
 def own_address() -> str:
-    """The address from which this machine would speak to others; the loopback one if it knows no way out."""
+    """Return the address that this machine uses for connections to others; the loopback address without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(SOMEWHERE_ELSE)
+            probe.connect(OUTSIDE_ADDRESS)
         except OSError:
             return LOOPBACK
         return str(probe.getsockname()[0])
@@ -204,7 +204,7 @@ def resolved(host: str) -> str:
         raise StartError(f"brokerIP1={host}: the name has no address ({error.strerror})") from None
 
 
-# What happens with them.
+# Running.
 
 
 def run_or_show(loaded: Loaded[Config], serve: Serve[Config], show: bool, as_json: bool) -> None:
@@ -218,13 +218,13 @@ def run_or_show(loaded: Loaded[Config], serve: Serve[Config], show: bool, as_jso
     for warning in loaded.warnings:
         log.warning("setting ignored: %s", warning)
     for note in loaded.notes:
-        log.info("setting not acted on: %s", note)
+        log.info("setting without effect: %s", note)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(until_stopped(loaded, serve))
 
 
 def table_of(effective: Sequence[EffectiveSetting]) -> str:
-    """Key, value and origin in columns."""
+    """Return key, value and origin in columns."""
     keys, values = (max(map(len, column)) for column in zip(*((row.key, row.value) for row in effective), strict=True))
     return "\n".join(f"{row.key:{keys}}  {row.value:{values}}  {row.origin}" for row in effective)
 
@@ -234,8 +234,8 @@ def json_of(effective: Sequence[EffectiveSetting]) -> str:
 
 
 def configure_logging() -> None:
-    """Log to stdout, a line a record, whatever clients have put into it. For the daemons; an embedded broker logs as
-    its program does."""
+    """Log to stdout, one line per record, whatever text clients have sent. Only for the daemons; an embedded broker
+    uses the logging of its program."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(LineFormatter(LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
     logging.basicConfig(handlers=[handler], level=logging.INFO)
@@ -243,7 +243,7 @@ def configure_logging() -> None:
 
 
 def raise_descriptor_limit() -> None:
-    """Have as many descriptors as this process may, as a JVM does: a shell's 1,024 are soon used up by connections."""
+    """Raise the limit of open files to the hard limit, as a JVM does: connections use up a shell's 1,024 soon."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -251,7 +251,7 @@ def raise_descriptor_limit() -> None:
 
 
 async def until_stopped(loaded: Loaded[Config], serve: Serve[Config]) -> None:
-    """Serve until a signal asks to stop."""
+    """Serve until a signal requests a stop."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, on_signal, number, stop)

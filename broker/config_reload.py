@@ -1,7 +1,7 @@
-"""Which settings the parts of a running broker take over when an operator changes them: a line for each.
+"""Settings that the parts of a running broker apply at once: one subscription each.
 
-A line names what of the configuration a part runs with, and what to call when that has changed. What stands in no line
-is taken over at the next start. Source: docs/formats.md, "Settings at run time".
+A subscription selects the part of the configuration that a component uses, and the callback for a changed value. All
+other settings take effect at the next start. Source: docs/formats.md, "Settings at run time".
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from skylarkmq.broker.remoting.admission import Pool, PoolLimits
 
 
 def subscribe_parts(settings: LiveSettings[DaemonConfig], parts: Parts) -> None:
-    """Have the parts hear of every change that they can act on."""
+    """Subscribe the parts to every change that they can apply."""
     subscribe = settings.subscribe
     subscribe(lambda config: config.broker.broker_permission, parts.topics.permit)
     subscribe(

@@ -1,11 +1,11 @@
-"""The composition root: in which order the parts of a broker (`broker/parts.py`) start, step and stop.
+"""The composition root: the order in which the parts of a broker (`broker/parts.py`) start, step and stop.
 
-Start: health pages, store (loaded in a thread: broker.starting), tables, deliveries, listening address, embedded name
-server, registration; a stop that is asked for meanwhile ends the start. Stop: nobody new is let in, parked pulls are
-answered, what was admitted is finished, the name servers are told, deliveries end, tables are saved, the log is
-flushed. Whatever fails on the way up takes down what already stands.
+Start: health pages, store (loaded in a thread: startup.py), tables, background delivery, listening address, embedded
+name server, registration; a stop requested meanwhile ends the start. Stop: no new connections are accepted, parked
+pulls get a response, admitted requests are finished, the broker unregisters from the name servers, background delivery
+ends, tables are saved, the log is flushed. If a step of the start fails, the parts already started are stopped.
 
-Nothing here decides anything about messages; every rule lives in the part that it belongs to.
+No decision about messages is made here; every rule is in the part that it belongs to.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 async def serve(loaded: Loaded[DaemonConfig], stop: asyncio.Event) -> None:
-    """Run a broker until `stop` is set. StartError if it cannot start."""
+    """Run a broker until `stop` is set. Raises StartError if it cannot start."""
     broker = Broker(loaded.config, LiveSettings(loaded, wall_ms))
     try:
         await broker.start(stop)
@@ -61,7 +61,7 @@ async def serve(loaded: Loaded[DaemonConfig], stop: asyncio.Event) -> None:
 
 
 async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event) -> None:
-    """Run a name server alone until `stop` is set. StartError if it cannot start."""
+    """Run a stand-alone name server until `stop` is set. Raises StartError if it cannot start."""
     config, settings = loaded.config, LiveSettings(loaded, wall_ms)
     name_server = NameServer(config.namesrv, config.remoting, tls=ServerTls(config.tls))
     settings.subscribe(live_namesrv(config.namesrv), name_server.configure)
@@ -77,8 +77,8 @@ async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event
 
 
 class Broker(Parts):
-    """One broker. It starts once and stops once. `alone`: the process, and so its garbage collector, is its own,
-    and it may ask the machine for what costs others something."""
+    """One broker. It starts once and stops once. `alone`: the broker owns the process and its garbage collector, and
+    may use machine features that cost other processes CPU time."""
 
     def __init__(
         self, config: DaemonConfig, settings: LiveSettings[DaemonConfig] | None = None, *, alone: bool = True
@@ -93,12 +93,12 @@ class Broker(Parts):
     def __repr__(self) -> str:
         return f"<Broker {self._config.broker.broker_name} port={self._config.listen.port}>"
 
-    # ------------------------------------------------------------------------------------------------ start and stop
+    # --------------------------------------------------------------------------------------------------- start and stop
 
     async def start(self, stop: asyncio.Event | None = None) -> None:
-        """Bring everything up; StartError if something is in the way, and then nothing stands any more.
+        """Start all parts. Raises StartError if one cannot start; the others are stopped then.
 
-        Once `stop` is set, StartStopped ends a start that is not ready yet.
+        If `stop` is set before the broker is ready, the start ends with StartStopped.
         """
         stop = stop or asyncio.Event()
         config, listen_config = self._config, self._config.listen
@@ -145,13 +145,13 @@ class Broker(Parts):
         log.info("ready port=%d registered=%s", listen_config.port, self.registrar.registered)
 
     async def stop(self) -> None:
-        """Take everything down in order."""
+        """Stop all parts in order."""
         await self._finish_requests()
         await self._running.aclose()
         log.info("stopped broker=%s", self._config.broker.broker_name)
 
     async def _finish_requests(self) -> None:
-        """Let nobody new in, answer parked pulls and what was admitted, close the connections."""
+        """Accept no new connections, finish parked pulls and admitted requests, close the connections."""
         if not self.arrivals.is_closed:
             self.arrivals.close()
             await self.server.stop(lambda: sum(pool.pending for pool in self.pools.values()))
@@ -184,10 +184,11 @@ class Broker(Parts):
         except StoreError as error:
             raise StartError(str(error)) from None
 
-    # --------------------------------------------------------------------------------------------------------- clocks
+    # ----------------------------------------------------------------------------------------------------------- clocks
 
     def _step(self) -> None:
-        """Let every part do what is due by now: intervals go by the steady clock, whatever the wall clock is set to."""
+        """Let every part do what is due. Intervals use the steady clock, so changes of the wall clock do not affect
+        them."""
         self._timer = asyncio.get_running_loop().call_later(STEP_S, self._step)
         now_ms = steady_ms()
         self.store.step(now_ms)

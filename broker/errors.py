@@ -1,13 +1,14 @@
-"""Errors that belong to the daemon as a whole, not to one request or one connection."""
+"""Errors of the daemon as a whole, not of one request or one connection."""
 
 
 class StartError(Exception):
-    """The daemon cannot start, and the operator can do something about it.
+    """The daemon cannot start for a reason that the operator can change.
 
-    The message is the one line that stands on stderr: what was tried, on which address, file or key, and what is in
-    the way ("port 10911 on 127.0.0.1 is in use", "store /data/store is locked by process 4711"). No traceback follows.
+    The message is a single line for stderr. It names the operation, the address, file or key, and the obstacle ("port
+    10911 on 127.0.0.1 is in use", "store /data/store is locked by process 4711"). No traceback is printed.
     """
 
 
 class StartStopped(Exception):
-    """A stop was asked for before the daemon was ready; what had started is stopped again. It is no failure."""
+    """A stop was requested before the daemon was ready. The parts that had started are stopped. This is not a
+    failure."""

@@ -1,7 +1,7 @@
-"""Counting values by size: what a histogram needs, in plain integers.
+"""Counting values by size, in plain integers: the data of a histogram.
 
-A count is one bisection and two additions; nothing is allocated, and nobody is told. Who wants to see the figures reads
-`bounds`, `counts` and `total` when he wants them.
+Recording a value costs one bisection and two additions, and allocates nothing. Readers of the figures use `bounds`,
+`counts` and `total`.
 """
 
 from bisect import bisect_left
@@ -11,13 +11,13 @@ from typing import Final
 from skylarkmq.protocol import compiled
 
 FEW: Final = 4
-"""Up to that many values are looked at one by one."""
+"""Up to this number, values are counted one by one."""
 
 
 def plain_count_up(values: Sequence[int], bounds: Sequence[float], counts: list[int]) -> int:
-    """Add to `counts` how many values lie up to each of the bounds, and above all of them; returns their sum.
+    """Add the numbers of values up to each bound, and above all of them, to `counts`; return the sum of the values.
 
-    A turn's values mostly lie between the same two bounds.
+    The values of one read batch are mostly between the same two bounds.
     """
     if len(values) > FEW:
         at = bisect_left(bounds, max(values))
@@ -29,12 +29,12 @@ def plain_count_up(values: Sequence[int], bounds: Sequence[float], counts: list[
     return sum(values)
 
 
-_leaf = compiled.load("counts")
-count_up = plain_count_up if _leaf is None else _leaf.count_up
+_compiled = compiled.load("counts")
+count_up = plain_count_up if _compiled is None else _compiled.count_up
 
 
 class Histogram:
-    """Values counted by the first bound that they do not exceed; the last count is of those above all bounds."""
+    """Values counted by the first bound that they do not exceed; the last count is for values above all bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -48,20 +48,20 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """Return the number of values."""
         return sum(self.counts)
 
     def note(self, value: float, times: int = 1) -> None:
-        """Count a value that came so often."""
+        """Count a value `times` times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
     def note_all(self, values: Sequence[int]) -> None:
-        """Count a turn's values, whole numbers all. At least one."""
+        """Count the values of a read batch: integers, at least one."""
         self.total += count_up(values, self.bounds, self.counts)
 
     def plus(self, others: Iterable["Histogram"], sign: int = 1) -> "Histogram":
-        """The sum with (or, `sign` -1, the difference from) others of the same bounds."""
+        """Return the sum of this and other histograms with the same bounds (`sign` -1: the difference)."""
         result = Histogram(self.bounds)
         result.counts = self.counts.copy()
         result.total = self.total

@@ -1,10 +1,10 @@
-"""A broker with its name server inside another process, on a loop and a thread of its own: for tests.
+"""A broker with its name server inside another process, with its own event loop and thread: for tests.
 
     with running(directory) as broker:
         broker.namesrv                      "127.0.0.1:41233"
 
-Ports are free ones of the loopback address, everything lies below the directory, and segments are small, so that it is
-ready at once. Settings are those of `mqbroker`, by RocketMQ's names.
+Ports are free ones of the loopback address, all files are below the directory, and segments are small, so the broker
+is ready at once. Settings are those of `mqbroker`, by RocketMQ's names.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ SMALL: Final[Mapping[str, object]] = {
 
 
 class InProcessBroker(NamedTuple):
-    """Where it is: `host:port` of name server and broker, and its store directory."""
+    """The addresses of the broker: `host:port` of name server and broker, and its store directory."""
 
     namesrv: str
     address: str
@@ -44,7 +44,7 @@ class InProcessBroker(NamedTuple):
 
 @contextmanager
 def running(directory: Path, settings: Mapping[str, object] | None = None) -> Iterator[InProcessBroker]:
-    """A broker that is ready, and is stopped in order afterwards. StartError if it cannot start."""
+    """Yield a running broker, and stop it in order afterwards. Raises StartError if it cannot start."""
     broker_port, namesrv_port = free_ports(2)
     store = directory / "store"
     own = {"listenPort": broker_port, "embeddedNamesrvPort": namesrv_port, "storePathRootDir": store}
@@ -61,13 +61,13 @@ def running(directory: Path, settings: Mapping[str, object] | None = None) -> It
 
 
 async def made(config: Any) -> Broker:
-    """Its parts belong to the loop that makes them."""
+    """Return a broker whose parts belong to the running event loop."""
     return Broker(config, alone=False)
 
 
 @contextmanager
 def loop_in_a_thread() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop that runs until the context ends."""
+    """Yield an event loop that runs in a thread until the context ends."""
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="mq-broker", daemon=True)
     thread.start()
@@ -80,13 +80,13 @@ def loop_in_a_thread() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 def wait(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
-    """What the coroutine returns, from another thread."""
+    """Run a coroutine in `loop` from another thread, and return its result."""
     future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, loop)
     return future.result()
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that nobody listens on."""
+    """Return free ports of the loopback address."""
     with ExitStack() as stack:
         listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
         for listener in listeners:

@@ -1,7 +1,7 @@
-"""The parts of a broker: which there are, and who is handed what.
+"""The parts of a broker, and which of them each one depends on.
 
-Nothing here decides anything about messages; every rule lives in the part that it belongs to. What is made here stands
-still until `broker/daemon.py` starts it, which also knows the order in which parts start, step and stop.
+No decision about messages is made here; every rule is in the part that it belongs to. The parts do nothing until
+`broker/daemon.py` starts them, which defines the order in which parts start, step and stop.
 """
 
 import asyncio
@@ -92,24 +92,24 @@ OWN_POOLS: Final = {
     RequestCode.HEART_BEAT: "heartbeat",
     RequestCode.RESUME_CHECK_HALF_MESSAGE: "admin",
 }
-"""Requests that are not in the pool of their processor's others."""
+"""Requests with another pool than the other requests of their processor."""
 
 
 log = logging.getLogger(__name__)
 
 
 def wall_ms() -> int:
-    """Unix time."""
+    """Return Unix time in ms."""
     return time.time_ns() // 1_000_000
 
 
 def steady_ms() -> int:
-    """A clock that nobody sets."""
+    """Return the ms of a clock that is never set."""
     return time.monotonic_ns() // 1_000_000
 
 
 class Parts:
-    """Every part, wired. `settings`: what `config` becomes while the broker runs."""
+    """All parts of a broker, wired. `settings`: the configuration at run time."""
 
     def __init__(self, config: DaemonConfig, settings: LiveSettings[DaemonConfig] | None = None) -> None:
         self._config = config
@@ -149,7 +149,7 @@ class Parts:
         self._wire()
 
     def _wire(self) -> None:
-        """Hand every processor what it uses, and put it into the table with its pool."""
+        """Create the processors, and register them with their pools."""
         cluster, name = self._config.broker.broker_cluster_name, self._config.broker.broker_name
         self.pulls = self._pull_processor()
         self.send_backs = self._send_back_processor()
@@ -302,11 +302,11 @@ class Parts:
         )
 
     def _config_processor(self) -> ConfigProcessor:
-        door = RemoteSettings(self.settings, BROKER_KEYS, SHOWN_TOO, self._black_list)
+        remote = RemoteSettings(self.settings, BROKER_KEYS, SHOWN_TOO, self._black_list)
         if self.name_server is not None:
-            names = RemoteSettings(self.settings, EMBEDDED_NAMESRV_KEYS, {}, self._black_list)
-            self.name_server.serve(ConfigRequests(names).handlers())
-        return ConfigProcessor(door, self.registrar.register_now)
+            namesrv_remote = RemoteSettings(self.settings, EMBEDDED_NAMESRV_KEYS, {}, self._black_list)
+            self.name_server.serve(ConfigRequests(namesrv_remote).handlers())
+        return ConfigProcessor(remote, self.registrar.register_now)
 
     def _black_list(self) -> tuple[str, ...]:
         return *ALWAYS, *self.settings.config.broker.config_black_list
@@ -347,7 +347,7 @@ class Parts:
     async def _topics_saved(self) -> None:
         await self._savers["topics.json"].saved()
 
-    # -------------------------------------------------------------------------------------------------------- figures
+    # ---------------------------------------------------------------------------------------------------------- figures
 
     def _counters(self) -> Counters:
         pulls = self.pulls.statistics()
@@ -362,13 +362,13 @@ class Parts:
         return [pool.statistics(now_s) for pool in self.pools.values()]
 
     def metrics_page(self) -> MetricsPage | None:
-        """What /metrics answers; None: it is turned off."""
+        """Return the page /metrics; None: it is turned off."""
         config = self._config
         exporter = config.ops.metrics_exporter_type
         if exporter == "DISABLE":
             return None
         if exporter != "PROM":
-            log.warning("metricsExporterType=%s is not part of this version, /metrics tells them", exporter)
+            log.warning("metricsExporterType=%s is not supported, metrics are served on /metrics", exporter)
         observed = Observed(
             server=self.server,
             topics=self.topics,
@@ -400,17 +400,17 @@ class Parts:
         )
         return MetricsPage(scrape_of(config.ops, identity_of(config, self.runtime.boot_ms), observed), self._opening)
 
-    # --------------------------------------------------------------------------------------------------------- health
+    # ----------------------------------------------------------------------------------------------------------- health
 
     def _opening(self) -> str | None:
-        """Return why nothing can be served yet: the store is still being loaded; None once it is."""
+        """Return why no request can be served yet: the store is being loaded; None once it is loaded."""
         if self.topics.version.counter:
             return None
         progress = self.store.load_progress
         return f"the store is being opened, {progress}" if progress else "the store is being opened"
 
     def checks(self) -> dict[str, Check]:
-        """What has to hold for the broker to do its work; each says what is wrong, or nothing."""
+        """Return the health checks; each returns a problem, or None."""
         return {
             "recovered": self._opening,
             "store": lambda: self.store.refusal_reasons() or None,

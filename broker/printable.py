@@ -1,9 +1,9 @@
-"""Text of others, made fit to be shown: in lines of the log, and on a terminal.
+"""Untrusted text, made safe for log lines and terminals.
 
 Names, keys, tags, client ids and remarks come from clients and from store directories. A newline in them would forge a
-line of the log, an escape sequence would reach the operator's terminal, and bidirectional overrides would reorder what
-is read. Every character that is not printable (C0, C1, DEL, formatting characters, line separators, lone surrogates) is
-written as its escape: `\\n`, `\\x1b`, `\\u202e`. Text without any is returned as it is.
+log line, an escape sequence would reach the operator's terminal, and bidirectional overrides would reorder the text.
+Every character that is not printable (C0, C1, DEL, formatting characters, line separators, lone surrogates) is
+replaced by its escape: `\\n`, `\\x1b`, `\\u202e`. Text without any is returned unchanged.
 """
 
 import json
@@ -21,8 +21,8 @@ def printable(text: str) -> str:
 
 
 def printable_json(document: bytes) -> str:
-    """Return a JSON document with escapes of JSON in place of characters that are not printable, which JSON allows
-    inside strings above U+001F."""
+    """Return a JSON document with JSON escapes in place of characters that are not printable; JSON allows those above
+    U+001F inside strings."""
     text = document.decode()
     if text.isprintable():
         return text
@@ -30,7 +30,8 @@ def printable_json(document: bytes) -> str:
 
 
 class LineFormatter(logging.Formatter):
-    """Formats a record as one line. Lines of a traceback follow, indented, so that none of them looks like a record."""
+    """Formats a record as one line. Traceback lines follow, indented, so that none of them can be taken for a
+    record."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name is logging's)
         return printable(super().formatMessage(record))

@@ -1,4 +1,4 @@
-"""Steps of a start that both daemons take, and that say in an operator's words why they cannot be taken."""
+"""Steps of a start that both daemons use. Errors name the obstacle in an operator's words."""
 
 import asyncio
 import errno
@@ -20,13 +20,14 @@ COLLECTOR_THRESHOLDS: Final = (5_000, 20, 20)
 
 
 class Loads(Protocol):
-    """What may take minutes to load."""
+    """A part that may take minutes to load."""
 
     def load(self, should_stop: Callable[[], bool]) -> object:
-        """LoadStopped soon after `should_stop` has returned True; any other StoreError is told to the operator."""
+        """Load the part. Raises LoadStopped soon after `should_stop` has returned True, StoreError on other
+        failures."""
 
     def close(self) -> None:
-        """Give up what was loaded."""
+        """Release what was loaded."""
 
 
 async def start_health(health: HealthServer, running: AsyncExitStack) -> None:
@@ -36,9 +37,9 @@ async def start_health(health: HealthServer, running: AsyncExitStack) -> None:
 
 
 async def load_beside(part: Loads, stop: asyncio.Event) -> None:
-    """Load a part in a thread, so that health pages and signals are served meanwhile. StartError, StartStopped.
+    """Load a part in a thread, while health pages and signals are served. Raises StartError or StartStopped.
 
-    This is the one thread that computes: nothing else is served yet that it could hold up.
+    This is the only thread that computes: no requests are served yet that it could delay.
     """
     is_called_off = threading.Event()
     loading = asyncio.get_running_loop().run_in_executor(
@@ -59,16 +60,16 @@ async def load_beside(part: Loads, stop: asyncio.Event) -> None:
 
 
 async def listen(start: Callable[[str, int], Awaitable[int]], host: str, port: int, key: str) -> None:
-    """Have a part listen; StartError names the address and the key when it cannot."""
+    """Let a part listen. Raises StartError with the address and the key if it cannot."""
     try:
         await start(host, port)
     except OSError as error:
-        reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror or error}"
+        reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror or error}"
         raise StartError(f"port {port} on {host} {reason} ({key})") from None
 
 
 def hold_off_collector(running: AsyncExitStack) -> None:
-    """Spare the garbage collector what stands after the start, and the loop most of its passes, until the stop."""
+    """Exclude the objects that exist after the start from garbage collection, and run it less often, until the stop."""
     running.callback(gc.set_threshold, *gc.get_threshold())
     running.callback(gc.unfreeze)
     gc.collect()
@@ -77,7 +78,7 @@ def hold_off_collector(running: AsyncExitStack) -> None:
 
 
 def use_huge_pages(running: AsyncExitStack) -> None:
-    """Have what is kept in memory gathered in huge pages, where there are any, until the stop."""
+    """Collapse the broker's memory into huge pages, if the kernel has them, until the stop."""
     if size := huge_page_bytes():
         huge_pages = HugePages(size)
         huge_pages.start()
@@ -85,7 +86,7 @@ def use_huge_pages(running: AsyncExitStack) -> None:
 
 
 def keep_cpus_awake(reads: ReceivedBytes, running: AsyncExitStack) -> IdleStateInhibitor:
-    """Have idle processors stay awake while bytes come, where that can be had, until the stop."""
+    """Keep idle processors awake while data arrives, where that is possible, until the stop."""
     inhibitor = IdleStateInhibitor(open_request(), reads)
     running.callback(inhibitor.close)
     return inhibitor

@@ -1,13 +1,13 @@
-"""`mqbroker store`: look into a store directory, and repair it.
+"""`mqbroker store`: inspect and repair a store directory.
 
-    verify   every invariant checked, each finding in a line on stdout
-    dump     records as a table, or as JSON lines
-    repair   queues and index built again from the log
+    verify   check every invariant; print each finding as a line on stdout
+    dump     print records as a table, or as JSON lines
+    repair   rebuild queues and index from the log
 
-Exit codes: 0 nothing is damaged (warnings and notes there may be), 1 damage, 2 not done: a wrong argument, no store,
-a broker that runs. Progress goes to stderr, and only to a terminal, so that stdout can be piped.
+Exit codes: 0 no damage (warnings and notes are possible), 1 damage, 2 not done: a wrong argument, no store, a running
+broker. Progress goes to stderr, and only to a terminal, so that stdout can be piped.
 
-This module is loaded when one of its commands is asked for: the daemon starts without rich.
+This module is imported when one of its commands runs: the daemon starts without rich.
 """
 
 import sys
@@ -45,19 +45,19 @@ NOT_DONE: Final = 2
 ROWS_OF_A_TABLE: Final = 50
 STYLES: Final = {Severity.DAMAGE: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 SIZES_HELP: Final = """
-Segment and index sizes are found by looking at the files; -c and --set give those of the broker. Of its
-other settings messageDelayLevel and messageIndexEnable matter.
+Segment and index sizes are detected from the files; -c and --set override them with the broker's settings. Of the
+other settings messageDelayLevel and messageIndexEnable are used.
 """
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The store: what storePathRootDir names.")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The store directory (storePathRootDir).")]
 ConfigFile = Annotated[
     Path | None, typer.Option("-c", "--config", metavar="FILE", help="The broker's properties file.")
 ]
-Pairs = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+Pairs = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set one key; may be repeated.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 store = typer.Typer(
-    help="Look into a store directory, and repair it.",
+    help="Inspect and repair a store directory.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -66,10 +66,10 @@ store = typer.Typer(
 
 
 VERIFY_HELP: Final = f"""
-Check every invariant of a store: log, queues, index, checkpoint, tables. Nothing is changed, and a broker may run.
+Check every invariant of a store: log, queues, index, checkpoint, tables. Nothing is changed; a broker may be running.
 
-Each finding has a severity, a file, a byte in it, what is wrong and what follows. What a crash leaves and the next
-start sets right is a warning. Exit code 1 if anything is damaged.
+Each finding has a severity, a file, a byte offset, the problem and its consequence. Damage of a crash that the next
+start repairs is a warning. Exit code 1 if anything is damaged.
 {SIZES_HELP}
 Examples:\n
   mqbroker store verify ./store\n
@@ -80,7 +80,8 @@ Examples:\n
 DUMP_HELP: Final = f"""
 Show the records of a store, in the order of the log: a table of the first {ROWS_OF_A_TABLE}, or all as JSON lines.
 
---from is a queue offset with --topic and --queue, else a byte of the log. Bodies are inflated and cut at 80 characters.
+--from is a queue offset with --topic and --queue, else a byte offset of the log. Bodies are decompressed and cut at
+80 characters.
 {SIZES_HELP}
 Examples:\n
   mqbroker store dump ./store\n
@@ -89,10 +90,10 @@ Examples:\n
 """
 
 REPAIR_HELP: Final = f"""
-Build queues and index again from the log, which is not touched. The old ones are kept beside them, and no broker may
-run meanwhile.
+Rebuild queues and index from the log, which is not changed. The old ones are kept beside them. No broker may be
+running.
 
-Damage of the log itself cannot be repaired: it is told, and exit code 1 says so.
+Damage of the log itself cannot be repaired: it is reported, and the exit code is 1.
 {SIZES_HELP}
 Examples:\n
   mqbroker store repair ./store\n
@@ -101,7 +102,7 @@ Examples:\n
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What the commands need to know of the broker's settings."""
+    """The broker settings that the commands need."""
 
     sizes: Sizes
     delay_levels: tuple[int, ...]
@@ -110,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 @store.command(help=VERIFY_HELP, short_help="Check every invariant; exit code 1 on damage.")
 def verify(directory: Directory, config: ConfigFile = None, pairs: Pairs = None, as_json: AsJson = False) -> None:
-    """Findings to stdout, a count to stderr."""
+    """Print findings to stdout, a count to stderr."""
     out = Console(highlight=False, soft_wrap=True)
     counts: Counter[Severity] = Counter()
     with one_line_on_stderr("verify"), progress_bar() as progress:
@@ -137,15 +138,15 @@ def verify(directory: Directory, config: ConfigFile = None, pairs: Pairs = None,
 @store.command(help=DUMP_HELP, short_help="Show records.")
 def dump(
     directory: Directory,
-    topic: Annotated[str | None, typer.Option(help="Records of this topic only.")] = None,
-    queue: Annotated[int | None, typer.Option(min=0, help="Records of this queue only.")] = None,
-    first: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="Where to begin.")] = 0,
-    limit: Annotated[int | None, typer.Option(min=1, help="How many records.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Only records of this topic.")] = None,
+    queue: Annotated[int | None, typer.Option(min=0, help="Only records of this queue.")] = None,
+    first: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="The first record.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of records.")] = None,
     as_json: AsJson = False,
     config: ConfigFile = None,
     pairs: Pairs = None,
 ) -> None:
-    """Records to stdout."""
+    """Print records to stdout."""
     with one_line_on_stderr("dump"):
         settings = settings_of(directory, config, pairs or [])
         found = records_of(directory, Selection(topic=topic, queue_id=queue, first=first), settings.sizes)
@@ -159,17 +160,17 @@ def dump(
             typer.echo(f"the first {ROWS_OF_A_TABLE}; more by --limit, --from, or --json", err=True)
 
 
-@store.command(help=REPAIR_HELP, short_help="Build queues and index again.")
+@store.command(help=REPAIR_HELP, short_help="Rebuild queues and index.")
 def repair(
     directory: Directory,
     config: ConfigFile = None,
     pairs: Pairs = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """What was built to stdout, damage of the log too."""
+    """Print what was built, and damage of the log, to stdout."""
     with one_line_on_stderr("repair"):
         settings = settings_of(directory, config, pairs or [])
-    if not yes and not agreed(f"Build the queues and the index of {directory} again from its log?"):
+    if not yes and not agreed(f"Rebuild the queues and the index of {directory} from its log?"):
         raise typer.Exit(NOT_DONE)
     with one_line_on_stderr("repair"), progress_bar() as progress:
         done = repaired(
@@ -192,7 +193,7 @@ def repair(
 
 
 def agreed(question: str) -> bool:
-    """Ask; nobody to answer is a no."""
+    """Ask for confirmation; return False without a terminal."""
     try:
         return typer.confirm(question, err=True)
     except typer.Abort:
@@ -201,7 +202,7 @@ def agreed(question: str) -> bool:
 
 @contextmanager
 def one_line_on_stderr(command: str) -> Iterator[None]:
-    """What is in the way: one line and exit code 2."""
+    """Turn an error into one line on stderr and exit code 2."""
     try:
         yield
     except (StartError, StoreError, OSError) as error:
@@ -210,9 +211,9 @@ def one_line_on_stderr(command: str) -> Iterator[None]:
 
 
 def settings_of(directory: Path, config: Path | None, pairs: list[str]) -> Settings:
-    """What was given, and for the rest what the store looks like. StartError if there is no store."""
+    """Return the given settings, completed by those detected from the files. Raises StartError if there is no store."""
     if not (directory / COMMIT_LOG_DIRECTORY).is_dir():
-        raise StartError(f"{directory} is no store: it has no {COMMIT_LOG_DIRECTORY}/")
+        raise StartError(f"{directory} is not a store: it has no {COMMIT_LOG_DIRECTORY}/")
     in_file = from_file(config.read_text(encoding="utf-8"), str(config)) if config else ()
     settled = settle([*in_file, *from_flags(pairs)], BROKER_KEYS)
     for warning in settled.warnings:
@@ -232,11 +233,11 @@ def settings_of(directory: Path, config: Path | None, pairs: list[str]) -> Setti
     )
 
 
-# What people see.
+# Output.
 
 
 def line_of(finding: Finding) -> Text:
-    """One line: severity, place, what, what follows."""
+    """Return one line: severity, position, problem, consequence."""
     place = finding.file if finding.offset is None else f"{finding.file}:{finding.offset}"
     return Text.assemble(
         (f"{finding.severity.value:7}", STYLES[finding.severity]),
@@ -246,7 +247,7 @@ def line_of(finding: Finding) -> Text:
 
 
 def table_of(rows: list[Shown]) -> Table:
-    """Records in columns; topic, keys and body give way when the terminal is narrow."""
+    """Return records in columns; topic, keys and body are shortened on a narrow terminal."""
     table = Table(box=None, pad_edge=False, expand=True, header_style="bold")
     for heading in ("offset", "size"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -267,13 +268,13 @@ def table_of(rows: list[Shown]) -> Table:
 
 
 def on_one_line(text: str) -> str:
-    """The beginning of a body, with a dot for each character that is not printable."""
+    """Return the beginning of a body, with a dot for each character that is not printable."""
     return "".join(character if character.isprintable() else "·" for character in text)
 
 
 @contextmanager
 def progress_bar() -> Iterator[OnProgress]:
-    """A bar on stderr, if that is a terminal."""
+    """Show a progress bar on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         yield no_progress
         return

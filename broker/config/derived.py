@@ -1,5 +1,5 @@
-"""What parts are given that follows from several sections of the configuration: who the broker is, in every form, and
-its pools."""
+"""Values for single parts that follow from several sections of the configuration: the broker's identity in every form,
+its pools, and the settings that parts apply at run time."""
 
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
@@ -44,7 +44,7 @@ C = TypeVar("C", bound=msgspec.Struct)
 
 
 def topics_config(config: DaemonConfig) -> TopicsConfig:
-    """The topic table's part of the configuration."""
+    """Return the settings of the topic table."""
     broker = config.broker
     return TopicsConfig(
         cluster_name=broker.broker_cluster_name,
@@ -58,7 +58,7 @@ def topics_config(config: DaemonConfig) -> TopicsConfig:
 
 
 def registration_of(config: DaemonConfig) -> RegisterBrokerHeader:
-    """What name servers are told of the broker itself."""
+    """Return the broker's own data for its registration with name servers."""
     host, port = config.listen.advertised_host, config.listen.port
     return RegisterBrokerHeader(
         broker_name=config.broker.broker_name,
@@ -71,18 +71,18 @@ def registration_of(config: DaemonConfig) -> RegisterBrokerHeader:
 
 
 def embedded_address(namesrv: NamesrvConfig) -> str:
-    """Where the broker reaches the name server in its own process."""
+    """Return the address at which the broker reaches the name server in its own process."""
     host = namesrv.bind_address
     return address_text(LOOPBACK if is_wildcard(host) else host, namesrv.listen_port)
 
 
 def address_text(host: str, port: int) -> str:
-    """`host:port`, an IPv6 host in brackets."""
+    """Return `host:port`, with an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def identity_of(config: DaemonConfig, boot_ms: int) -> Identity:
-    """Who the broker is, as the labels of its metrics say."""
+    """Return the broker's identity for the labels of its metrics."""
     return Identity(
         cluster=config.broker.broker_cluster_name,
         name=config.broker.broker_name,
@@ -92,12 +92,12 @@ def identity_of(config: DaemonConfig, boot_ms: int) -> Identity:
 
 
 def pools_of(config: DaemonConfig) -> dict[str, Pool]:
-    """Every pool by name, with its part of the configuration."""
+    """Return every pool by name, with its capacity and limits."""
     return {name: Pool(name, capacity, limits) for name, (capacity, limits) in pool_limits_of(config).items()}
 
 
 def pool_limits_of(config: DaemonConfig) -> dict[str, tuple[int, PoolLimits]]:
-    """How many requests each pool holds, and what they may cost."""
+    """Return the capacity and the limits of each pool."""
     failure = config.fast_failure
     waits: dict[str, int] = msgspec.structs.asdict(config.waits) if failure.broker_fast_failure_enable else {}
     stall_ms = failure.os_page_cache_busy_time_out_mills if waits else None
@@ -115,17 +115,17 @@ def pool_limits_of(config: DaemonConfig) -> dict[str, tuple[int, PoolLimits]]:
 
 
 def groups_config(config: DaemonConfig) -> GroupsConfig:
-    """How groups come about."""
+    """Return the settings of subscription groups."""
     return GroupsConfig(auto_create_subscription_group=config.broker.auto_create_subscription_group)
 
 
 def offsets_config(config: DaemonConfig) -> OffsetsConfig:
-    """How often committed offsets are saved."""
+    """Return how often committed offsets are saved."""
     return OffsetsConfig(flush_consumer_offset_interval=config.broker.flush_consumer_offset_interval)
 
 
 def send_config(config: DaemonConfig) -> SendConfig:
-    """What sends are checked by."""
+    """Return the settings for the checks of sends."""
     broker = config.broker
     return SendConfig(
         broker_ip=config.listen.advertised_ip,
@@ -135,7 +135,7 @@ def send_config(config: DaemonConfig) -> SendConfig:
 
 
 def transactions_config(config: DaemonConfig) -> TransactionsConfig:
-    """Whether there are transactions, and when producers are asked how theirs ended."""
+    """Return whether transactions are enabled, and the times of transaction checks."""
     broker = config.broker
     return TransactionsConfig(
         broker_ip=config.listen.advertised_ip,
@@ -150,7 +150,7 @@ def transactions_config(config: DaemonConfig) -> TransactionsConfig:
 
 
 def pull_config(config: DaemonConfig) -> PullConfig:
-    """What pulls are checked by, and how they wait."""
+    """Return the settings for the checks of pulls, and for long polling."""
     broker = config.broker
     return PullConfig(
         broker_ip=config.listen.advertised_ip,
@@ -166,7 +166,7 @@ def pull_config(config: DaemonConfig) -> PullConfig:
 
 
 def notices_config(config: DaemonConfig) -> ClientManageConfig:
-    """How groups hear of their members, and what they may subscribe by."""
+    """Return how groups are notified of their members, and which filters they may use."""
     broker = config.broker
     return ClientManageConfig(
         real_time_notify_consumer_change=broker.real_time_notify_consumer_change,
@@ -176,7 +176,7 @@ def notices_config(config: DaemonConfig) -> ClientManageConfig:
 
 
 def timers_config(config: DaemonConfig) -> TimersConfig:
-    """What timers run with."""
+    """Return the settings of timers."""
     store = config.store
     return TimersConfig(
         root=store.store_path_root_dir,
@@ -188,7 +188,7 @@ def timers_config(config: DaemonConfig) -> TimersConfig:
 
 
 def recall_config(config: DaemonConfig) -> RecallConfig:
-    """Whether timer messages may be taken back."""
+    """Return whether timer messages may be recalled."""
     broker = config.broker
     return RecallConfig(
         is_enabled=broker.recall_message_enable,
@@ -201,7 +201,7 @@ def recall_config(config: DaemonConfig) -> RecallConfig:
 
 
 def timer_config(config: DaemonConfig) -> TimerConfig:
-    """What timer messages may ask for."""
+    """Return the limits of timer messages."""
     store = config.store
     return TimerConfig(
         is_enabled=store.timer_wheel_enable,
@@ -211,26 +211,26 @@ def timer_config(config: DaemonConfig) -> TimerConfig:
     )
 
 
-# What a part takes over while it runs, of a struct that holds more than that: the rest is as it was at the start.
+# Structs of which a part applies only some fields at run time: all other fields keep their values of the start.
 
 
 def live_store(start: DaemonConfig) -> Callable[[DaemonConfig], StoreConfig]:
-    """The store's part; only what `broker.store.config.LIVE` names is that of now."""
+    """Return a function for the store's settings; only the fields in `broker.store.config.LIVE` are current."""
     return lambda config: _with(start.store, config.store, LIVE)
 
 
 def live_remoting(start: DaemonConfig) -> Callable[[DaemonConfig], RemotingConfig]:
-    """The part of connections; only what needs no other buffers is that of now."""
+    """Return a function for the connection settings; only fields that need no other buffers are current."""
     return lambda config: _with(start.remoting, config.remoting, LIVE_REMOTING)
 
 
 def live_namesrv(start: NamesrvConfig) -> Callable[[DaemonConfig | NamesrvDaemonConfig], NamesrvConfig]:
-    """The name server's part; where it listens and keeps its file is what it was."""
+    """Return a function for the name server's settings; its addresses and file names stay as at the start."""
     return lambda config: start if config.namesrv is None else _with(start, config.namesrv, LIVE_NAMESRV)
 
 
 def live_timer(start: DaemonConfig) -> Callable[[DaemonConfig], TimerConfig]:
-    """What timer messages may ask for; how far ahead is that of now."""
+    """Return a function for the limits of timer messages; only the maximum delay is current."""
     return lambda config: _with(timer_config(start), timer_config(config), LIVE_TIMER)
 
 

@@ -1,8 +1,8 @@
-"""The configuration file that a daemon was started with, when a setting is changed while it runs.
+"""The configuration file of a daemon, when a setting is changed while it runs.
 
-Only the lines of the changed keys change (`broker/config/java_properties.py`). The new content goes to a temporary
-file with the old one's mode, since it may hold passwords, and is synced; the old file becomes `.bak`; the new one
-takes its name; the directory is synced. A symbolic link stays one: what it points at is replaced.
+Only the lines of the changed keys change (`broker/config/java_properties.py`). The new content is written to a
+temporary file with the mode of the old one, since it may contain passwords, and synced; the old file becomes `.bak`;
+the new file takes its name; the directory is synced. A symbolic link stays a link: its target is replaced.
 
 Source: docs/formats.md, "Settings at run time".
 """
@@ -28,8 +28,8 @@ class ConfigFile:
         return f"<ConfigFile {self._path}>"
 
     def change(self, changes: Mapping[str, str]) -> None:
-        """Give these keys these values. Blocks for the disk. OSError leaves the file as it was, and so does StartError,
-        which is for a file that somebody has made unreadable meanwhile."""
+        """Set these keys to these values. Blocks for the disk. Raises OSError, or StartError if the file is no longer a
+        valid properties file; the file is unchanged then."""
         path = os.path.realpath(self._path)
         with open(path, encoding="utf-8", newline="") as file:
             text = file.read()
@@ -57,7 +57,7 @@ def _replace(path: str, data: bytes, mode: int) -> None:
 
 
 def _second_name(path: str, backup: str) -> None:
-    """`backup` becomes another name of the file; so there is no moment without one of them."""
+    """Make `backup` another name of the file, so that one of the two exists at any time."""
     link = backup + TEMPORARY_SUFFIX
     if os.path.lexists(link):
         os.unlink(link)

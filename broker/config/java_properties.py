@@ -1,10 +1,10 @@
-"""Java's properties format, read and rewritten.
+"""Java's properties format: reading and rewriting.
 
     `key=value`, `key: value` or `key value`; `#` and `!` comments; a backslash at the end continues the line;
     `\\t \\n \\r \\f \\\\ \\uXXXX` escapes
 
-`rewritten` changes values in a text that people keep: comments, order, and every line that is not concerned stay as
-they are. A key takes its new value where it counts, which is its last place; a new one goes to the end.
+`rewritten` changes values in a hand-written file: comments, order, and all other lines stay unchanged. A key that
+occurs several times is changed at its last occurrence, which is the effective one; a new key is appended.
 """
 
 import re
@@ -16,7 +16,7 @@ from skylarkmq.broker.errors import StartError
 BLANK: Final = " \t\f"
 ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-# A key ends at the first unescaped separator: white space, `=` or `:`; one `=` or `:` with white space around it goes.
+# A key ends at the first unescaped space, `=` or `:`; one `=` or `:` and the space around it is dropped.
 KEY: Final = re.compile(r"(?P<key>(?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
 LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
@@ -26,7 +26,8 @@ _ESCAPED: Final = {character: "\\" + letter for letter, character in ESCAPES.ite
 
 
 class LogicalLine(NamedTuple):
-    """A line with its continuations joined, and which lines of the text it is made of: `first` up to `end`."""
+    """A line joined with its continuation lines; it consists of the lines `first` up to `end` (exclusive) of the
+    text."""
 
     first: int
     end: int
@@ -34,7 +35,7 @@ class LogicalLine(NamedTuple):
 
 
 def parse_properties(text: str, name: str) -> Iterator[tuple[int, str, str]]:
-    """(line number, key, value) of each logical line; StartError for an escape that Java would refuse."""
+    """Yield (line number, key, value) of each logical line. Raises StartError for an escape that Java rejects."""
     for line in logical_lines(text):
         match = KEY.match(line.text)
         assert match is not None  # the pattern matches the empty string
@@ -46,7 +47,7 @@ def parse_properties(text: str, name: str) -> Iterator[tuple[int, str, str]]:
 
 
 def logical_lines(text: str) -> Iterator[LogicalLine]:
-    """Without blank lines and comments."""
+    """Yield the logical lines without blank lines and comments."""
     lines = LINE_END.split(text)
     end = 0
     while end < len(lines):
@@ -62,13 +63,13 @@ def logical_lines(text: str) -> Iterator[LogicalLine]:
 
 
 def continues(line: str) -> bool:
-    """Whether a line ends in an odd number of backslashes."""
+    """Return whether a line ends in an odd number of backslashes."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
 def unescaped(text: str) -> str:
-    """A text with its escapes resolved; a backslash before any other character is dropped."""
-    halves = ESCAPE.sub(_resolve, text)  # Java escapes UTF-16 units, so a character may come in two
+    """Return a text with its escapes resolved; a backslash before any other character is dropped."""
+    halves = ESCAPE.sub(_resolve, text)  # Java escapes UTF-16 units, two for some characters
     return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
@@ -83,7 +84,7 @@ def _resolve(match: re.Match[str]) -> str:
 
 
 def entry(key: str, value: str) -> str:
-    """`key=value` on one line, so that it is read as it was meant."""
+    """Return `key=value` on one line, escaped for `parse_properties`."""
     return f"{_TO_ESCAPE_IN_KEYS.sub(_escape, key)}={_TO_ESCAPE_IN_VALUES.sub(_escape, value)}"
 
 
@@ -92,7 +93,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def rewritten(text: str, changes: Mapping[str, str]) -> str:
-    """The text with other values. StartError as in `parse_properties`."""
+    """Return the text with changed values. Raises StartError as `parse_properties` does."""
     keys = {number - 1: key for number, key, _ in parse_properties(text, "")}
     last_place = {key: first for first, key in keys.items() if key in changes}
     lines = LINE_END.split(text)

@@ -1,7 +1,8 @@
-"""The tables: every key of broker.conf and namesrv.conf that is acted on, with the field it sets and what it may be.
+"""The tables: every supported key of broker.conf and namesrv.conf, with the field it sets and its permitted values.
 
-Names and defaults are RocketMQ's where it has the key; ours are marked. Keys that RocketMQ knows and we only read past
-stand in `broker/config/unsupported_keys.py`. A new setting is a field in its struct and a row here.
+Names and defaults are RocketMQ's where it has the key; keys that exist only here are marked "ours". Keys of RocketMQ
+that are accepted and ignored are in `broker/config/unsupported_keys.py`. A new setting is a field of its struct and a
+row here.
 """
 
 from pathlib import Path
@@ -46,7 +47,7 @@ def _delay_levels(text: str) -> str:
 
 
 def percent(least: int, most: int) -> Kind:
-    """A percentage that RocketMQ keeps between two limits, whatever is asked for."""
+    """Return a percentage that is limited to a range, as RocketMQ does for any value."""
     kind = whole(0, 100)
     return Kind(
         f"a percentage, kept between {least} and {most}", lambda text: min(max(int(kind.parse(text)), least), most)
@@ -80,7 +81,7 @@ FRAME_LIMIT: Final = whole(1_024, 0xFFFFFF + 1, "bytes")
 
 
 def section(name: str, *rows: tuple[str, str, Kind]) -> tuple[Setting, ...]:
-    """Rows of (key, field, kind) that belong to one struct."""
+    """Return rows of (key, field, kind) that belong to one struct."""
     return tuple(Setting(key, name, field, kind) for key, field, kind in rows)
 
 
@@ -106,7 +107,7 @@ BROKER: Final = section(
     ("realTimeNotifyConsumerChange", "real_time_notify_consumer_change", FLAG),
     ("storeReplyMessageEnable", "store_reply_message_enable", FLAG),
     ("useServerSideResetOffset", "use_server_side_reset_offset", FLAG),
-    ("rebalanceLockMaxLiveTime", "rebalance_lock_max_live_time", MS),  # a JVM property there, by another name
+    ("rebalanceLockMaxLiveTime", "rebalance_lock_max_live_time", MS),  # a JVM property in RocketMQ, with another name
     ("notifyConsumerIdsChangedEnable", "notify_consumer_ids_changed_enable", FLAG),
     ("registerNameServerPeriod", "register_name_server_period", MS),
     ("flushConsumerOffsetInterval", "flush_consumer_offset_interval", MS),
@@ -130,14 +131,14 @@ LISTEN: Final = section(
 
 REMOTING: Final = section(
     "remoting",
-    ("com.rocketmq.remoting.frameMaxLength", "max_frame_bytes", FRAME_LIMIT),  # a JVM property there
+    ("com.rocketmq.remoting.frameMaxLength", "max_frame_bytes", FRAME_LIMIT),  # a JVM property in RocketMQ
     ("maxConnections", "max_connections", COUNT),  # ours; RocketMQ has no limit
     ("serverChannelMaxIdleTimeSeconds", "max_idle_s", S),
     ("channelWriteBufferMaxBytes", "peer_backlog_bytes", BYTES),  # ours
     ("serverWriteBufferMaxBytes", "total_backlog_bytes", BYTES),  # ours
     ("serverUnfinishedFramesMaxBytes", "unfinished_frames_bytes", BYTES),  # ours
     ("serverUnfinishedFramesHostPercent", "unfinished_frames_host_percent", whole(1, 100, "percent")),  # ours
-    ("serverUnfinishedFrameMinRate", "unfinished_frame_min_rate", BYTES),  # ours, a second
+    ("serverUnfinishedFrameMinRate", "unfinished_frame_min_rate", BYTES),  # ours; per second
     ("serverUnfinishedFrameSlowSeconds", "unfinished_frame_slow_s", S),  # ours
 )
 
@@ -148,8 +149,8 @@ TRANSFER: Final = section(
     ("keepCpusAwake", "keep_cpus_awake", FLAG),  # ours
 )
 
-# JVM properties there. `tls.config.file` names a file with more of them, which is read between this one and the
-# environment.
+# JVM properties in RocketMQ. `tls.config.file` names a file with more of them, which is read after the configuration
+# file and before the environment.
 TLS: Final = section(
     "tls",
     ("tls.server.mode", "mode", TLS_MODE),
@@ -208,7 +209,7 @@ FAST_FAILURE: Final = section(
 STORE: Final = section(
     "store",
     ("storePathRootDir", "store_path_root_dir", PATH),
-    ("storePathCommitLog", "commit_log_path", PATH),  # may say no more than the root does
+    ("storePathCommitLog", "commit_log_path", PATH),  # must be the default: storePathRootDir/commitlog
     ("mappedFileSizeCommitLog", "mapped_file_size_commit_log", whole(4_096, 1 << 40, "bytes")),
     ("mappedFileSizeConsumeQueue", "mapped_file_size_consume_queue", QUEUE_SEGMENT),
     ("maxMessageSize", "max_message_size", whole(1, INT_MAX, "bytes")),
@@ -350,7 +351,7 @@ ONLY_VALUES: Final = {
 }
 
 SHOWN_TOO: Final = {"filterServerNums": "0"}
-"""What RocketMQ's tools ask a broker's settings for, and this version has no setting for."""
+"""Settings that RocketMQ's tools read from a broker, and that do not exist here."""
 
 BROKER_KEYS: Final = Catalogue(
     settings=(
@@ -370,4 +371,4 @@ EMBEDDED_NAMESRV_KEYS: Final = Catalogue(
     only={},
     inactive=INACTIVE_IN_NAMESRV,
 )
-"""Those of the name server inside a broker: what may be asked of it by 318 and 319."""
+"""The keys of the name server inside a broker: those that requests 318 and 319 can change and read."""

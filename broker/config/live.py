@@ -1,18 +1,19 @@
-"""The configuration of a daemon that runs: what it is now, who wants to hear of changes, and how it is asked for.
+"""The configuration of a running daemon: its current value, subscriptions to changes, and remote access.
 
-Configurations are values and do not change; a changed setting makes another one. A part that can take a new value while
-it runs is wired so:
+Configurations are immutable values; a changed setting makes a new one. A part that can apply a new value at run time
+subscribes to it:
 
     settings.subscribe(lambda config: config.broker.long_polling_enable, self.pulls.allow_long_polling)
     settings.subscribe(groups_config, self.groups.configure)
 
-The first argument says what of the whole configuration the part runs with, a field or a struct made of several; the
-second is called with it whenever a change has made it another one. A setting that no follower looks at takes effect
-at the next start, and the log says so; either way it stands in the file from then on, and is shown.
+The first argument selects the values that the part uses, a field or a struct made of several fields. The second one is
+called with them whenever a change has made them different. A setting without a subscription takes effect at the next
+start, and the log says so. In both cases the new value is written to the file and returned to readers.
 
-`RemoteSettings` is the way in from outside, as properties text: requests 25 and 26 of a broker, 318 and 319 of a name
-server. What nobody can act on is not refused, because RocketMQ does not: an unknown key, a value that its key cannot
-have. The log names it. JVM properties of RocketMQ (`tls.…`: keys with dots) are neither shown nor changed.
+`RemoteSettings` is the remote access, as properties text: UPDATE_BROKER_CONFIG (25) and GET_BROKER_CONFIG (26) of a
+broker, UPDATE_NAMESRV_CONFIG (318) and GET_NAMESRV_CONFIG (319) of a name server. An unknown key, or a value that its
+key does not permit, is not rejected but logged, since RocketMQ accepts both. JVM properties of RocketMQ (`tls.…`: keys
+with dots) are neither returned nor changed.
 
 Source: docs/formats.md, "Settings at run time".
 """
@@ -37,13 +38,13 @@ Config = TypeVar("Config", bound=msgspec.Struct)
 T = TypeVar("T")
 
 ONLY_FOR_ONE_START: Final = ("environment ", "-")
-"""How the origins of settings begin that a file cannot override: variables and flags."""
+"""Prefixes of the origins that a file does not override: environment variables and flags."""
 
 log = logging.getLogger(__name__)
 
 
 class Change(NamedTuple):
-    """A setting with its new value, and the text that stands for it."""
+    """A setting with its new value, and the text of the value."""
 
     setting: Setting
     value: Any
@@ -56,20 +57,20 @@ class _Subscription(NamedTuple):
 
 
 class LiveSettingsStatistics(msgspec.Struct, frozen=True):
-    """`changes` since the start."""
+    """`changes`: number of changes since the start."""
 
     changes: int
     subscriptions: int
 
 
 class LiveSettings(Generic[Config]):
-    """`config` is the configuration now. `now_ms` gives Unix time, for versions."""
+    """The settings of one daemon; `config` is the current configuration. `now_ms` returns Unix time, for versions."""
 
     def __init__(self, loaded: Loaded[Config], now_ms: Callable[[], int]) -> None:
         self.config = loaded.config
         self.version = DataVersion().next(now_ms())
         self.others = dict(loaded.others)
-        """Texts of keys that are not acted on."""
+        """Texts of keys that are not supported."""
         self._origins = {row.key: row.origin for row in loaded.effective}
         self._now_ms = now_ms
         self._file = None if loaded.file is None else ConfigFile(loaded.file)
@@ -81,16 +82,16 @@ class LiveSettings(Generic[Config]):
         return f"<LiveSettings changes={self._changes} subscriptions={len(self._subscriptions)} {self._file!r}>"
 
     def statistics(self) -> LiveSettingsStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return LiveSettingsStatistics(self._changes, len(self._subscriptions))
 
     def subscribe(self, derive: Callable[[Config], T], listener: Callable[[T], None]) -> None:
-        """Call `listener` with what `derive` makes of the configuration, each time that it makes something else."""
+        """Call `listener` with the result of `derive(config)` whenever it has changed."""
         self._subscriptions.append(_Subscription(derive, listener))
 
     async def change(self, changes: Iterable[Change], others: Mapping[str, str]) -> frozenset[str]:
-        """Give settings other values, and texts to keys that are not acted on; returns the keys of settings that had
-        another value before. On return all of it has taken effect, and is in the file if that can be written."""
+        """Set settings to new values, and store the texts of unsupported keys; return the keys whose values are
+        different. On return the changes have taken effect, and are in the file if it can be written."""
         before = self.config
         texts: dict[str, str] = {}
         changed: list[str] = []
@@ -122,13 +123,13 @@ class LiveSettings(Generic[Config]):
         log.info("setting changed key=%s value=%r effect=%s", key, shown(change.value), effect)
         origin = self._origins.get(key, "")
         if origin.startswith(ONLY_FOR_ONE_START):
-            log.warning("setting changed for this run only, at a start the stronger wins key=%s given=%s", key, origin)
+            log.warning("setting changed for this run only, the file is overridden key=%s given=%s", key, origin)
 
     async def _write(self, texts: Mapping[str, str]) -> None:
         if not texts:
             return
         if self._file is None:
-            log.warning("settings changed for this run only, there is no file keys=%s", ",".join(texts))
+            log.warning("settings changed for this run only, no file keys=%s", ",".join(texts))
             return
         try:
             async with self._writing:
@@ -138,11 +139,11 @@ class LiveSettings(Generic[Config]):
 
 
 def _with(config: Config, change: Change) -> Config | None:
-    """The configuration with one setting changed; None if its struct does not take the value."""
+    """Return the configuration with one setting changed; None if its struct rejects the value."""
     setting, value, _ = change
     part = getattr(config, setting.section)
     if value is None or not hasattr(part, setting.field):
-        return config  # the default again, or a part that is not there: the next start sees to it
+        return config  # the default, or a missing part: applied at the next start
     try:
         return msgspec.structs.replace(
             config, **{setting.section: msgspec.structs.replace(part, **{setting.field: value})}
@@ -153,8 +154,10 @@ def _with(config: Config, change: Change) -> Config | None:
 
 
 class RemoteSettings:
-    """The keys of a catalogue, as properties text. `shown_too`: texts of keys that readers want and that are none of
-    ours. `black_list` gives the keys that nobody may change from outside."""
+    """Remote access to the keys of a catalogue, as properties text.
+
+    `shown_too`: texts of keys that clients expect and that do not exist here. `black_list` returns the keys that must
+    not be changed remotely."""
 
     def __init__(
         self,
@@ -174,11 +177,11 @@ class RemoteSettings:
 
     @property
     def version(self) -> DataVersion:
-        """How often settings were changed."""
+        """Return the version, which counts the changes."""
         return self._settings.version
 
     def text(self) -> str:
-        """Every key with its value, a line each."""
+        """Return every key with its value, one per line."""
         config = self._settings.config
         values = dict(self._shown_too)
         values |= {key: only.value for key, only in self._catalogue.only.items()}
@@ -190,9 +193,9 @@ class RemoteSettings:
         return "".join(f"{entry(key, value)}\n" for key, value in sorted(values.items()) if "." not in key)
 
     async def change(self, data: bytes) -> frozenset[str]:
-        """Change what a properties text says; returns the keys that have other values now.
+        """Apply the changes of a properties text; return the keys whose values are different now.
 
-        RequestError for a text that is none, and for one with a key of the black list.
+        Raises RequestError for text in another format, and for text with a protected key.
         """
         try:
             given = {key: value.strip() for _, key, value in parse_properties(str(data, "utf-8"), "request")}
@@ -210,7 +213,7 @@ class RemoteSettings:
         setting = self._by_key.get(key)
         if setting is None:
             if key not in self._catalogue.inactive:
-                log.warning("setting not changed, its key is not one of ours key=%r", key)
+                log.warning("setting not changed, unknown key key=%r", key)
             return None
         try:
             return Change(setting, setting.kind.parse(text), text)

@@ -1,19 +1,19 @@
-"""Settings: from what an operator wrote to checked values, with no look at files, the clock or the environment.
+"""Settings: from an operator's texts to checked values, without access to files, the clock or the environment.
 
-Sources, from weakest to strongest; a later one wins, key by key:
+Sources, from weakest to strongest; a stronger one overrides a weaker one, per key:
 
-    default           the field of the struct in which the value will stand
+    default           the default of the struct's field
     properties file   Java's format (`broker/config/java_properties.py`). Spaces around a value are dropped.
-    environment       `SKYLARK_` + the key in any spelling that differs in case, `_` and `.` only:
+    environment       `SKYLARK_` + the key; case, `_` and `.` do not matter:
                       SKYLARK_LISTEN_PORT, SKYLARK_listenPort. NAMESRV_ADDR is RocketMQ's own, for `namesrvAddr`.
     flags             `--set key=value`, and the flags that stand for a key
 
-Every key falls into one of four classes, and a `Catalogue` is the table of them:
+Every key belongs to one of four classes; a `Catalogue` is their table:
 
-    setting    acted on; a value that does not parse raises StartError with place, key and what was expected
-    only       promises something that this version does not have unless it has one given value; others raise StartError
-    inactive   known to RocketMQ and harmless to ignore: a note
-    unknown    a warning with the nearest name that is known
+    setting    supported; an invalid value raises StartError with source, key and the expected values
+    only       enables a feature that this version does not have, except for one value; other values raise StartError
+    inactive   known to RocketMQ, and harmless to ignore: a note
+    unknown    a warning with the most similar known key
 """
 
 import difflib
@@ -28,13 +28,13 @@ from skylarkmq.broker.config.java_properties import parse_properties
 from skylarkmq.broker.errors import StartError
 
 ENVIRONMENT_PREFIX: Final = "SKYLARK_"
-NO_KEYS: Final = {"SKYLARK_COMPILED"}  # variables that begin so and are read elsewhere: protocol.compiled
+NO_KEYS: Final = {"SKYLARK_COMPILED"}  # variables with this prefix that are no settings: see protocol.compiled
 NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
 NAMESRV_KEY: Final = "namesrvAddr"
 
 
 class Given(NamedTuple):
-    """One key as an operator gave it: its text, and where to find it ("broker.conf:12", "--set")."""
+    """One key as given by an operator: its text, and its source ("broker.conf:12", "--set")."""
 
     key: str
     text: str
@@ -42,7 +42,7 @@ class Given(NamedTuple):
 
 
 class Secret(str):
-    """A text that nobody is shown."""
+    """A text that is never printed."""
 
     __slots__ = ()
 
@@ -51,14 +51,14 @@ class Secret(str):
 
 
 class Kind(NamedTuple):
-    """What a value may be: `parse` raises ValueError for anything but what `expected` says."""
+    """The permitted values of a key: `parse` raises ValueError for all texts except those that `expected` describes."""
 
     expected: str
     parse: Callable[[str], Any]
 
 
 class Setting(NamedTuple):
-    """A key that is acted on, and the field in which its value stands."""
+    """A supported key, and the field that it sets."""
 
     key: str
     section: str
@@ -67,34 +67,34 @@ class Setting(NamedTuple):
 
 
 class Only(NamedTuple):
-    """The one value of a key that this version can honour, and why."""
+    """The only value that this version supports for a key, and the reason."""
 
     value: str
     why: str
 
 
 class Catalogue(msgspec.Struct, frozen=True):
-    """All keys that one daemon knows."""
+    """All known keys of one daemon."""
 
     settings: tuple[Setting, ...]
     only: Mapping[str, Only]
     inactive: frozenset[str]
 
     def known(self) -> dict[str, str]:
-        """Every known key by its spelling without case, `_` and `.`."""
+        """Return every known key by its spelling without case, `_` and `.`."""
         return {bare(key): key for key in (*self.inactive, *self.only, *(setting.key for setting in self.settings))}
 
     def nearest(self, key: str) -> str | None:
-        """The known key most like this one, if any is much like it."""
+        """Return the most similar known key; None if none is similar."""
         known = self.known()
         matches = difflib.get_close_matches(bare(key), known, n=1, cutoff=0.75)
         return known[matches[0]] if matches else None
 
 
 class Settled(msgspec.Struct):
-    """Checked values by section and field, where each came from, and what an operator should hear about the rest.
+    """Checked values by section and field, the source of each, and messages for the operator about other keys.
 
-    `others`: the texts of keys that are not acted on.
+    `others`: the texts of keys that are not supported.
     """
 
     sections: dict[str, dict[str, Any]]
@@ -104,7 +104,7 @@ class Settled(msgspec.Struct):
     notes: list[str]
 
     def put(self, setting: Setting, value: Any, where: str) -> None:
-        """A stronger source overrides a weaker one; None takes back what that one said."""
+        """Set the value of a stronger source; None restores the default."""
         fields = self.sections.setdefault(setting.section, {})
         if value is None:
             fields.pop(setting.field, None)
@@ -114,12 +114,12 @@ class Settled(msgspec.Struct):
             self.origins[setting.key] = where
 
     def of(self, section: str) -> dict[str, Any]:
-        """The fields of a section that were given."""
+        """Return the fields of a section that were given."""
         return self.sections.get(section, {})
 
 
 def settle(given: Iterable[Given], catalogue: Catalogue) -> Settled:
-    """Check what was given, weakest source first. StartError at the first value that is not what its key expects."""
+    """Check the given keys, weakest source first. Raises StartError at the first invalid value."""
     by_key = {setting.key: setting for setting in catalogue.settings}
     settled = Settled(sections={}, origins={}, others={}, warnings=[], notes=[])
     for key, text, where in given:
@@ -130,7 +130,7 @@ def settle(given: Iterable[Given], catalogue: Catalogue) -> Settled:
                 raise StartError(f"{where}: {key}={text}: expected {only.value}, {only.why}")
         elif key in catalogue.inactive:
             settled.others[key] = text
-            settled.notes.append(f"{where}: {key} is a key of RocketMQ that this version does not act on")
+            settled.notes.append(f"{where}: {key} is a key of RocketMQ that this version ignores")
         else:
             settled.others[key] = text
             nearest = catalogue.nearest(key)
@@ -139,7 +139,7 @@ def settle(given: Iterable[Given], catalogue: Catalogue) -> Settled:
 
 
 def parsed(kind: Kind, key: str, text: str, where: str) -> Any:
-    """The value of a text; StartError if it is not of this kind."""
+    """Return the value of a text. Raises StartError if it is invalid."""
     try:
         return kind.parse(text)
     except ValueError:
@@ -150,13 +150,13 @@ def parsed(kind: Kind, key: str, text: str, where: str) -> Any:
 
 
 def from_file(text: str, name: str) -> Iterator[Given]:
-    """The keys of a properties file, in order."""
+    """Yield the keys of a properties file, in order."""
     for line, key, value in parse_properties(text, name):
         yield Given(key, value.strip(), f"{name}:{line}")
 
 
 def from_environment(environment: Mapping[str, str], catalogue: Catalogue) -> Iterator[Given]:
-    """The variables that stand for a key of the catalogue, or pretend to."""
+    """Yield the variables that stand for a key of the catalogue, and those with the prefix but an unknown key."""
     known = catalogue.known()
     if environment.get(NAMESRV_VARIABLE) and NAMESRV_KEY in known.values():
         yield Given(NAMESRV_KEY, environment[NAMESRV_VARIABLE].strip(), f"environment {NAMESRV_VARIABLE}")
@@ -167,7 +167,7 @@ def from_environment(environment: Mapping[str, str], catalogue: Catalogue) -> It
 
 
 def from_flags(pairs: Iterable[str]) -> Iterator[Given]:
-    """The keys of `--set` flags."""
+    """Yield the keys of `--set` flags. Raises StartError for a flag in another format."""
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.strip():
@@ -176,7 +176,7 @@ def from_flags(pairs: Iterable[str]) -> Iterator[Given]:
 
 
 def bare(key: str) -> str:
-    """A key without what an environment variable cannot spell: case, dots, and underscores between words."""
+    """Return a key without the parts that an environment variable cannot express: case, dots, underscores."""
     return key.replace("_", "").replace(".", "").casefold()
 
 
@@ -184,7 +184,7 @@ def bare(key: str) -> str:
 
 
 def word(meanings: Mapping[str, Any]) -> Kind:
-    """One of a few words, in any case, each with its meaning."""
+    """Return the kind of a few words, in any case, each with its meaning."""
     by_spelling = {spelling.casefold(): meaning for spelling, meaning in meanings.items()}
 
     def parse(text: str) -> Any:
@@ -199,12 +199,12 @@ FLAG: Final = word({"true": True, "false": False})
 
 
 def choice(*values: str) -> Kind:
-    """One of a few words, which stands for itself."""
+    """Return the kind of a few words that are their own values."""
     return word({value: value for value in values})
 
 
 def whole(low: int, high: int, unit: str = "") -> Kind:
-    """A whole number within bounds."""
+    """Return the kind of integers within bounds."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]+", text) or not low <= int(text) <= high:
@@ -215,7 +215,7 @@ def whole(low: int, high: int, unit: str = "") -> Kind:
 
 
 def pattern(expected: str, expression: str) -> Kind:
-    """A text that an expression matches whole."""
+    """Return the kind of texts that an expression matches completely."""
     compiled = re.compile(expression)
 
     def parse(text: str) -> str:
@@ -227,12 +227,12 @@ def pattern(expected: str, expression: str) -> Kind:
 
 
 def optional(kind: Kind) -> Kind:
-    """A value of this kind, or nothing, which stands for the default."""
+    """Return the kind of values of `kind` or the empty text, which stands for the default."""
     return Kind(f"{kind.expected}, or nothing", lambda text: kind.parse(text) if text else None)
 
 
 def several(kind: Kind, separator: str) -> Kind:
-    """Values of this kind, as a tuple; empty parts are passed over."""
+    """Return the kind of tuples of values of `kind`; empty parts are skipped."""
 
     def parse(text: str) -> tuple[Any, ...]:
         return tuple(kind.parse(part.strip()) for part in text.split(separator) if part.strip())
@@ -241,7 +241,7 @@ def several(kind: Kind, separator: str) -> Kind:
 
 
 def shown(value: Any) -> str:
-    """A value as one would write it into a file."""
+    """Return the text of a value as it is written in a file."""
     if value is None:
         return ""
     if isinstance(value, Secret):

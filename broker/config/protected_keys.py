@@ -1,14 +1,14 @@
-"""Which keys UPDATE_BROKER_CONFIG (25) and UPDATE_NAMESRV_CONFIG (318) refuse to change.
+"""The keys that UPDATE_BROKER_CONFIG (25) and UPDATE_NAMESRV_CONFIG (318) must not change.
 
-RocketMQ refuses the keys of its `configBlackList` with NO_PERMISSION (16). So does a daemon here, and its default list
-is longer. Those two requests need no credentials. A key that moves an address, a path or a name server, or that changes
-the size of files, would open the daemon to a network at its next start, or keep it from starting.
+RocketMQ rejects the keys of its `configBlackList` with NO_PERMISSION (16). Skylark does the same, with a longer default
+list. Those two requests need no credentials. A key that changes an address, a path, a name server or the size of files
+could open the daemon to a network at its next start, or prevent the start.
 """
 
 from typing import Final
 
 ALWAYS: Final = ("brokerConfigPath", "rocketmqHome", "configBlackList", "configStorePath", "kvConfigPath")
-"""Refused whatever `configBlackList` says."""
+"""Rejected regardless of `configBlackList`."""
 
 ADDRESSES: Final = (
     *("bindAddress", "brokerIP1", "brokerIP2", "listenPort", "listenPortForSlave", "embeddedNamesrvPort"),
@@ -26,4 +26,4 @@ FILE_SIZES: Final = (
 )
 
 DEFAULT: Final = ADDRESSES + PATHS + FILE_SIZES
-"""What `configBlackList` is unless it is set."""
+"""The default of `configBlackList`."""

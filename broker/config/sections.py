@@ -1,16 +1,17 @@
-"""What a daemon runs with: one frozen struct per part.
+"""The configuration of a daemon: one frozen struct per part.
 
-Nothing here reads a file or asks the machine: `load_broker` and `load_namesrv` take the keys that were given
+`load_broker` and `load_namesrv` read no files and do not query the machine. They take the given keys
 (`broker/config/parsing.py`; which key sets which field: `broker/config/keys.py`) and a `Machine` for the defaults that
-come from it, and return values. They raise StartError for what cannot be, such as a known key with a value that it
-cannot have.
+depend on it, and return values. They raise StartError for an invalid configuration, such as a known key with a value
+that it does not permit.
 
-Addresses. A broker binds to `bindAddress`; without it to 0.0.0.0 if `brokerIP1` is set (which is what it tells clients
-to connect to, and may belong to a router in front of it); without either to 127.0.0.1, so that a daemon that nobody
-configured is not open to a network. What it advertises is `brokerIP1`, else the address it binds to, else, when that
-is a wildcard, the machine's own. The name server inside a broker and the health pages bind like the broker.
+Addresses. A broker binds to `bindAddress`; without it to 0.0.0.0 if `brokerIP1` is set (which is the address that
+clients connect to, and may belong to a router in front of the broker); without either to 127.0.0.1, so that an
+unconfigured daemon is not open to a network. The advertised address is `brokerIP1`, else the address that it binds to,
+else, if that is a wildcard, the machine's own. The name server inside a broker and the health pages bind to the same
+address as the broker.
 
-Without `namesrvAddr` a broker brings its own name server; with it, it registers with those.
+Without `namesrvAddr` a broker runs its own name server; with it, the broker registers with those name servers.
 """
 
 import ipaddress
@@ -38,67 +39,67 @@ Config = TypeVar("Config")
 
 
 class Machine(NamedTuple):
-    """What defaults take from the machine."""
+    """The values of the machine that defaults depend on."""
 
     host_name: str  # brokerName
     address: str  # advertised when bound to all addresses
-    home: Path  # under it mqnamesrv keeps its files
+    home: Path  # mqnamesrv keeps its files below it
     resolve: Callable[[str], str]  # host name -> address; StartError if it has none
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Who this broker is and what it lets clients do. Periods in ms."""
+    """The broker's identity and its features for clients. Periods in ms."""
 
     broker_cluster_name: str = "DefaultCluster"
-    broker_name: str  # the host's name unless given; brokers of one name are one group of replicas to clients
-    broker_id: int = 0  # 0 is a master, and this version has nothing else
+    broker_name: str  # default: the host name; to clients, brokers with the same name are replicas of each other
+    broker_id: int = 0  # 0 is a master, the only role in this version
     namesrv_addresses: tuple[str, ...] = ()  # "host:port" each; none: the name server in this process
-    broker_permission: int = 6  # 2 may be written, 4 may be read, 6 both
-    default_topic_queue_nums: int = 8  # most queues that an auto-created topic gets
-    auto_create_topic_enable: bool = True  # a send to an unknown topic makes it
-    auto_create_subscription_group: bool = True  # an unknown group that pulls is made
-    region_id: str = "DefaultRegion"  # MSG_REGION of send answers
-    trace_on: bool = True  # TRACE_ON of send answers
-    start_accept_send_request_time_stamp: int = 0  # Unix ms before which sends are refused
-    long_polling_enable: bool = True  # a pull that finds nothing waits as long as its request says
-    short_polling_time_mills: int = 1_000  # how long it waits if not
-    lite_pull_message_enable: bool = True  # 361 may be asked
-    enable_property_filter: bool = False  # subscriptions by SQL92 expressions over the properties
-    filter_support_retry: bool = False  # such a subscription holds for what its group sent back, too
-    slave_read_enable: bool = False  # groups that read from disk are sent to their whichBrokerWhenConsumeSlowly
-    real_time_notify_consumer_change: bool = True  # members of a group hear at once who came or left
-    store_reply_message_enable: bool = True  # replies of request-reply are stored, too
-    use_server_side_reset_offset: bool = True  # groups are reset by the broker, else by their members
-    rebalance_lock_max_live_time: int = 60_000  # a queue that its owner does not lock again meanwhile may go to another
-    notify_consumer_ids_changed_enable: bool = True  # members of groups hear of changes at all
-    register_name_server_period: int = 30_000  # kept between 10 s and 60 s
-    flush_consumer_offset_interval: int = 5_000  # committed offsets that a crash may take back
-    recall_message_enable: bool = False  # timer messages may be taken back (370)
-    flush_delay_offset_interval: int = 10_000  # delayed messages that a crash may have delivered twice
+    broker_permission: int = 6  # 2: write, 4: read, 6: both
+    default_topic_queue_nums: int = 8  # maximum number of queues of an auto-created topic
+    auto_create_topic_enable: bool = True  # a send to an unknown topic creates it
+    auto_create_subscription_group: bool = True  # a pull of an unknown group creates it
+    region_id: str = "DefaultRegion"  # MSG_REGION of send responses
+    trace_on: bool = True  # TRACE_ON of send responses
+    start_accept_send_request_time_stamp: int = 0  # sends are refused before this time (Unix ms)
+    long_polling_enable: bool = True  # a pull without messages waits for the time in its request
+    short_polling_time_mills: int = 1_000  # wait of a pull without messages if long polling is off
+    lite_pull_message_enable: bool = True  # LITE_PULL_MESSAGE (361) is allowed
+    enable_property_filter: bool = False  # subscriptions by SQL92 expressions on message properties
+    filter_support_retry: bool = False  # such a subscription also filters the group's retry topic
+    slave_read_enable: bool = False  # groups that read from disk are redirected to whichBrokerWhenConsumeSlowly
+    real_time_notify_consumer_change: bool = True  # members of a group are notified at once of joins and leaves
+    store_reply_message_enable: bool = True  # replies of request-reply are also stored
+    use_server_side_reset_offset: bool = True  # offsets are reset by the broker, otherwise by the group's members
+    rebalance_lock_max_live_time: int = 60_000  # without a renewal in this time another consumer may lock the queue
+    notify_consumer_ids_changed_enable: bool = True  # members of groups are notified of changes at all
+    register_name_server_period: int = 30_000  # limited to 10 s to 60 s
+    flush_consumer_offset_interval: int = 5_000  # a crash may lose the offsets committed in this time
+    recall_message_enable: bool = False  # RECALL_MESSAGE (370) is allowed for timer messages
+    flush_delay_offset_interval: int = 10_000  # after a crash, delayed messages of this time may be delivered twice
     reject_transaction_message: bool = False  # half messages are refused
-    transaction_time_out: int = 6_000  # from the birth of a half message, before its producers are asked about it
-    transaction_check_max: int = 15  # times, then it is discarded
-    transaction_check_interval: int = 30_000  # between two rounds of questions
-    trace_topic_enable: bool = False  # the topic for traces of messages is made at the start
+    transaction_time_out: int = 6_000  # time from the birth of a half message to its first check
+    transaction_check_max: int = 15  # checks, then the message is discarded
+    transaction_check_interval: int = 30_000  # time between two check rounds
+    trace_topic_enable: bool = False  # the topic for message traces is created at the start
     msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
-    config_black_list: tuple[str, ...] = DEFAULT  # keys that 25 may not change, besides those of black_list.ALWAYS
+    config_black_list: tuple[str, ...] = DEFAULT  # keys that request 25 must not change, besides protected_keys.ALWAYS
 
 
 class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the broker is reached."""
+    """The broker's addresses."""
 
     bind_host: str  # an address of this machine, or a wildcard
-    advertised_host: str  # what name servers tell clients
-    advertised_ip: str  # the same as an address, which stands in records and message ids
+    advertised_host: str  # the address that name servers give to clients
+    advertised_ip: str  # the same as an IP address, for records and message ids
     port: int
-    why: str  # which settings decided, for the log
+    why: str  # the settings that decided this, for the log
 
 
 class PoolsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests of a kind that may wait for their answers; more are refused with SYSTEM_BUSY."""
+    """The number of requests of each pool that may wait for a response; more are refused with SYSTEM_BUSY."""
 
     send: int = 10_000
-    pull: int = 100_000  # parked ones of both kinds among them
+    pull: int = 100_000  # including parked pulls of both kinds
     lite_pull: int = 100_000
     query: int = 20_000
     client_manage: int = 1_000_000
@@ -110,7 +111,7 @@ class PoolsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How long requests of a pool may wait before they are looked at, ms; older ones are refused with SYSTEM_BUSY."""
+    """How many ms requests of a pool may wait for their dispatch; older ones are refused with SYSTEM_BUSY."""
 
     send: int = 200
     pull: int = 5_000
@@ -121,21 +122,21 @@ class WaitsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FastFailureConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for all pools."""
+    """Settings for all pools."""
 
-    broker_fast_failure_enable: bool = True  # without, requests wait as long as it takes
-    os_page_cache_busy_time_out_mills: int = 1_000  # sends that a write has held up so long hear of that
-    thread_pool_queue_max_bytes: int = 48 << 20  # memory of one pool's requests that wait (ours)
+    broker_fast_failure_enable: bool = True  # false: requests wait without a limit
+    os_page_cache_busy_time_out_mills: int = 1_000  # sends that a disk stall has delayed so long get PCBUSY_CLEAN_QUEUE
+    thread_pool_queue_max_bytes: int = 48 << 20  # memory of one pool's waiting requests (ours)
 
 
 class OpsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Health pages and metrics."""
 
     host: str
-    port: int = 5557  # 0: none, as in `mqnamesrv`, of which several may stand on a machine
-    metrics_exporter_type: str = "PROM"  # DISABLE takes /metrics away; RocketMQ's other values do the same as PROM
-    metrics_label: str = ""  # more labels of native metrics, name:value,name:value
-    metrics_otel_cardinality_limit: int = 50_000  # series of one metric; those beyond are told as one
+    port: int = 5557  # 0: off, the default of `mqnamesrv`, since several may run on a machine
+    metrics_exporter_type: str = "PROM"  # DISABLE turns /metrics off; RocketMQ's other values have the effect of PROM
+    metrics_label: str = ""  # additional labels of native metrics, name:value,name:value
+    metrics_otel_cardinality_limit: int = 50_000  # series per metric; the rest are aggregated into one overflow series
     enable_connection_metrics: bool = True
     enable_lag_and_dlq_metrics: bool = True
     enable_message_store_metrics: bool = True
@@ -146,7 +147,7 @@ class OpsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything `mqbroker` runs with."""
+    """The whole configuration of `mqbroker`."""
 
     broker: BrokerConfig
     listen: ListenConfig
@@ -163,7 +164,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamesrvDaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything `mqnamesrv` runs with."""
+    """The whole configuration of `mqnamesrv`."""
 
     namesrv: NamesrvConfig
     remoting: RemotingConfig
@@ -172,17 +173,17 @@ class NamesrvDaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EffectiveSetting(msgspec.Struct, frozen=True):
-    """One row of what `-p` prints."""
+    """One row of the output of `-p`."""
 
     key: str
     value: str
-    origin: str  # "default", or where it was given
+    origin: str  # "default", or its source
 
 
 class Loaded(NamedTuple, Generic[Config]):
-    """A configuration, how it came about, and what an operator should hear about the keys it was made of.
+    """A configuration, its origin, and messages for the operator about its keys.
 
-    `others`: the texts of keys that are not acted on; `file`: where most of it stands, if it stands in one.
+    `others`: the texts of keys that are not supported; `file`: the configuration file, if there is one.
     """
 
     config: Config
@@ -194,7 +195,7 @@ class Loaded(NamedTuple, Generic[Config]):
 
 
 def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig]:
-    """The configuration of `mqbroker` from the keys that were given, weakest source first."""
+    """Return the configuration of `mqbroker` for the given keys, weakest source first. Raises StartError."""
     settled = settle(given, BROKER_KEYS)
     listen = listen_config(settled, machine)
     store = store_config(settled, listen)
@@ -218,7 +219,8 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
 
 
 def load_namesrv(given: Iterable[Given], machine: Machine) -> Loaded[NamesrvDaemonConfig]:
-    """The configuration of `mqnamesrv`. It listens on all addresses unless told otherwise, as RocketMQ's does."""
+    """Return the configuration of `mqnamesrv`. The default bind address is 0.0.0.0, as in RocketMQ. Raises
+    StartError."""
     settled = settle(given, NAMESRV_KEYS)
     home = machine.home / "namesrv"
     defaults = NamesrvConfig(bind_address=EVERYWHERE, kv_config_path=home / "kvConfig.json")
@@ -233,13 +235,13 @@ def load_namesrv(given: Iterable[Given], machine: Machine) -> Loaded[NamesrvDaem
 
 
 def loaded_of(config: Config, catalogue: Catalogue, settled: Settled) -> Loaded[Config]:
-    """The configuration with what is known about it."""
+    """Return the configuration with its effective settings and messages."""
     effective = effective_settings(config, catalogue.settings, settled)
     return Loaded(config, effective, settled.warnings, settled.notes, settled.others)
 
 
 def listen_config(settled: Settled, machine: Machine) -> ListenConfig:
-    """The rule for addresses: the docstring of this module."""
+    """Return the broker's addresses, by the rule in the docstring of this module."""
     given = settled.of("listen")
     bind, advertised = given.get("bind_host"), given.get("advertised_host")
     if bind:
@@ -254,7 +256,7 @@ def listen_config(settled: Settled, machine: Machine) -> ListenConfig:
 
 
 def store_config(settled: Settled, listen: ListenConfig) -> StoreConfig:
-    """The store's part; StartError if the log would have to lie outside the root, where an existing one may be."""
+    """Return the store's settings. Raises StartError if the log would be outside of the root directory."""
     given = dict(settled.of("store"))
     root = given.pop("store_path_root_dir", Path("store"))
     commit_log = given.pop("commit_log_path", root / "commitlog")
@@ -267,25 +269,25 @@ def store_config(settled: Settled, listen: ListenConfig) -> StoreConfig:
 
 
 def embedded_namesrv(settled: Settled, listen: ListenConfig, store: StoreConfig) -> NamesrvConfig:
-    """The name server inside a broker: it listens where the broker does and keeps its file with the broker's."""
+    """Return the settings of the name server inside a broker: it uses the broker's address and directory."""
     kv_config_path = store.store_path_root_dir / "config" / "kvConfig.json"
     defaults = NamesrvConfig(bind_address=listen.bind_host, kv_config_path=kv_config_path)
     return msgspec.structs.replace(defaults, **settled.of("namesrv"))
 
 
 def check_own_registration(config: DaemonConfig) -> None:
-    """A broker that its own name server would not let in: StartError."""
+    """Check that the broker's own name server accepts its connections. Raises StartError otherwise."""
     if config.namesrv is None:
         return
     if not config.outbound_tls.is_on(config.tls.mode):
         if config.tls.mode is TlsMode.ENFORCING:
-            raise StartError("tls.enable=false: expected true, the broker's own name server is enforcing TLS")
+            raise StartError("tls.enable=false: expected true, the broker's own name server enforces TLS")
     elif config.tls.need_client_auth is ClientAuth.REQUIRE and config.outbound_tls.cert_path is None:
-        raise StartError("tls.client.certPath: expected, the broker's own name server requires a certificate of it")
+        raise StartError("tls.client.certPath: expected, the broker's own name server requires a client certificate")
 
 
 def effective_settings(config: Any, settings: Iterable[Setting], settled: Settled) -> list[EffectiveSetting]:
-    """What each key comes to, defaults included; keys of a part that is not there are left out."""
+    """Return the value of each key, defaults included; keys of missing parts are left out."""
     return [
         EffectiveSetting(setting.key, shown(getattr(part, setting.field)), settled.origins.get(setting.key, "default"))
         for setting in settings
@@ -294,12 +296,12 @@ def effective_settings(config: Any, settings: Iterable[Setting], settled: Settle
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether a host stands for all addresses of the machine."""
+    """Return whether a host stands for all addresses of the machine."""
     return is_address(host) and ipaddress.ip_address(host).is_unspecified
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is an IP address, of either version."""
+    """Return whether a host is an IP address (v4 or v6)."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

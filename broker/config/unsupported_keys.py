@@ -1,12 +1,12 @@
-"""RocketMQ's keys that this version knows and does not act on: an existing broker.conf starts, and the log names them.
+"""RocketMQ's keys that this version accepts and ignores: an existing broker.conf still starts, and the log names them.
 
-Ignoring one of these changes speed, housekeeping or a feature that is not there; it never weakens a promise. Keys that
-would (access control, replication) stand in `broker/config/sections.py: ONLY_VALUES` and stop the start.
+Ignoring one of these keys affects speed, maintenance or an unsupported feature; it never weakens a guarantee. Keys
+that would (access control, replication) are in `broker/config/keys.py: ONLY_VALUES`, and stop the start.
 """
 
 from typing import Final
 
-# Thread counts, lock kinds and buffer sizes of the Java broker have no counterpart in one event loop.
+# Thread counts, lock types and buffer sizes of the Java broker have no counterpart in a single event loop.
 THREADS: Final = """
 ackMessageThreadPoolNums adminBrokerThreadPoolNums clientAsyncSemaphoreValue clientCallbackExecutorThreads
 clientCloseSocketIfTimeout clientManageThreadPoolNums clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable
@@ -20,12 +20,12 @@ serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads topicQueueLock
 useReentrantLockWhenPutMessage writeBufferHighWaterMark writeBufferLowWaterMark
 """
 
-# Pools of requests that are not served yet.
+# Pools of requests that are not supported yet.
 POOLS: Final = """
 ackThreadPoolQueueCapacity loadBalanceThreadPoolQueueCapacity waitTimeMillsInAckQueue
 """
 
-# The storage engine beyond what is there: timers, alternative queues, paths of its own.
+# Storage features that are not supported: more timer options, alternative queues, separate paths.
 STORE: Final = """
 autoDeleteUnusedStats autoMessageVersionOnTopicLen bitMapLengthConsumeQueueExt cleanRocksDBDirtyCQIntervalMin
 compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum
@@ -41,7 +41,7 @@ timerPutMessageThreadNum timerSkipUnknownError timerStopDequeue
 timerStopEnqueue timerWarmEnable
 """
 
-# Delivery features that are not there yet, and switches of ones that are always on.
+# Delivery features that are not supported yet, and switches of features that are always on.
 BROKER: Final = """
 accountStatsEnable accountStatsPrintZeroValues allAckInSyncStateSet asyncSendEnable bitMapLengthConsumeQueueExt
 brokerConfigPath brokerHeartbeatInterval brokerNotActiveTimeoutMillis brokerTopicEnable channelExpiredTimeout
@@ -68,7 +68,7 @@ updateNameServerAddrPeriod usePIDColdCtrStrategy useSeparateSyncFlush useStaticS
 validateSystemTopicWhenUpdateTopic
 """
 
-# Replication: the keys that only tune it. Those that turn it on are refused.
+# Replication: keys that only tune it. Those that turn it on are rejected.
 REPLICATION: Final = """
 brokerIP2 controllerAddr dLegerGroup dLegerPeers dLegerSelfId electMasterMaxRetryCount haFlowControlEnable
 haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
@@ -77,7 +77,7 @@ maxSlaveResendLength minInSyncReplicas preferredLeaderIds slaveTimeout syncContr
 totalReplicas
 """
 
-# What `mqnamesrv` knows besides its settings.
+# Keys of `mqnamesrv` besides its settings.
 NAMESRV: Final = """
 clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest configStorePath
 defaultThreadPoolNums defaultThreadPoolQueueCapacity enableControllerInNamesrv notifyMinBrokerIdChanged
@@ -87,7 +87,7 @@ serverSocketSndBufSize serverWorkerThreads supportActingMaster unRegisterBrokerQ
 writeBufferHighWaterMark writeBufferLowWaterMark
 """
 
-# A name server opens no connections; its tls.properties may be that of a broker.
+# A name server opens no connections; its tls.properties may be shared with a broker.
 OUTBOUND_TLS: Final = """
 tls.client.authServer tls.client.certPath tls.client.keyPassword tls.client.keyPath tls.client.trustCertPath tls.enable
 useTLS

@@ -1,18 +1,19 @@
-"""Huge pages for what the broker keeps in memory.
+"""Huge pages for the broker's memory.
 
-What a message needs of its topic and its queue lies all over the heap. With thousands of queues it is in no cache, and
-neither is the way to it: each page of 4 KiB has a table entry of its own, and on a virtual machine to find that costs
-as much as the memory. A page of 2 MiB needs one instead of 512. So a thread looks every ten seconds whether the memory
-in use has grown, and then has the kernel gather it in huge pages (MADV_COLLAPSE, of Linux 6.1 and later).
+The data that a message needs of its topic and queue is spread over the heap. With thousands of queues neither the data
+nor its page table entries are in a cache: each page of 4 KiB has an entry of its own, and on a virtual machine reading
+one costs as much as reading the memory. A page of 2 MiB needs one entry instead of 512. So a thread checks every ten
+seconds whether the memory in use has grown, and then lets the kernel collapse it into huge pages (MADV_COLLAPSE, since
+Linux 6.1).
 
-Who touches new memory, or asks for some, waits while the kernel fills a huge page. So they come one at a time, with
-pauses, and not from memory that a virtual machine's host has yet to find, which takes ten times as long: the kernel
-hands out next what was given back last, so a page is used and given back before.
+A thread that touches or allocates memory waits while the kernel fills a huge page. So pages are collapsed one at a
+time, with pauses, and not from memory that a virtual machine's host has yet to provide, which takes ten times as long:
+the kernel reuses the page that was released last, so a spare page is touched and released before.
 
-Gathered is only what exists: extents that are nearly full, so that next to no memory is added. Memory that comes later
-comes in small pages as ever: the first touch of a huge one, which is cleared as a whole, is not for a loop that
-answers others meanwhile. Where huge pages are switched off (`never` in /sys/kernel/mm/transparent_hugepage/enabled),
-or the kernel cannot gather, nothing is done.
+Only existing memory is collapsed: extents that are nearly full, so that hardly any memory is added. Memory allocated
+later uses small pages as usual: the first touch of a huge page clears it as a whole, which takes too long in an event
+loop. If huge pages are switched off (`never` in /sys/kernel/mm/transparent_hugepage/enabled), or the kernel cannot
+collapse pages, nothing is done.
 """
 
 import ctypes
@@ -29,8 +30,8 @@ PAUSE_S: Final = 0.25
 _ENABLED: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _SIZE: Final = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 _MADV_COLLAPSE: Final = 25
-_FULL: Final = 7 / 8  # of an extent's pages have to be there
-_IS_PRESENT: Final = bytes(value & 1 for value in range(256))  # the other bits of mincore's are reserved
+_FULL: Final = 7 / 8  # required share of an extent's pages in memory
+_IS_PRESENT: Final = bytes(value & 1 for value in range(256))  # mincore reserves the other bits
 
 _libc: Final = ctypes.CDLL(None)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -40,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 def huge_page_bytes() -> int:
-    """The size of a huge page; 0 where there are none, or where they are switched off."""
+    """Return the size of a huge page in bytes; 0 if there are none, or if they are switched off."""
     try:
         return 0 if "[never]" in _ENABLED.read_text() else int(_SIZE.read_text())
     except OSError:
@@ -48,14 +49,14 @@ def huge_page_bytes() -> int:
 
 
 class HugePages:
-    """The thread. `size` is that of a huge page, in bytes; `pause_s` lies between two."""
+    """The thread. `size` is the size of a huge page in bytes; `pause_s` is the pause between two."""
 
     def __init__(self, size: int, interval_s: float = INTERVAL_S, pause_s: float = PAUSE_S) -> None:
         self._size = size
         self._interval_s = interval_s
         self._pause_s = pause_s
-        self._seen_bytes = 0  # in use at the last pass
-        self._gathered: set[int] = set()  # where huge pages begin
+        self._seen_bytes = 0  # memory in use at the last pass
+        self._gathered: set[int] = set()  # addresses of the huge pages
         self._spare = _Spare(size)
         self._present = ctypes.create_string_buffer(size // mmap.PAGESIZE)
         self._stopping = threading.Event()
@@ -65,16 +66,16 @@ class HugePages:
         return f"<HugePages size={self._size} seen_bytes={self._seen_bytes}>"
 
     def start(self) -> None:
-        """Look from now on."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the thread."""
         self._stopping.set()
         self._thread.join()
 
     def gather(self) -> int:
-        """Gather what is in use; returns how many bytes are in huge pages by now."""
+        """Collapse the memory in use; return how many bytes are in huge pages now."""
         extents = [
             at
             for begin, end in anonymous_ranges()
@@ -92,7 +93,7 @@ class HugePages:
 
     def _is_full(self, at: int) -> bool:
         if _libc.mincore(at, self._size, self._present):
-            return False  # it was given back meanwhile
+            return False  # it was unmapped meanwhile
         return self._present.raw.translate(_IS_PRESENT).count(1) >= len(self._present) * _FULL
 
     def _run(self) -> None:
@@ -100,11 +101,11 @@ class HugePages:
             in_use = anonymous_bytes()
             if in_use >= self._seen_bytes + GROWTH_BYTES:
                 self._seen_bytes = in_use
-                log.debug("memory gathered in huge pages bytes=%d in_use=%d", self.gather(), in_use)
+                log.debug("memory collapsed into huge pages bytes=%d in_use=%d", self.gather(), in_use)
 
 
 class _Spare:
-    """A huge page that nobody needs."""
+    """A huge page without content."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -114,19 +115,19 @@ class _Spare:
         self._at = -(-begin // size) * size
 
     def warm(self) -> None:
-        """Have the next huge page be one that was in use just now."""
+        """Touch and release the page, so that the kernel uses it for the next huge page."""
         ctypes.memset(self._at, 0, self._size)
         _libc.madvise(self._at, self._size, mmap.MADV_DONTNEED)
 
 
 def anonymous_bytes() -> int:
-    """What the process has in memory that belongs to no file."""
+    """Return the bytes in memory that belong to no file."""
     _, resident, shared, *_ = Path("/proc/self/statm").read_text().split()
     return (int(resident) - int(shared)) * mmap.PAGESIZE
 
 
 def anonymous_ranges() -> list[tuple[int, int]]:
-    """The addresses [begin, end) of the process's heap, and of what was mapped without a file."""
+    """Return the address ranges [begin, end) of the heap and of anonymous mappings."""
     ranges = []
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, access, _, _, inode, *name = line.split(maxsplit=5)

@@ -1,14 +1,14 @@
-"""Processors that stay awake while messages come and go.
+"""Idle states: processors are kept awake while messages are sent and received.
 
-An idle processor of a virtual machine is given back to the host, and to have it again takes 30 to 60 µs: at each stop
-of a message, when it arrives, when the disk is done, when its sender is told. That is more than a broker does for it.
-Linux lets idle processors poll instead for as long as somebody asks for that (PM QoS, /dev/cpu_dma_latency). What they
-use then is the host's CPU time; no process here is charged for it.
+An idle processor of a virtual machine is returned to the host, and waking it takes 30 to 60 µs. A message pays this
+several times: when it arrives, when the disk is done, when its producer gets the response. That is more than the
+broker's own work. Linux lets idle processors poll instead while a process requests it (PM QoS, /dev/cpu_dma_latency).
+The polling uses CPU time of the host; no process here is charged for it.
 
-So the broker asks while bytes come, and takes it back within two tenths of a second after. It does so only where it
-pays: in a guest whose idle processors halt by the `haltpoll` driver, and with few of them, since all are kept awake.
-What other machines do with idle processors is left to their operators. If the process ends, however it does, so does
-what it asked for.
+So the broker makes the request while bytes arrive, and withdraws it within 0.2 s afterwards. It does so only on a guest
+whose idle processors halt by the `haltpoll` driver, and with few processors, since all of them are kept awake. The
+idle states of other machines are left to their operators. If the process ends, in whatever way, the kernel drops the
+request.
 
 Source: docs/decisions/0010-awake-cpus.md.
 """
@@ -22,18 +22,18 @@ from typing import Final
 from skylarkmq.broker.remoting.busy_polling import ReceivedBytes
 
 MOST_CPUS: Final = 8
-BUSY_BYTES: Final = 64 * 1024  # that come between two steps: some 600 messages a second of 1 KiB
+BUSY_BYTES: Final = 64 * 1024  # received between two steps: about 600 messages of 1 KiB per second
 
 _DEVICE: Final = Path("/dev/cpu_dma_latency")
 _DRIVER: Final = Path("/sys/devices/system/cpu/cpuidle/current_driver")
-_AWAKE: Final = (0).to_bytes(4, sys.byteorder)  # the longest wake, in µs
-_ASLEEP: Final = (2_000_000_000).to_bytes(4, sys.byteorder)  # what the kernel has without any request
+_AWAKE: Final = (0).to_bytes(4, sys.byteorder)  # the maximum wake-up latency, in µs
+_ASLEEP: Final = (2_000_000_000).to_bytes(4, sys.byteorder)  # the kernel's default
 
 log = logging.getLogger(__name__)
 
 
 def open_request() -> int | None:
-    """The descriptor by which processors can be kept awake; None where that is no use, or not allowed."""
+    """Return the descriptor of the request; None if it would have no effect, or is not permitted."""
     try:
         driver = _DRIVER.read_text().strip()
     except OSError:
@@ -43,14 +43,14 @@ def open_request() -> int | None:
     try:
         request = os.open(_DEVICE, os.O_WRONLY | os.O_CLOEXEC)
     except OSError as error:
-        log.info("idle processors sleep, also under load device=%s error=%s", _DEVICE, error.strerror)
+        log.info("idle processors are not kept awake under load device=%s error=%s", _DEVICE, error.strerror)
         return None
     log.info("idle processors are kept awake under load device=%s", _DEVICE)
     return request
 
 
 class IdleStateInhibitor:
-    """Keeps processors awake by a descriptor of `open_request`, which it closes; None: it does nothing."""
+    """Keeps processors awake through a descriptor of `open_request`, which it closes; None: it does nothing."""
 
     def __init__(self, request: int | None, reads: ReceivedBytes) -> None:
         self._request = request
@@ -62,7 +62,7 @@ class IdleStateInhibitor:
         return f"<IdleStateInhibitor is_active={self.is_active}>"
 
     def step(self) -> None:
-        """Look whether messages come; ten times a second."""
+        """Update the request according to the received bytes; called ten times a second."""
         seen_bytes, self._seen_bytes = self._seen_bytes, self._reads.received_bytes
         is_busy = self._seen_bytes - seen_bytes >= BUSY_BYTES
         if self._request is not None and is_busy is not self.is_active:
@@ -70,7 +70,7 @@ class IdleStateInhibitor:
             self.is_active = is_busy
 
     def close(self) -> None:
-        """Let them sleep."""
+        """Withdraw the request."""
         if self._request is not None:
             os.close(self._request)
             self._request, self.is_active = None, False

@@ -1,7 +1,7 @@
-"""Faults in mapped files: watched where the compiled modules can handle SIGBUS (protocol/compiled/faults.py).
+"""Faults in mapped files, which are handled if the compiled modules can handle SIGBUS (protocol/compiled/faults.py).
 
-Without them such a fault ends the process, and faulthandler prints which thread read what. What can be checked before a
-read is checked in both variants: a file that is shorter than its mapping.
+Without the compiled modules such a fault ends the process, and faulthandler prints the traceback of the thread. Both
+variants check before a read whether a file is shorter than its mapping.
 """
 
 import faulthandler
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from skylarkmq.protocol import compiled
 
-_leaf: Final[Any] = compiled.load("faults")
+_compiled: Final[Any] = compiled.load("faults")
 
 
 class Unwatched:
@@ -20,30 +20,30 @@ class Unwatched:
     lost: Final = (0, 0)
 
     def __init__(self, mapping: mmap) -> None:
-        """Nothing is kept of it."""
+        """Do nothing."""
 
     def touch(self, at: int) -> None:
-        """Nothing: a fault could not be handled."""
+        """Do nothing: a fault could not be handled."""
 
     def forget(self) -> None:
-        """Nothing was kept."""
+        """Do nothing."""
 
 
-Range: Final[Any] = Unwatched if _leaf is None else _leaf.Range
-"""`Range(mapping)`: `touch(at)` has the fault of a byte come now, `lost` are the bytes that had one."""
+Range: Final[Any] = Unwatched if _compiled is None else _compiled.Range
+"""`Range(mapping)`: `touch(at)` triggers the fault of a byte, `lost` is the range of bytes that had one."""
 
 
 def install() -> None:
-    """Print fatal signals with a traceback to stderr; handle those of watched mappings, where that is possible."""
+    """Print fatal signals with a traceback to stderr; handle those of watched mappings if that is possible."""
     if not faulthandler.is_enabled():
         faulthandler.enable()
-    if _leaf is not None:
-        _leaf.install()
+    if _compiled is not None:
+        _compiled.install()
 
 
 def _no_faults() -> int:
     return 0
 
 
-count: Final[Callable[[], int]] = _no_faults if _leaf is None else _leaf.count
-"""Faults that were handled since the process began."""
+count: Final[Callable[[], int]] = _no_faults if _compiled is None else _compiled.count
+"""Return the number of faults handled since the process began."""

@@ -1,1 +1,1 @@
-"""The name server: the route table, its processors, its root. Knows neither store nor delivery."""
+"""The name server: the route table, its processors, and the server itself. It does not use the store or delivery."""

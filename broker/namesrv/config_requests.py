@@ -1,4 +1,4 @@
-"""A name server's settings from outside: UPDATE_NAMESRV_CONFIG (318), GET_NAMESRV_CONFIG (319), in properties text.
+"""A name server's settings over the network: UPDATE_NAMESRV_CONFIG (318), GET_NAMESRV_CONFIG (319), as properties text.
 
 Source: docs/formats.md, "Settings at run time".
 """
@@ -13,17 +13,17 @@ from skylarkmq.protocol.command import RemotingCommand
 
 
 class Configuration(Protocol):
-    """What stands behind these requests."""
+    """The settings that these requests read and change."""
 
     def text(self) -> str:
-        """Every key with its value, a line each."""
+        """Return every key with its value, one per line."""
 
     async def change(self, data: bytes) -> frozenset[str]:
-        """Change what a properties text says. RequestError for what may not be changed."""
+        """Apply the changes of a properties text. Raises RequestError for a protected key."""
 
 
 class ConfigRequests:
-    """The settings of one name server."""
+    """Processors for the settings of one name server."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
@@ -32,15 +32,15 @@ class ConfigRequests:
         return f"<ConfigRequests {self._configuration!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What is served here."""
+        """Return the processor of each request code."""
         return {RequestCode.UPDATE_NAMESRV_CONFIG: self.update, RequestCode.GET_NAMESRV_CONFIG: self.get}
 
     def get(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
-        """319: all settings."""
+        """GET_NAMESRV_CONFIG (319): return all settings."""
         return RemotingCommand.response(body=self._configuration.text().encode())
 
     def update(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """318: other values for some."""
+        """UPDATE_NAMESRV_CONFIG (318): change settings."""
         return self._update(bytes(command.body))
 
     async def _update(self, text: bytes) -> RemotingCommand:

@@ -1,14 +1,15 @@
-"""The requests of a name server: brokers tell, clients and operators ask.
+"""The requests of a name server, from brokers, clients and operators.
 
-    103 104 322 904          brokers: register, unregister, compare versions, give a sign of life
-    105                      clients: who serves this topic
+    103 104 322 904          brokers: register, unregister, compare versions, heartbeat
+    105                      clients: the route of a topic
     106 206 224 216          operators: the cluster, topics, topics of a cluster, delete a topic
     304 311 312 313          operators: names of clusters and brokers, topics of units
-    205 327                  operators: take a broker's topics out of the writable ones, and back
+    205 327                  operators: remove and add the write permission of a broker's topics
     100 101 102 219          operators: texts by namespace and key
 
-Reads of routes have a pool of their own, as in RocketMQ. A route that is missing is answered 17 with RocketMQ's remark,
-whatever the reason; the log says the reason, once a minute for each topic and for a bounded number of topics.
+Requests for routes have their own pool, as in RocketMQ. The response for a missing route is TOPIC_NOT_EXIST (17) with
+RocketMQ's remark, regardless of the reason; the reason is logged, once a minute per topic and for a limited number of
+topics.
 Source: docs/formats.md, "Name server".
 """
 
@@ -18,9 +19,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from skylarkmq.broker.namesrv.claims import ClaimError
 from skylarkmq.broker.namesrv.config import NamesrvConfig
 from skylarkmq.broker.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
+from skylarkmq.broker.namesrv.registration_conflicts import ConflictError
 from skylarkmq.broker.namesrv.route_table import HEARTBEAT_TIMEOUT_MS, BrokerAddress, Registration, RouteTable
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.connection import Connection
@@ -47,7 +48,7 @@ ROUTE_POOL_CAPACITY: Final = 50_000
 DEFAULT_POOL_CAPACITY: Final = 10_000
 
 FILTER_SERVERS_VERSION: Final = 37
-"""From this version ordinal on a registration is a RegisterBrokerBody, before that the topic table alone."""
+"""From this version ordinal on a registration is a RegisterBrokerBody; before, it is only the topic table."""
 STANDARD_JSON_VERSION: Final = 401
 """From this version ordinal (V4_9_4) on a client reads routes with a strict JSON parser."""
 
@@ -55,15 +56,15 @@ UNIT: Final = 1
 UNIT_SUB: Final = 2
 """Bits of a topic's system flag."""
 CRC_MASK: Final = 0x7FFF_FFFF
-MISSES_FORGOTTEN_AFTER_MS: Final = 60_000
-MISSES_LOGGED: Final = 100
-REFUSAL_LOGGED_EVERY_MS: Final = 1_000
+MISSES_RESET_MS: Final = 60_000
+MAX_LOGGED_MISSES: Final = 100
+REFUSAL_LOG_INTERVAL_MS: Final = 1_000
 
 log = logging.getLogger(__name__)
 
 
 class NamesrvProcessors:
-    """Requests in terms of the route table and the KV configuration; `now_ms` is a clock that never goes back."""
+    """Processors on the route table and the KV configuration; `now_ms` is a clock that never goes back."""
 
     def __init__(
         self, config: NamesrvConfig, routes: RouteTable[Connection], kv: KVConfig, now_ms: Callable[[], int]
@@ -74,7 +75,7 @@ class NamesrvProcessors:
         self._now_ms = now_ms
         self._serves_routes_from_ms = now_ms() + config.wait_seconds_for_service * 1000
         self.pool = Pool("default", DEFAULT_POOL_CAPACITY)
-        """Where everything but routes is asked for."""
+        """The pool of all requests except those for routes."""
         self._misses: set[str] = set()
         self._misses_since_ms = now_ms()
         self._next_refusal_ms = now_ms()
@@ -84,11 +85,11 @@ class NamesrvProcessors:
         return f"<NamesrvProcessors {self._routes!r} {self._kv!r}>"
 
     def configure(self, config: NamesrvConfig) -> None:
-        """Answer by other settings from now on."""
+        """Use other settings from now on."""
         self._config = config
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Enter every request into the processor table."""
+        """Register every request in the processor table."""
         dispatcher.register([RequestCode.GET_ROUTEINFO_BY_TOPIC], self.route, Pool("route", ROUTE_POOL_CAPACITY))
         table: dict[RequestCode, Processor] = {
             RequestCode.REGISTER_BROKER: self.register_broker,
@@ -113,14 +114,15 @@ class NamesrvProcessors:
         for code, processor in table.items():
             dispatcher.register([code], processor, self.pool)
 
-    # --------------------------------------------------------------------------------------------------------- brokers
+    # ---------------------------------------------------------------------------------------------------------- brokers
 
     def register_broker(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """103: a broker tells its addresses and topics; a slave hears of its master, all of the ordered topics."""
+        """REGISTER_BROKER (103): store a broker's address and topics. A slave gets its master's address, all brokers
+        get the ordered topics."""
         header = command.header(RegisterBrokerHeader)
         if header.body_crc32 and zlib.crc32(command.body) & CRC_MASK != header.body_crc32:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        topics = _topics_told(command, compressed=is_true(header.compressed))
+        topics = _topics_of(command, compressed=is_true(header.compressed))
         broker = BrokerAddress(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
         known = self._routes.data_version(broker.cluster, broker.address) is not None
         registration = Registration(
@@ -141,11 +143,11 @@ class NamesrvProcessors:
             self._log_refusal("refused", broker, connection, _why(error))
             raise
         if not known:
-            log.info("broker registered %s topics=%d", told(broker), len(topics.topic_config_table))
-        answer = RegisterBrokerResponseHeader()
+            log.info("broker registered %s topics=%d", described(broker), len(topics.topic_config_table))
+        response = RegisterBrokerResponseHeader()
         if master is not None:
-            answer = RegisterBrokerResponseHeader(ha_server_addr=master.ha_address, master_addr=master.address)
-        return RemotingCommand.response(ext=answer, body=self._ordered_topics())
+            response = RegisterBrokerResponseHeader(ha_server_addr=master.ha_address, master_addr=master.address)
+        return RemotingCommand.response(ext=response, body=self._ordered_topics())
 
     def _ordered_topics(self) -> bytes:
         values = self._kv.namespace(ORDER_TOPIC_CONFIG)
@@ -154,47 +156,48 @@ class NamesrvProcessors:
         return KVTable(dict(values)).encode()
 
     def _log_refusal(self, outcome: str, broker: BrokerAddress, connection: Connection, reason: str) -> None:
-        """Log a registration that changed nothing, with both addresses; at most one line a second."""
+        """Log a registration without effect, with both addresses; at most one line per second."""
         now_ms = self._now_ms()
         if now_ms < self._next_refusal_ms:
             self._unlogged += 1
             return
         log.warning(
             "broker %s %s peer=%s reason=%s unlogged=%d",
-            *(outcome, told(broker), connection.peer, reason, self._unlogged),
+            *(outcome, described(broker), connection.peer, reason, self._unlogged),
         )
-        self._next_refusal_ms, self._unlogged = now_ms + REFUSAL_LOGGED_EVERY_MS, 0
+        self._next_refusal_ms, self._unlogged = now_ms + REFUSAL_LOG_INTERVAL_MS, 0
 
     def unregister_broker(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """104: a broker stops."""
-        broker = _broker_told(command)
+        """UNREGISTER_BROKER (104): remove a broker that stops."""
+        broker = _broker_of(command)
         try:
             self._routes.unregister_from(connection.host, broker)
-        except ClaimError as error:
+        except ConflictError as error:
             self._log_refusal("not unregistered", broker, connection, _why(error))
             raise
-        log.info("broker unregistered %s", told(broker))
+        log.info("broker unregistered %s", described(broker))
         return RemotingCommand.response()
 
     def query_data_version(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """322: has this broker news? Its stored DataVersion goes back, and it counts as a sign of life."""
-        broker = _broker_told(command)
+        """QUERY_DATA_VERSION (322): compare a broker's DataVersion with the stored one, which is returned; counts as
+        heartbeat."""
+        broker = _broker_of(command)
         version = DataVersion.decode_request(command.body)
         known = self._routes.data_version(broker.cluster, broker.address)
-        self._routes.heard_of(broker.cluster, broker.address, self._now_ms())
+        self._routes.record_heartbeat(broker.cluster, broker.address, self._now_ms())
         ext = DataVersionResponseHeader(changed=known != version)
         return RemotingCommand.response(ext=ext, body=b"" if known is None else known.encode())
 
     def heartbeat(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """904: a sign of life, nothing more."""
-        broker = _broker_told(command)
-        self._routes.heard_of(broker.cluster, broker.address, self._now_ms())
+        """BROKER_HEARTBEAT (904): record a heartbeat."""
+        broker = _broker_of(command)
+        self._routes.record_heartbeat(broker.cluster, broker.address, self._now_ms())
         return RemotingCommand.response()
 
-    # --------------------------------------------------------------------------------------------------------- clients
+    # ---------------------------------------------------------------------------------------------------------- clients
 
     def route(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """105: who serves a topic."""
+        """GET_ROUTEINFO_BY_TOPIC (105): return the brokers and queues of a topic."""
         header = command.header(TopicHeader)
         topic = header.topic
         if self._config.need_wait_for_service and self._now_ms() < self._serves_routes_from_ms:
@@ -211,57 +214,61 @@ class NamesrvProcessors:
 
     def _log_miss(self, topic: str, connection: Connection) -> None:
         now_ms = self._now_ms()
-        if now_ms - self._misses_since_ms >= MISSES_FORGOTTEN_AFTER_MS:
+        if now_ms - self._misses_since_ms >= MISSES_RESET_MS:
             self._misses.clear()
             self._misses_since_ms = now_ms
-        if topic not in self._misses and len(self._misses) < MISSES_LOGGED:
+        if topic not in self._misses and len(self._misses) < MAX_LOGGED_MISSES:
             self._misses.add(topic)
-            log.info("no route topic=%r peer=%s reason=%s", topic, connection.peer, self._routes.why_no_route(topic))
+            log.info(
+                "no route topic=%r peer=%s reason=%s", topic, connection.peer, self._routes.missing_route_reason(topic)
+            )
 
-    # ------------------------------------------------------------------------------------------------------- operators
+    # -------------------------------------------------------------------------------------------------------- operators
 
     def cluster_info(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
-        """106: all brokers, with bare numeric keys whoever asks."""
+        """GET_BROKER_CLUSTER_INFO (106): return all brokers, with unquoted numeric keys for all clients."""
         return RemotingCommand.response(body=self._routes.cluster_info().encode())
 
     def topics(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
-        """206: all topics."""
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206): return all topics."""
         if not self._config.enable_all_topic_list:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "disable")
         return RemotingCommand.response(body=TopicList(self._routes.topics()).encode())
 
     def topics_of_cluster(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """224: the topics of one cluster."""
+        """GET_TOPICS_BY_CLUSTER (224): return the topics of a cluster."""
         if not self._config.enable_topic_list:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "disable")
         cluster = command.header(ClusterHeader).cluster
         return RemotingCommand.response(body=TopicList(self._routes.topics_of_cluster(cluster)).encode())
 
     def delete_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """216: forget a topic, in one cluster or in all; always a success."""
+        """DELETE_TOPIC_IN_NAMESRV (216): remove a topic, in one cluster or in all; always succeeds."""
         header = command.header(TopicHeader)
         self._routes.delete_topic(header.topic, header.cluster_name or None)
         log.info("topic deleted topic=%r cluster=%s peer=%s", header.topic, header.cluster_name, connection.peer)
         return RemotingCommand.response()
 
     def system_topics(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
-        """304: clusters and brokers by name, and where one of the brokers is, to be asked for its own."""
+        """GET_SYSTEM_TOPIC_LIST_FROM_NS (304): return the names of clusters and brokers, and the address of one broker,
+        which the client asks for its own list."""
         return RemotingCommand.response(body=TopicList(self._routes.names(), self._routes.any_address()).encode())
 
     def flagged_topics(
         self, wanted: int, unwanted: int, _connection: Connection, _command: RemotingCommand
     ) -> RemotingCommand:
-        """311, 312, 313: topics with these bits of their system flag, and without those."""
+        """GET_UNIT_TOPIC_LIST (311), GET_HAS_UNIT_SUB_TOPIC_LIST (312), GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313):
+        return the topics whose system flag has the bits `wanted` and not `unwanted`."""
         if not self._config.enable_topic_list:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "disable")
         return RemotingCommand.response(body=TopicList(self._routes.topics_flagged(wanted, unwanted)).encode())
 
     def wipe_write_permission(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """205: producers go elsewhere, consumers stay."""
+        """WIPE_WRITE_PERM_OF_BROKER (205): remove the write permission; producers use other brokers, consumers stay."""
         return RemotingCommand.response(ext=WipedTopicsHeader(self._permit(connection, command, allowed=False)))
 
     def add_write_permission(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """327: and they come back."""
+        """ADD_WRITE_PERM_OF_BROKER (327): restore the write permission."""
         return RemotingCommand.response(ext=AddedTopicsHeader(self._permit(connection, command, allowed=True)))
 
     def _permit(self, connection: Connection, command: RemotingCommand, *, allowed: bool) -> int:
@@ -271,7 +278,7 @@ class NamesrvProcessors:
         return topics
 
     async def put_kv(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """100: set a text."""
+        """PUT_KV_CONFIG (100): set a text."""
         header = command.header(KVConfigHeader)
         if header.namespace is None or header.key is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
@@ -282,7 +289,7 @@ class NamesrvProcessors:
         return RemotingCommand.response()
 
     async def delete_kv(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """102: remove a text, which need not be there."""
+        """DELETE_KV_CONFIG (102): remove a text, which may be missing."""
         header = command.header(KVConfigHeader)
         if header.namespace is None or header.key is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
@@ -291,7 +298,7 @@ class NamesrvProcessors:
         return RemotingCommand.response()
 
     def get_kv(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """101: one text."""
+        """GET_KV_CONFIG (101): return a text."""
         header = command.header(KVConfigHeader)
         value = self._kv.get(header.namespace or "", header.key or "")
         if value is None:
@@ -300,7 +307,7 @@ class NamesrvProcessors:
         return RemotingCommand.response(ext=KVValueResponseHeader(value=value))
 
     def kv_namespace(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """219: all texts of a namespace."""
+        """GET_KVLIST_BY_NAMESPACE (219): return all texts of a namespace."""
         header = command.header(KVConfigHeader)
         values = self._kv.namespace(header.namespace or "")
         if values is None:
@@ -309,23 +316,23 @@ class NamesrvProcessors:
         return RemotingCommand.response(body=KVTable(dict(values)).encode())
 
 
-def told(broker: BrokerAddress) -> str:
-    """A broker as the log names it."""
+def described(broker: BrokerAddress) -> str:
+    """Return a broker as it appears in the log."""
     return f"broker={broker.broker_name} id={broker.broker_id} cluster={broker.cluster} address={broker.address}"
 
 
 def _why(error: RequestError) -> str:
-    """The reason of a refusal for the log: that of a claim names the holder, which its remark does not."""
-    return f"held by {error.held_by}" if isinstance(error, ClaimError) else error.remark
+    """Return the reason of a refusal for the log; for a conflict it names the holder, which the remark does not."""
+    return f"held by {error.holder}" if isinstance(error, ConflictError) else error.remark
 
 
-def _broker_told(command: RemotingCommand) -> BrokerAddress:
+def _broker_of(command: RemotingCommand) -> BrokerAddress:
     header = command.header(BrokerHeader)
     return BrokerAddress(header.cluster_name, header.broker_name, header.broker_id or 0, header.broker_addr)
 
 
-def _topics_told(command: RemotingCommand, *, compressed: bool) -> TopicConfigSerializeWrapper:
-    """The topics of a registration; one without a body has none."""
+def _topics_of(command: RemotingCommand, *, compressed: bool) -> TopicConfigSerializeWrapper:
+    """Return the topics of a registration; none if it has no body."""
     if not command.body:
         return TopicConfigSerializeWrapper()
     if command.version < FILTER_SERVERS_VERSION:

@@ -1,14 +1,14 @@
-"""The broker's side of the conversation with its name servers: it keeps itself registered with each of them.
+"""Registration: keeps the broker registered with each of its name servers.
 
-One task for each name server registers at once, again after ten seconds, then once a period, and as soon as something
-changed. Changes of one loop turn travel together: whoever reports one only wakes the tasks, and they take the broker's
-topics as they are when they run. What is told is always the whole table; nothing is lost when a registration is.
+One task per name server registers at once, again after ten seconds, then once per period, and after each change. All
+changes of one event-loop iteration are sent together: reporting a change only wakes the tasks, which then send the
+current topics. A registration always contains the whole table, so losing one loses no data.
 
-    up ──(connection lost, refused, no answer)──> down ──(every second: connect, register)──> up
+    up ──(connection lost, refused, no response)──> down ──(every second: connect, register)──> up
 
-A name server that is down is logged once, and once more when it is back; nobody waits for it, because it will hear
-everything on its return. Its lost connection wakes the task, so a restarted name server has its routes back after about
-a second. Source: docs/formats.md, "Name server".
+When a name server goes down and when it is back, one line is logged. Callers do not wait for a name server that is
+down, since it gets the whole table when it is back. Its lost connection wakes the task, so a restarted name server has
+its routes again after about a second. Source: docs/formats.md, "Name server".
 """
 
 import asyncio
@@ -25,29 +25,29 @@ from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.namesrv import BrokerHeader, RegisterBrokerHeader
 
 CRC_MASK: Final = 0x7FFF_FFFF
-SHORTEST_PERIOD_S: Final = 10.0
-LONGEST_PERIOD_S: Final = 60.0
+MIN_PERIOD_S: Final = 10.0
+MAX_PERIOD_S: Final = 60.0
 
 log = logging.getLogger(__name__)
 
 
 class RegistrationTiming(msgspec.Struct, frozen=True):
-    """Seconds."""
+    """Times in seconds."""
 
     period_s: float = 30.0  # registerNameServerPeriod
-    first_repeat_s: float = 10.0  # a name server may have been starting, too
+    first_repeat_s: float = 10.0  # the name server may have been starting at the same time
     retry_s: float = 1.0  # between attempts while a name server is down
     register_timeout_s: float = 24.0  # registerBrokerTimeoutMills
-    unregister_timeout_s: float = 3.0  # when stopping, nobody should have to wait for long
+    unregister_timeout_s: float = 3.0  # short, so that a stop does not take long
 
     @classmethod
     def every(cls, period_ms: int) -> Self:
-        """The default timing with another period, held between ten seconds and a minute as RocketMQ does."""
-        return cls(period_s=min(max(period_ms / 1000, SHORTEST_PERIOD_S), LONGEST_PERIOD_S))
+        """Return the default timing with another period, limited to 10 s to 60 s as in RocketMQ."""
+        return cls(period_s=min(max(period_ms / 1000, MIN_PERIOD_S), MAX_PERIOD_S))
 
 
 class NameServerState(msgspec.Struct, frozen=True):
-    """One name server as the broker sees it; `failure` is why the broker is not registered there, if it is not.
+    """The state of one name server; `failure` is the reason why the broker is not registered there, if it is not.
 
     `registrations` and `failures` count attempts since the start.
     """
@@ -60,17 +60,17 @@ class NameServerState(msgspec.Struct, frozen=True):
 
 
 class RegistrationStatistics(msgspec.Struct, frozen=True):
-    """All name servers at one moment."""
+    """The state of all name servers."""
 
     name_servers: tuple[NameServerState, ...]
 
 
 class RefusedError(Exception):
-    """A name server answered a registration with anything but success."""
+    """A name server rejected a registration."""
 
 
 class _NameServer:
-    """What the registrar knows of one name server. `up` is None until the first attempt has ended."""
+    """The registrar's state of one name server. `up` is None until the first attempt has ended."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -90,28 +90,28 @@ class _NameServer:
             failure=self.failure,
         )
 
-    def came_up(self) -> None:
+    def mark_up(self) -> None:
         if not self.up:
             log.info("registered name_server=%s", self.address)
         self.up = True
         self.failure = None
         self.registrations += 1
 
-    def went_down(self, reason: str) -> None:
-        """Whoever waits for this name server need not any longer."""
+    def mark_down(self, reason: str) -> None:
+        """Record a failure, and end the wait of callers."""
         if self.up is not False:
             log.warning("not registered name_server=%s reason=%s", self.address, reason)
         self.up = False
         self.failure = str(reason)
-        release(self.waiting)
+        resolve(self.waiting)
         self.waiting = []
 
 
 class Registrar:
     """Keeps one broker registered.
 
-    `identity` is what the broker is called and where it is; `body` gives the encoded RegisterBrokerBody of the moment.
-    ValueError for an address that is none.
+    `identity` contains the broker's names and addresses; `body` returns the current encoded RegisterBrokerBody. Raises
+    ValueError for an invalid address.
     """
 
     def __init__(
@@ -138,34 +138,34 @@ class Registrar:
 
     @property
     def registered(self) -> bool:
-        """Whether clients can find the broker: some name server has its registration."""
+        """Return whether clients can find the broker: at least one name server has its registration."""
         return any(name_server.up for name_server in self._name_servers.values())
 
     def statistics(self) -> RegistrationStatistics:
-        """How it stands with each name server now."""
+        """Return the current state of each name server."""
         return RegistrationStatistics(name_servers=tuple(each.state() for each in self._name_servers.values()))
 
     def start(self) -> None:
-        """Begin to register; `register_now` waits for the outcome of the first attempts."""
+        """Start to register; `register_now` waits for the first attempts."""
         self._tasks = [asyncio.ensure_future(self._keep_registered(each)) for each in self._name_servers.values()]
 
     def changed(self) -> None:
-        """Something that is registered has changed: tell every name server, without waiting."""
+        """Register changed data with every name server, without waiting."""
         for name_server in self._name_servers.values():
             name_server.due.set()
 
     async def register_now(self) -> None:
-        """Tell every name server; returns when each knows what is true now, or is down."""
+        """Register with every name server; return when each has the current data, or is down."""
         self.changed()
         loop = asyncio.get_running_loop()
-        told = []
+        waiting = []
         for name_server in self._name_servers.values():
             if name_server.up is not False:
                 future = loop.create_future()
                 name_server.waiting.append(future)
-                told.append(future)
-        if told:
-            await asyncio.wait(told)
+                waiting.append(future)
+        if waiting:
+            await asyncio.wait(waiting)
 
     async def stop(self) -> None:
         """Unregister from the name servers that can be reached."""
@@ -175,9 +175,9 @@ class Registrar:
         await asyncio.gather(*(self._unregister(each) for each in self._name_servers.values() if each.up))
         for name_server in self._name_servers.values():
             name_server.up = False
-            release(name_server.waiting)
+            resolve(name_server.waiting)
 
-    # ------------------------------------------------------------------------------------------ one name server
+    # -------------------------------------------------------------------------------------------------- one name server
 
     async def _keep_registered(self, name_server: _NameServer) -> None:
         pause_s = self._timing.first_repeat_s
@@ -191,28 +191,28 @@ class Registrar:
 
     async def _attempt(self, name_server: _NameServer) -> None:
         name_server.due.clear()
-        told, name_server.waiting = name_server.waiting, []
+        waiting, name_server.waiting = name_server.waiting, []
         try:
             await self._register(name_server.address)
         except (OSError, RefusedError) as error:
             name_server.failures += 1
-            name_server.went_down(str(error))
+            name_server.mark_down(str(error))
         except Exception as error:
             log.exception("registration failed name_server=%s", name_server.address)
             name_server.failures += 1
-            name_server.went_down(str(error))
+            name_server.mark_down(str(error))
         else:
-            name_server.came_up()
+            name_server.mark_up()
         finally:
-            release(told)
+            resolve(waiting)
 
     async def _register(self, address: str) -> None:
         body = self._body()
         header = msgspec.structs.replace(self._identity, body_crc32=zlib.crc32(body) & CRC_MASK)
         request = RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body)
-        answer = await self._outbound.invoke(address, request, self._timing.register_timeout_s)
-        if answer.code != ResponseCode.SUCCESS:
-            raise RefusedError(f"refused with code {answer.code}: {answer.remark}")
+        response = await self._outbound.invoke(address, request, self._timing.register_timeout_s)
+        if response.code != ResponseCode.SUCCESS:
+            raise RefusedError(f"refused with code {response.code}: {response.remark}")
 
     async def _unregister(self, name_server: _NameServer) -> None:
         identity = self._identity
@@ -228,7 +228,7 @@ class Registrar:
     def _connection_lost(self, address: str) -> None:
         name_server = self._name_servers.get(address)
         if name_server is not None and name_server.up:
-            name_server.went_down("its connection was lost")
+            name_server.mark_down("connection lost")
             name_server.due.set()
 
 
@@ -237,11 +237,11 @@ async def _until_due(name_server: _NameServer, at_most_s: float) -> None:
         async with asyncio.timeout(at_most_s):
             await name_server.due.wait()
     except TimeoutError:
-        pass  # nothing happened: time for the next registration of the period
+        pass  # no change: the period is over
 
 
-def release(futures: Sequence[asyncio.Future[None]]) -> None:
-    """Let everybody go on who waits for one of `futures`."""
+def resolve(futures: Sequence[asyncio.Future[None]]) -> None:
+    """Complete `futures`, so that their callers continue."""
     for future in futures:
         if not future.done():
             future.set_result(None)

@@ -1,25 +1,25 @@
-"""The route table: which broker serves which topic, under which address. Pure: no I/O, the time is an argument.
+"""The route table: which brokers serve a topic, and their addresses. Pure: no I/O, the time is an argument.
 
-Three tables, all filled by registrations (103) and emptied by unregistrations (104), silence and lost connections:
+Three tables, filled by REGISTER_BROKER (103) and emptied by UNREGISTER_BROKER (104), silence and lost connections:
 
     brokers   broker name -> its cluster and its addresses by broker id (0 = master)
-    live      (cluster, address) -> when it was last heard of, by whom, with which DataVersion
+    live      (cluster, address) -> time of the last heartbeat, owner, and DataVersion
     topics    topic -> broker name -> queue counts and permission
 
-Rules that are easily missed (docs/formats.md, "Name server"):
+Rules that are not obvious (docs/formats.md, "Name server"):
 
-- The topics of a broker are what its master told. They are looked at only if something can have changed: the first
-  registration of that broker id, another DataVersion than the last one, or a topic that this table lacks.
-- A first registration with exactly one topic is refused, because brokers also register single changed topics and one
-  of those must not stand for the whole. A refused registration changes nothing.
-- A topic that a broker no longer lists stays in its route until somebody deletes it (216).
-- An address that comes back under another id has changed its role; another address under the same id has taken its
-  place, unless the old one is alive with a newer state version: then the newcomer is ignored, politely.
-- The topics of a broker name go with its last address.
-- Only its own host changes a live broker, and the table grows up to its limits (`claims.py`).
+- The topics of a broker are those that its master registers. They are processed only if they can have changed: at the
+  first registration of that broker id, with another DataVersion than the last one, or if the table lacks a topic.
+- A first registration with exactly one topic is refused, because brokers also register single changed topics, and one
+  of those must not replace the whole table. A refused registration changes nothing.
+- A topic that a broker no longer lists stays in its route until it is deleted (DELETE_TOPIC_IN_NAMESRV, 216).
+- An address that registers with another id has changed its role. Another address with the same id replaces the old
+  one, unless the old one is live with a newer state version: then the registration has no effect, but succeeds.
+- The topics of a broker name are removed with its last address.
+- Only its own host changes a live broker, and the table has limits (`registration_conflicts.py`).
 
-`owner` is whoever speaks for a broker, for the server its connection: when the owner goes, the broker does, unless it
-has registered through another one meanwhile.
+`owner` identifies the connection through which a broker registered: when the owner is gone, the broker is removed,
+unless it has registered through another owner meanwhile.
 """
 
 from collections.abc import Hashable, Mapping
@@ -27,9 +27,9 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from skylarkmq.broker.namesrv.claims import (
+from skylarkmq.broker.namesrv.registration_conflicts import (
     STATE_VERSION_STEP,
-    ClaimError,
+    ConflictError,
     RouteLimits,
     check_addresses,
     check_names,
@@ -48,7 +48,7 @@ Owner = TypeVar("Owner", bound=Hashable)
 
 
 class BrokerAddress(msgspec.Struct, frozen=True):
-    """Where a broker is and what it is called."""
+    """The names and the address of a broker."""
 
     cluster: str
     broker_name: str
@@ -57,7 +57,7 @@ class BrokerAddress(msgspec.Struct, frozen=True):
 
 
 class Registration(msgspec.Struct, frozen=True):
-    """What a broker says about itself."""
+    """The content of a registration."""
 
     broker: BrokerAddress
     data_version: DataVersion
@@ -66,19 +66,19 @@ class Registration(msgspec.Struct, frozen=True):
     heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS
     enable_acting_master: bool = False
     zone: str | None = None
-    host: str = ""  # the remote address of the connection that it came by
+    host: str = ""  # the remote address of its connection
 
 
 class MasterAddress(msgspec.Struct, frozen=True):
-    """What a registering slave is told about its master."""
+    """The master's addresses in the response to a registering slave."""
 
     address: str
     ha_address: str
 
 
 class RouteTableStatistics(msgspec.Struct, frozen=True):
-    """The table at one moment; `registrations`, `refused`, `refused_hosts` (other hosts' attempts to change a
-    live broker), `refused_sizes` (beyond a limit) and `expired` are totals since the start."""
+    """Figures of the table; `registrations`, `refused`, `refused_hosts` (other hosts' attempts to change a live
+    broker), `refused_sizes` (above a limit) and `expired` are totals since the start."""
 
     clusters: int
     brokers: int
@@ -105,16 +105,16 @@ class _Live(msgspec.Struct, Generic[Owner]):
     ha_address: str
     data_version: DataVersion
     timeout_ms: int
-    heard_ms: int
+    last_heartbeat_ms: int
 
 
 class RouteTable(Generic[Owner]):
-    """See the module's story."""
+    """The table; see the module docstring."""
 
     def __init__(self, *, forget_unlisted_topics: bool = False, limits: RouteLimits = RouteLimits()) -> None:
         self.limits = limits
         self.forget_unlisted_topics = forget_unlisted_topics
-        """Whether a registration withdraws the topics that it no longer lists."""
+        """Whether a registration removes the topics that it no longer lists."""
         self._brokers: dict[str, _Broker] = {}
         self._live: dict[tuple[str, str], _Live[Owner]] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
@@ -126,7 +126,7 @@ class RouteTable(Generic[Owner]):
         return f"<RouteTable {len(self._brokers)} brokers, {len(self._topics)} topics>"
 
     def statistics(self) -> RouteTableStatistics:
-        """The table's figures now."""
+        """Return the current figures."""
         return RouteTableStatistics(
             clusters=len({broker.cluster for broker in self._brokers.values()}),
             brokers=len(self._brokers),
@@ -139,88 +139,90 @@ class RouteTable(Generic[Owner]):
             expired=self._expired,
         )
 
-    # ------------------------------------------------------------------------------------------------ brokers come ...
+    # ----------------------------------------------------------------------------------------------------- registration
 
     def register(self, registration: Registration, owner: Owner, now_ms: int) -> MasterAddress | None:
-        """Take a registration; a slave is told its master, if that is alive.
+        """Apply a registration; return the master for a slave, if the master is live.
 
-        RequestError for a first registration with exactly one topic (SYSTEM_ERROR), for a change of a broker that
-        another host holds (ClaimError) and for one that is too large. A refused registration changes nothing.
-        """
-        told = registration.broker
-        self._check_claim(told, registration.data_version, registration.host)
+        Raises RequestError (SYSTEM_ERROR) for a first registration with exactly one topic, ConflictError for a change
+        of a broker that another host registered, LimitError above a limit. A refused registration changes nothing."""
+        identity = registration.broker
+        self._check_conflict(identity, registration.data_version, registration.host)
         self._check_size(registration)
-        broker = self._brokers.get(told.broker_name)
+        broker = self._brokers.get(identity.broker_name)
         addresses = {} if broker is None else broker.addresses
-        if self._outranked(told, addresses, registration.data_version):
-            self._live.pop((told.cluster, told.address), None)
+        if self._outranked(identity, addresses, registration.data_version):
+            self._live.pop((identity.cluster, identity.address), None)
             return None
-        first = told.broker_id not in addresses
+        first = identity.broker_id not in addresses
         if first and len(registration.topics) == 1:
             self._refused += 1
             raise RequestError(ResponseCode.SYSTEM_ERROR, "register broker failed")
         if broker is None:
-            broker = self._brokers[told.broker_name] = _Broker(cluster=told.cluster, addresses={})
-        _drop_address(broker.addresses, told.address)
-        broker.addresses[told.broker_id] = told.address
+            broker = self._brokers[identity.broker_name] = _Broker(cluster=identity.cluster, addresses={})
+        _drop_address(broker.addresses, identity.address)
+        broker.addresses[identity.broker_id] = identity.address
         broker.enable_acting_master = registration.enable_acting_master
         broker.zone = registration.zone
-        if told.broker_id == MASTER_ID:
-            self._take_topics(registration, changed=first or self.is_changed(told, registration.data_version))
-        self._live[told.cluster, told.address] = _Live(
-            broker=told,
+        if identity.broker_id == MASTER_ID:
+            self._take_topics(registration, changed=first or self.is_changed(identity, registration.data_version))
+        self._live[identity.cluster, identity.address] = _Live(
+            broker=identity,
             owner=owner,
             host=registration.host,
             ha_address=registration.ha_address,
             data_version=registration.data_version,
             timeout_ms=registration.heartbeat_timeout_ms,
-            heard_ms=now_ms,
+            last_heartbeat_ms=now_ms,
         )
         self._registrations += 1
-        return self._master_of(told)
+        return self._master_of(identity)
 
-    def _check_claim(self, told: BrokerAddress, version: DataVersion, host: str) -> None:
-        """Raise ClaimError if another host holds what the registration would change."""
-        broker = self._brokers.get(told.broker_name)
+    def _check_conflict(self, identity: BrokerAddress, version: DataVersion, host: str) -> None:
+        """Raise ConflictError if another host registered what the registration would change."""
+        broker = self._brokers.get(identity.broker_name)
         if broker is not None:
-            holder = self._live.get((broker.cluster, broker.addresses.get(told.broker_id, "")))
-            if holder is not None and holder.host != host and holder.broker != told:
+            holder = self._live.get((broker.cluster, broker.addresses.get(identity.broker_id, "")))
+            if holder is not None and holder.host != host and holder.broker != identity:
                 self._refuse(holder)
-        same = self._live.get((told.cluster, told.address))
+        same = self._live.get((identity.cluster, identity.address))
         if same is not None and same.host != host:
             step = version.state_version - same.data_version.state_version
-            if same.broker != told or step > STATE_VERSION_STEP:
+            if same.broker != identity or step > STATE_VERSION_STEP:
                 self._refuse(same)
 
     def _refuse(self, holder: _Live[Owner]) -> None:
         self._refused_hosts += 1
-        raise ClaimError(f"address={holder.broker.address} id={holder.broker.broker_id} host={holder.host}")
+        raise ConflictError(f"address={holder.broker.address} id={holder.broker.broker_id} host={holder.host}")
 
     def _check_size(self, registration: Registration) -> None:
-        told = registration.broker
+        identity = registration.broker
         try:
-            check_names((told.cluster, told.broker_name, told.address, registration.ha_address))
+            check_names((identity.cluster, identity.broker_name, identity.address, registration.ha_address))
             check_names((registration.zone or "",))
-            broker = self._brokers.get(told.broker_name)
+            broker = self._brokers.get(identity.broker_name)
             ids = () if broker is None else broker.addresses.keys()
-            check_addresses(self.limits, self._brokers.keys(), told.broker_name, ids, told.broker_id)
-            if told.broker_id == MASTER_ID:
-                check_topics(self.limits, self._topics, told.broker_name, registration.topics)
+            check_addresses(self.limits, self._brokers.keys(), identity.broker_name, ids, identity.broker_id)
+            if identity.broker_id == MASTER_ID:
+                check_topics(self.limits, self._topics, identity.broker_name, registration.topics)
         except RequestError:
             self._refused_sizes += 1
             raise
 
     def is_ignored(self, registration: Registration) -> bool:
-        """Whether another address holds this name and id with a newer state, so that a registration changes nothing."""
+        """Return whether another address has this name and id with a newer state, so that a registration has no
+        effect."""
         broker = self._brokers.get(registration.broker.broker_name)
         addresses = {} if broker is None else broker.addresses
         return self._outranked(registration.broker, addresses, registration.data_version)
 
-    def _outranked(self, told: BrokerAddress, addresses: Mapping[int, str], version: DataVersion) -> bool:
-        """Whether another address holds this id with a newer state."""
-        holder = addresses.get(told.broker_id, told.address)
-        live = self._live.get((told.cluster, holder))
-        return holder != told.address and live is not None and live.data_version.state_version > version.state_version
+    def _outranked(self, identity: BrokerAddress, addresses: Mapping[int, str], version: DataVersion) -> bool:
+        """Return whether another address has this id with a newer state."""
+        holder = addresses.get(identity.broker_id, identity.address)
+        live = self._live.get((identity.cluster, holder))
+        return (
+            holder != identity.address and live is not None and live.data_version.state_version > version.state_version
+        )
 
     def _take_topics(self, registration: Registration, *, changed: bool) -> None:
         name = registration.broker.broker_name
@@ -239,32 +241,33 @@ class RouteTable(Generic[Owner]):
                     write_queue_nums=config.write_queue_nums,
                 )
 
-    def _master_of(self, told: BrokerAddress) -> MasterAddress | None:
-        master = self._brokers[told.broker_name].addresses.get(MASTER_ID)
-        if told.broker_id == MASTER_ID or master is None:
+    def _master_of(self, identity: BrokerAddress) -> MasterAddress | None:
+        master = self._brokers[identity.broker_name].addresses.get(MASTER_ID)
+        if identity.broker_id == MASTER_ID or master is None:
             return None
-        live = self._live.get((told.cluster, master))
+        live = self._live.get((identity.cluster, master))
         return None if live is None else MasterAddress(address=master, ha_address=live.ha_address)
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """The DataVersion of a broker's last registration; None if it is not known."""
+        """Return the DataVersion of a broker's last registration; None if there is none."""
         live = self._live.get((cluster, address))
         return None if live is None else live.data_version
 
     def is_changed(self, broker: BrokerAddress, version: DataVersion) -> bool:
-        """Whether a broker that is at `version` has news for this table."""
+        """Return whether a broker with `version` has changed since its last registration."""
         return self.data_version(broker.cluster, broker.address) != version
 
-    def heard_of(self, cluster: str, address: str, now_ms: int) -> None:
-        """A broker gave a sign of life."""
+    def record_heartbeat(self, cluster: str, address: str, now_ms: int) -> None:
+        """Record a heartbeat of a broker."""
         live = self._live.get((cluster, address))
         if live is not None:
-            live.heard_ms = now_ms
+            live.last_heartbeat_ms = now_ms
 
-    # -------------------------------------------------------------------------------------------------- ... and go
+    # ---------------------------------------------------------------------------------------------------------- removal
 
     def unregister_from(self, host: str, gone: BrokerAddress) -> None:
-        """Do what a broker asks for that stops. ClaimError if another host holds that address, and nothing changes."""
+        """Unregister a broker that stops. Raises ConflictError, without a change, if another host registered its
+        address."""
         broker = self._brokers.get(gone.broker_name)
         for cluster in {gone.cluster, gone.cluster if broker is None else broker.cluster}:
             holder = self._live.get((cluster, gone.address))
@@ -273,7 +276,7 @@ class RouteTable(Generic[Owner]):
         self.unregister(gone)
 
     def unregister(self, gone: BrokerAddress) -> None:
-        """Forget a broker's address, and its topics if that was the last one."""
+        """Remove a broker's address, and its topics if that was the last one."""
         self._live.pop((gone.cluster, gone.address), None)
         broker = self._brokers.get(gone.broker_name)
         if broker is None:
@@ -285,29 +288,29 @@ class RouteTable(Generic[Owner]):
                 self._forget(topic, gone.broker_name)
 
     def connection_lost(self, owner: Owner) -> list[BrokerAddress]:
-        """Forget the brokers that an owner spoke for; returns them."""
+        """Remove the brokers of an owner; return them."""
         gone = [live.broker for live in self._live.values() if live.owner is owner]
         for broker in gone:
             self.unregister(broker)
         return gone
 
     def expire(self, now_ms: int) -> list[tuple[BrokerAddress, Owner]]:
-        """Forget the brokers that were silent for too long; returns them with who spoke for them."""
-        silent = [live for live in self._live.values() if live.heard_ms + live.timeout_ms < now_ms]
+        """Remove the brokers that were silent for too long; return them with their owners."""
+        silent = [live for live in self._live.values() if live.last_heartbeat_ms + live.timeout_ms < now_ms]
         for live in silent:
             self.unregister(live.broker)
         self._expired += len(silent)
         return [(live.broker, live.owner) for live in silent]
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, everywhere or on the brokers of one cluster."""
+        """Remove a topic, on all brokers or on those of one cluster."""
         for name in list(self._topics.get(topic, ())):
             if cluster is None or self._brokers[name].cluster == cluster:
                 self._forget(topic, name)
 
     def permit_writing(self, broker_name: str, *, allowed: bool) -> int:
-        """Have the routes of a broker's topics say that they may be written (and read), or not; returns how many there
-        are. It holds until the broker registers with another version of its topics."""
+        """Set the permission of a broker's topics to read and write, or remove write; return their number. It is valid
+        until the broker registers with another version of its topics."""
         rows = [queues[broker_name] for queues in self._topics.values() if broker_name in queues]
         for row in rows:
             row.perm = Permission.READ_WRITE if allowed else row.perm & ~Permission.WRITE
@@ -319,10 +322,10 @@ class RouteTable(Generic[Owner]):
         if not queues:
             del self._topics[topic]
 
-    # ------------------------------------------------------------------------------------------------------- questions
+    # ---------------------------------------------------------------------------------------------------------- queries
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """Who serves a topic; None if nobody does."""
+        """Return the brokers and queues of a topic; None if there are none."""
         queues = self._topics.get(topic)
         if queues is None:
             return None
@@ -332,14 +335,14 @@ class RouteTable(Generic[Owner]):
             queue_datas=list(queues.values()),
         )
 
-    def why_no_route(self, topic: str) -> str:
-        """The reason for a missing route, for the log: what an operator should look at."""
+    def missing_route_reason(self, topic: str) -> str:
+        """Return the reason for a missing route, for the log."""
         if not self._brokers:
             return "no broker is registered with this name server"
         return f"none of the {len(self._brokers)} registered brokers has a topic {topic!r}"
 
     def cluster_info(self) -> ClusterInfo:
-        """All brokers, by name and by cluster."""
+        """Return all brokers, by name and by cluster."""
         clusters: dict[str, list[str]] = {}
         for name, broker in self._brokers.items():
             clusters.setdefault(broker.cluster, []).append(name)
@@ -349,25 +352,25 @@ class RouteTable(Generic[Owner]):
         )
 
     def topics(self) -> list[str]:
-        """All topics."""
+        """Return all topics."""
         return list(self._topics)
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """The topics that some broker of a cluster serves; none for an unknown cluster."""
+        """Return the topics that some broker of a cluster serves; none for an unknown cluster."""
         names = {name for name, broker in self._brokers.items() if broker.cluster == cluster}
         return [topic for topic, queues in self._topics.items() if not names.isdisjoint(queues)]
 
     def topics_flagged(self, wanted: int, unwanted: int = 0) -> list[str]:
-        """The topics whose system flag has these bits, and not those."""
+        """Return the topics whose system flag has the bits `wanted` and not `unwanted`."""
         flags = {topic: next(iter(queues.values())).topic_sys_flag for topic, queues in self._topics.items()}
         return [topic for topic, flag in flags.items() if flag & wanted and not flag & unwanted]
 
     def names(self) -> list[str]:
-        """Clusters and brokers, which are names of topics too."""
+        """Return the names of clusters and brokers, which are also names of topics."""
         return [*dict.fromkeys(broker.cluster for broker in self._brokers.values()), *self._brokers]
 
     def any_address(self) -> str | None:
-        """Where one of the brokers is."""
+        """Return the address of one of the brokers."""
         return next((address for broker in self._brokers.values() for address in broker.addresses.values()), None)
 
     def _broker_data(self, name: str) -> BrokerData:

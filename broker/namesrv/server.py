@@ -1,8 +1,8 @@
-"""The name server's root: a listening address, the route table, the KV configuration, the look for silent brokers.
+"""The name server: a listening address, the route table, the KV configuration, and the scan for silent brokers.
 
-It runs by itself (`mqnamesrv`) or inside a broker's process; either way it has its own port and its own tables, and
-name servers do not know of each other: every broker registers with each. A broker is forgotten as soon as its
-connection is gone, and when it has been silent for too long.
+It runs by itself (`mqnamesrv`) or in a broker's process. In both cases it has its own port and its own tables. Name
+servers are independent of each other: every broker registers with each. A broker is removed as soon as its connection
+is closed, and when it has been silent for too long.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.namesrv.claims import RouteLimits
 from skylarkmq.broker.namesrv.config import NamesrvConfig
 from skylarkmq.broker.namesrv.kv_config import KVConfig, KVConfigStatistics
-from skylarkmq.broker.namesrv.processors import NamesrvProcessors, told
+from skylarkmq.broker.namesrv.processors import NamesrvProcessors, described
+from skylarkmq.broker.namesrv.registration_conflicts import RouteLimits
 from skylarkmq.broker.namesrv.route_table import RouteTable, RouteTableStatistics
 from skylarkmq.broker.remoting.boss import RemotingServer
 from skylarkmq.broker.remoting.config import RemotingConfig
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class NameServerStatistics(msgspec.Struct, frozen=True):
-    """The parts' figures at one moment."""
+    """Figures of the parts."""
 
     routes: RouteTableStatistics
     kv: KVConfigStatistics
@@ -40,12 +40,12 @@ class NameServerStatistics(msgspec.Struct, frozen=True):
 
 
 def monotonic_ms() -> int:
-    """A clock that no administrator can set."""
+    """Return the ms of a clock that cannot be set."""
     return time.monotonic_ns() // 1_000_000
 
 
 class NameServer:
-    """A name server, ready to start; it starts once."""
+    """A name server; it starts once."""
 
     def __init__(
         self,
@@ -67,23 +67,23 @@ class NameServer:
         self._processors.register(self.remoting.dispatcher)
 
     def serve(self, handlers: Mapping[RequestCode, Processor]) -> None:
-        """Answer more requests: those about what only the root knows."""
+        """Register more request handlers, which need parts outside of the name server."""
         for code, handler in handlers.items():
             self.remoting.dispatcher.register([code], handler, self._processors.pool)
 
     def configure(self, config: NamesrvConfig) -> None:
-        """Go by other settings from now on; the addresses and the file have to be what they were."""
+        """Use other settings from now on; addresses and file names must not change."""
         self._config = config
         self.routes.forget_unlisted_topics = config.delete_topic_with_broker_registration
         self.routes.limits = _limits(config)
-        self.kv.most_bytes = config.max_kv_config_bytes
+        self.kv.max_bytes = config.max_kv_config_bytes
         self._processors.configure(config)
 
     def __repr__(self) -> str:
         return f"<NameServer {self.routes!r} {self.remoting!r}>"
 
     def statistics(self) -> NameServerStatistics:
-        """The name server's figures now."""
+        """Return the current figures."""
         return NameServerStatistics(
             routes=self.routes.statistics(),
             kv=self.kv.statistics(),
@@ -92,31 +92,31 @@ class NameServer:
 
     @property
     def refused(self) -> dict[str, int]:
-        """Registrations refused since the start, by reason."""
+        """Return the registrations refused since the start, by reason."""
         now = self.routes.statistics()
         return {"host": now.refused_hosts, "size": now.refused_sizes, "first": now.refused}
 
     async def start(self, host: str, port: int) -> int:
-        """Load the configuration and listen; returns the port. StartError or OSError say why it cannot."""
+        """Load the configuration and listen; return the port. Raises StartError or OSError."""
         self.kv.load()
         bound = await self.remoting.start(host, port)
         self._scan_timer = asyncio.get_running_loop().call_later(FIRST_SCAN_S, self._scan)
         return bound
 
     async def stop(self) -> None:
-        """Answer what was asked, then close every connection."""
+        """Finish admitted requests, then close every connection."""
         if self._scan_timer is not None:
             self._scan_timer.cancel()
         await self.remoting.stop(lambda: self.remoting.dispatcher.waiting)
 
-    def forget_silent_brokers(self) -> None:
-        """Look once for brokers that fell silent, and close their connections."""
+    def expire_brokers(self) -> None:
+        """Remove brokers that were silent for too long, and close their connections."""
         for broker, connection in self.routes.expire(self._now_ms()):
-            log.warning("broker expired %s peer=%s", told(broker), connection.peer)
+            log.warning("broker expired %s peer=%s", described(broker), connection.peer)
             connection.close()
 
     def _scan(self) -> None:
-        self.forget_silent_brokers()
+        self.expire_brokers()
         interval_s = self._config.scan_not_active_broker_interval / 1000
         self._scan_timer = asyncio.get_running_loop().call_later(interval_s, self._scan)
 
@@ -125,8 +125,8 @@ class NameServer:
         for broker in self.routes.connection_lost(connection):
             log.log(
                 logging.DEBUG if stopping else logging.WARNING,
-                "broker lost, its connection closed %s peer=%s",
-                told(broker),
+                "broker removed, connection closed %s peer=%s",
+                described(broker),
                 connection.peer,
             )
 

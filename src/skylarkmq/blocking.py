@@ -1,4 +1,4 @@
-"""The SDK for scripts and threads; `skylarkmq.clients.blocking` says how it works."""
+"""The SDK for scripts and threads; `skylarkmq.clients.blocking` describes it."""
 
 from skylarkmq.clients.blocking import (
     Admin,

@@ -1,4 +1,4 @@
-"""The console commands. A command whose packages are not installed says in one line which extra brings them."""
+"""The console commands. If packages of a command are missing, it names the extra that installs them, in one line."""
 
 import sys
 from collections.abc import Callable
@@ -7,11 +7,11 @@ from typing import Any
 
 
 class MissingExtra(ImportError):
-    """A part of Skylark needs packages that are not installed; the message names the extra that brings them."""
+    """Packages that a part of Skylark needs are not installed; the message names the extra that installs them."""
 
 
 def load(module: str, name: str, extra: str) -> Any:
-    """Return `name` of a module of ours. MissingExtra: a package that the extra brings is not installed."""
+    """Return `name` of one of our modules. Raises MissingExtra if a package of the extra is not installed."""
     try:
         return getattr(import_module(module), name)
     except ImportError as error:
@@ -25,22 +25,22 @@ def load(module: str, name: str, extra: str) -> Any:
 
 
 def mqbroker() -> None:
-    """The broker."""
+    """Run the broker."""
     _command("skylarkmq.broker.cli", "mqbroker", "broker")()
 
 
 def mqnamesrv() -> None:
-    """The name server."""
+    """Run the name server."""
     _command("skylarkmq.broker.cli", "mqnamesrv", "broker")()
 
 
 def mqbench() -> None:
-    """The load generator."""
+    """Run the load generator."""
     _command("skylarkmq.clients.mqbench.commands", "mqbench", "bench")()
 
 
 def mqspark_pipeline() -> None:
-    """The pipeline from topics to Parquet."""
+    """Run the pipeline from topics to Parquet."""
     _command("skylarkmq.clients.spark.pipeline.command", "main", "spark")()
 
 

@@ -6,8 +6,8 @@
     @pytest.mark.mq_broker(enablePropertyFilter=True)           settings, by RocketMQ's names
     async def test_filters(mq_broker): ...
 
-Each test has a broker of its own, in this process and on a thread of its own, with its store below `tmp_path`. pytest
-imports this module whenever it starts, so what makes a broker is loaded when the first test asks for one.
+Each test has its own broker, in this process and in a thread of its own, with the store below `tmp_path`. pytest
+imports this module at every start, so the broker is imported only when a test uses the fixture.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,14 @@ MARKER = "mq_broker"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
-    config.addinivalue_line("markers", f"{MARKER}(**settings): what the broker of the fixture mq_broker runs with")
+    """Register the marker."""
+    config.addinivalue_line("markers", f"{MARKER}(**settings): settings of the broker of the fixture mq_broker")
 
 
 @pytest.fixture
 def mq_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    """A running broker with its name server (`broker.in_process.InProcessBroker`): `namesrv`, `address`, `store`."""
+    """Return a running broker with its name server (`broker.in_process.InProcessBroker`): `namesrv`, `address`,
+    `store`."""
     marker = request.node.get_closest_marker(MARKER)
     settings = {} if marker is None else marker.kwargs
     try:

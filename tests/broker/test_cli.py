@@ -211,7 +211,7 @@ def test_odd_keys_are_told_in_the_log(tmp_path: Path) -> None:
         assert daemon.stop() == 0, daemon.output
     ignored = "setting ignored: b.conf:1: unknown key brokerNam, did you mean brokerName?"
     assert f"WARNING skylarkmq.broker {ignored}" in daemon.output
-    assert "INFO skylarkmq.broker setting not acted on: b.conf:2: haListenPort" in daemon.output
+    assert "INFO skylarkmq.broker setting without effect: b.conf:2: haListenPort" in daemon.output
 
 
 async def test_a_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,7 +205,7 @@ def test_help_has_examples(command: str) -> None:
 def test_mistakes_are_exit_code_2(tmp_path: Path, store: Path) -> None:
     """No store there, an unknown option, a bad setting, a missing file: one reason on stderr, nothing on stdout."""
     for arguments, reason in (
-        (("verify", tmp_path), f"mqbroker store verify: {tmp_path} is no store: it has no commitlog/"),
+        (("verify", tmp_path), f"mqbroker store verify: {tmp_path} is not a store: it has no commitlog/"),
         (("verify", store, "-x"), "No such option: -x"),
         (("dump", store, "--from", "-1"), "Invalid value for '--from'"),
         (("verify", store, "--set", "maxIndexNum=x"), "maxIndexNum=x: expected a whole number"),
@@ -221,7 +221,7 @@ def test_options_of_the_daemon_do_not_stand_before_store(store: Path) -> None:
     """`mqbroker -c x store verify` would pass over the file in silence; it is refused instead."""
     done = CliRunner().invoke(mqbroker, ["-c", "b.conf", "store", "verify", str(store)])
     assert done.exit_code == 2
-    assert "the options of store stand behind it" in done.stderr
+    assert "put the options of store after it" in done.stderr
 
 
 def test_as_a_process(store: Path) -> None:

@@ -183,7 +183,7 @@ def test_an_unknown_key_is_warned_about_with_the_nearest_name() -> None:
 def test_a_key_that_is_not_acted_on_is_noted() -> None:
     """RocketMQ's other keys do not stop the start, and are listed."""
     settled = settle(from_file("haListenPort=x", "b.conf"), CATALOGUE)
-    assert settled.notes == ["b.conf:1: haListenPort is a key of RocketMQ that this version does not act on"]
+    assert settled.notes == ["b.conf:1: haListenPort is a key of RocketMQ that this version ignores"]
     assert settled.warnings == []
 
 

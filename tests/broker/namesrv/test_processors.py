@@ -245,7 +245,7 @@ async def test_signs_of_life_put_the_expiry_off(namesrv: Setting, peer: RawPeer,
     namesrv.now_ms += 120_000
     assert (await peer.call(code, BROKER, data)).code == 0
     namesrv.now_ms += 120_000
-    namesrv.server.forget_silent_brokers()
+    namesrv.server.expire_brokers()
     assert await topics(peer) == ["T", "U"]
 
 
@@ -256,7 +256,7 @@ async def test_a_silent_broker_expires_and_loses_its_connection(
     async with await namesrv.peer() as broker:
         await register(broker, "T", "U")
         namesrv.now_ms += 120_001
-        namesrv.server.forget_silent_brokers()
+        namesrv.server.expire_brokers()
         assert await broker.rest() == b""
     assert await topics(peer) == []
     assert "broker expired broker=a" in caplog.text

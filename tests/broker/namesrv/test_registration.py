@@ -234,7 +234,7 @@ async def test_a_name_server_that_dies_and_returns_hears_everything_again(
         lines = [record.getMessage() for record in caplog.records if record.name == name]
         assert lines == [
             f"registered name_server={server.address}",
-            f"not registered name_server={server.address} reason=its connection was lost",
+            f"not registered name_server={server.address} reason=connection lost",
             f"registered name_server={server.address}",
         ]
 

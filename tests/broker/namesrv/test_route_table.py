@@ -30,7 +30,7 @@ def topics(*names: str, **queues: int) -> dict[str, TopicConfig]:
 
 def registration(
     broker: BrokerAddress,
-    told: Mapping[str, TopicConfig] | None = None,
+    listed: Mapping[str, TopicConfig] | None = None,
     counter: int = 0,
     *,
     state: int = 0,
@@ -40,7 +40,7 @@ def registration(
     return Registration(
         broker=broker,
         data_version=DataVersion(state_version=state, timestamp=5, counter=counter),
-        topics=topics("S1", "S2") if told is None else told,
+        topics=topics("S1", "S2") if listed is None else listed,
         ha_address=broker.address.replace("10911", "10912"),
         heartbeat_timeout_ms=heartbeat_timeout_ms,
         zone=zone,
@@ -63,8 +63,8 @@ def addresses_of(table: RouteTable[str], name: str) -> dict[int, str]:
 
 def test_a_registered_topic_has_a_route(table: RouteTable[str]) -> None:
     """A route tells the queues of the topic and the addresses of the brokers that have it."""
-    told = topics("S1") | {"T": TopicConfig("T", read_queue_nums=8, write_queue_nums=4, perm=4, topic_sys_flag=1)}
-    table.register(registration(MASTER, told), "m", T0)
+    listed = topics("S1") | {"T": TopicConfig("T", read_queue_nums=8, write_queue_nums=4, perm=4, topic_sys_flag=1)}
+    table.register(registration(MASTER, listed), "m", T0)
     route = table.route("T")
     assert route is not None
     assert route.queue_datas == [
@@ -77,8 +77,8 @@ def test_a_registered_topic_has_a_route(table: RouteTable[str]) -> None:
 def test_each_broker_of_a_topic_has_its_own_permission(table: RouteTable[str]) -> None:
     """One broker may be read-only while another takes writes."""
     for broker, perm in ((MASTER, 6), (OTHER, 4)):
-        told = topics("S1") | {"T": TopicConfig("T", perm=perm)}
-        table.register(registration(broker, told), broker.broker_name, T0)
+        listed = topics("S1") | {"T": TopicConfig("T", perm=perm)}
+        table.register(registration(broker, listed), broker.broker_name, T0)
     route = table.route("T")
     assert route is not None
     assert {queue.broker_name: queue.perm for queue in route.queue_datas} == {"a": 6, "b": 4}
@@ -149,7 +149,7 @@ def test_a_slave_adds_an_address_but_no_topics(table: RouteTable[str]) -> None:
 
 
 def test_a_slave_is_told_its_master_while_that_lives(table: RouteTable[str]) -> None:
-    """Masters are told nothing, slaves where to replicate from."""
+    """Masters are listed nothing, slaves where to replicate from."""
     assert table.register(registration(SLAVE), "s", T0) is None
     assert table.register(registration(MASTER), "m", T0) is None
     assert table.register(registration(SLAVE), "s", T0) == MasterAddress(MASTER.address, "10.0.0.1:10912")
@@ -239,8 +239,8 @@ def test_a_sign_of_life_or_a_registration_puts_the_expiry_off(table: RouteTable[
     later = T0 + HEARTBEAT_TIMEOUT_MS
     table.register(registration(MASTER), "m", T0)
     table.register(registration(OTHER), "o", T0)
-    table.heard_of("C", MASTER.address, later)
-    table.heard_of("C", "10.9.9.9:1", later)
+    table.record_heartbeat("C", MASTER.address, later)
+    table.record_heartbeat("C", "10.9.9.9:1", later)
     table.register(registration(OTHER), "o", later)
     assert table.expire(later + 1) == []
 
@@ -273,9 +273,9 @@ def test_topics_by_cluster_and_their_deletion(table: RouteTable[str]) -> None:
 
 def test_the_reason_for_a_missing_route_is_known(table: RouteTable[str]) -> None:
     """An operator sees whether no broker came or none has the topic."""
-    assert "no broker is registered" in table.why_no_route("T")
+    assert "no broker is registered" in table.missing_route_reason("T")
     table.register(registration(MASTER), "m", T0)
-    assert "none of the 1 registered brokers has a topic 'T'" in table.why_no_route("T")
+    assert "none of the 1 registered brokers has a topic 'T'" in table.missing_route_reason("T")
 
 
 def test_a_data_version_is_news_when_it_differs_or_the_broker_is_unknown(table: RouteTable[str]) -> None:

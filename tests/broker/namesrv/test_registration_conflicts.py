@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.namesrv.claims import ClaimError, LimitError, RouteLimits
 from skylarkmq.broker.namesrv.config import NamesrvConfig
 from skylarkmq.broker.namesrv.kv_config import KVConfig
+from skylarkmq.broker.namesrv.registration_conflicts import ConflictError, LimitError, RouteLimits
 from skylarkmq.broker.namesrv.route_table import HEARTBEAT_TIMEOUT_MS, BrokerAddress, Registration, RouteTable
 from skylarkmq.broker.namesrv.server import NameServer
 from skylarkmq.broker.remoting.config import RemotingConfig
@@ -54,11 +54,11 @@ def address_of(table: RouteTable[str]) -> dict[int, str]:
 )
 def test_another_host_cannot_take_a_live_broker(table: RouteTable[str], thief: BrokerAddress, state: int) -> None:
     """Neither its name and id nor its address; the route, its owner and its next registration are as before."""
-    with pytest.raises(ClaimError, match="another host") as refused:
+    with pytest.raises(ConflictError, match="another host") as refused:
         table.register(registration(thief, THIEF, state=state), "thief", T0)
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
-    assert HOST in refused.value.held_by
-    assert BROKER.address in refused.value.held_by
+    assert HOST in refused.value.holder
+    assert BROKER.address in refused.value.holder
     assert (address_of(table), table.statistics().refused_hosts) == ({0: BROKER.address}, 1)
     assert table.connection_lost("thief") == []
     table.register(registration(BROKER, HOST, "S1", "S2", "T", counter=1), "owner", T0)
@@ -93,7 +93,7 @@ def test_a_small_step_of_the_state_version_is_believed(table: RouteTable[str]) -
 @pytest.mark.parametrize("gone", [BROKER, BrokerAddress("OTHER", "a", 0, BROKER.address)])
 def test_another_host_cannot_unregister_a_live_broker(table: RouteTable[str], gone: BrokerAddress) -> None:
     """104 obeys the same rule."""
-    with pytest.raises(ClaimError):
+    with pytest.raises(ConflictError):
         table.unregister_from(THIEF, gone)
     assert address_of(table) == {0: BROKER.address}
     table.unregister_from(HOST, BROKER)
@@ -133,13 +133,13 @@ def test_long_names_are_refused(wrong: BrokerAddress) -> None:
 
 async def test_the_configuration_grows_up_to_its_limit(tmp_path: Path) -> None:
     """A larger value and a new key are refused; a smaller value and a deletion are not."""
-    kv = KVConfig(tmp_path / "kv.json", most_bytes=100)
+    kv = KVConfig(tmp_path / "kv.json", max_bytes=100)
     await kv.put("n", "k", "v" * 98)
     for key, value in (("k", "v" * 99), ("l", "")):
         with pytest.raises(RequestError, match="maxKVConfigBytes=100") as refused:
             await kv.put("n", key, value)
         assert refused.value.code == ResponseCode.SYSTEM_BUSY
-    kv.most_bytes = 10
+    kv.max_bytes = 10
     await kv.put("n", "k", "v" * 90)
     await kv.delete("n", "k")
     assert kv.statistics().keys == 0

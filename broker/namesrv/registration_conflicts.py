@@ -1,16 +1,17 @@
-"""Who may change a live registration, and how large the route table may become. Pure: values in, refusals out.
+"""Registration conflicts: which hosts may change a live registration, and the limits of the route table. Pure
+functions.
 
-RocketMQ believes every registration (103). Here a live broker is protected from other hosts, by the address of the
-connection that registered it: a registration from another host may not take its name and id, its address, or raise its
-stateVersion by more than STATE_VERSION_STEP, after which the broker itself would be ignored; and an unregistration
-(104) from another host does not remove it. Everything else is as in RocketMQ: a broker that has expired or whose
-connection is lost is not live, and its host may change its address at any time.
+RocketMQ accepts every REGISTER_BROKER (103). Here a live broker is protected from other hosts, by the remote address of
+the connection that registered it. A registration from another host must not take its name and id or its address, and
+must not raise its stateVersion by more than STATE_VERSION_STEP, after which the broker itself would be ignored. An
+UNREGISTER_BROKER (104) from another host does not remove it. Otherwise the rules are RocketMQ's: a broker that has
+expired or whose connection is lost is not live, and its own host may change its address at any time.
 
-The limits refuse growth only: what is in the table stays, and registers again.
+The limits prevent growth only: existing entries stay and can register again.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -20,12 +21,12 @@ from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.errors import RequestError
 
 STATE_VERSION_STEP: Final = 1 << 32
-LONGEST_NAME: Final = 255
-"""Characters of a cluster, a broker, an address, a zone or a topic."""
+MAX_NAME_LENGTH: Final = 255
+"""Maximum number of characters of a cluster, a broker, an address, a zone or a topic."""
 
 
 class RouteLimits(msgspec.Struct, frozen=True):
-    """The largest route table."""
+    """The limits of the route table."""
 
     brokers: int = 1_024
     addresses: int = 64  # of one broker name
@@ -33,40 +34,32 @@ class RouteLimits(msgspec.Struct, frozen=True):
     queues: int = 4_096  # of a topic on one broker, for reads and for writes
 
 
-class Claim(Protocol):
-    """A live registration, as far as it is compared."""
+class ConflictError(RequestError):
+    """Another host owns the registration that a request would change. `holder` is for the log."""
 
-    @property
-    def host(self) -> str:
-        """The remote address of the connection that registered it."""
-
-
-class ClaimError(RequestError):
-    """Another host holds what a request would change. `held_by` is for the log."""
-
-    def __init__(self, held_by: str) -> None:
+    def __init__(self, holder: str) -> None:
         super().__init__(ResponseCode.SYSTEM_ERROR, "register broker failed, another host holds this broker")
-        self.held_by = held_by
+        self.holder = holder
 
 
 class LimitError(RequestError):
-    """The table would become larger than a setting allows."""
+    """The table would exceed a configured limit."""
 
     def __init__(self, what: str, setting: str, limit: int) -> None:
         super().__init__(ResponseCode.SYSTEM_BUSY, f"register broker failed, {what}, {setting}={limit}")
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise for a name above LONGEST_NAME."""
+    """Raise RequestError for a name above MAX_NAME_LENGTH."""
     for name in names:
-        if len(name) > LONGEST_NAME:
+        if len(name) > MAX_NAME_LENGTH:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"register broker failed, a name has {len(name)} characters")
 
 
 def check_addresses(
     limits: RouteLimits, brokers: Collection[str], name: str, ids: Collection[int], new_id: int
 ) -> None:
-    """Raise if one broker name or one address more would be too many."""
+    """Raise LimitError if the new broker name or broker id exceeds a limit."""
     if name not in brokers and len(brokers) >= limits.brokers:
         raise LimitError(f"there are {len(brokers)} brokers", "maxRouteBrokers", limits.brokers)
     if new_id not in ids and len(ids) >= limits.addresses:
@@ -74,14 +67,14 @@ def check_addresses(
 
 
 def check_topics(
-    limits: RouteLimits, known: Mapping[str, Mapping[str, QueueData]], broker: str, told: Mapping[str, TopicConfig]
+    limits: RouteLimits, known: Mapping[str, Mapping[str, QueueData]], broker: str, topics: Mapping[str, TopicConfig]
 ) -> None:
-    """Raise if the topics of a registration add too many topics, or too many queues to one."""
-    check_names(told)
-    added = sum(topic not in known for topic in told)
+    """Raise LimitError if the topics of a registration exceed the limit of topics, or of queues of a topic."""
+    check_names(topics)
+    added = sum(topic not in known for topic in topics)
     if added and len(known) + added > limits.topics:
         raise LimitError(f"there would be {len(known) + added} topics", "maxRouteTopics", limits.topics)
-    for topic, config in told.items():
+    for topic, config in topics.items():
         queues = max(config.read_queue_nums, config.write_queue_nums)
         if queues > limits.queues:
             before = known.get(topic, {}).get(broker)
