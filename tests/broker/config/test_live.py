@@ -142,7 +142,7 @@ async def test_what_a_variable_or_a_flag_says_wins_again_at_a_start(caplog: pyte
     more = [*from_environment({"SKYLARK_TRACE_ON": "true"}, BROKER_KEYS), *from_flags(["regionId=R"])]
     it = Asked("longPollingEnable=true", None, *more)
     await it.door.change(b"traceOn=false\nregionId=S\nlongPollingEnable=false")
-    told = [record.getMessage() for record in caplog.records if "stronger" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "overridden" in record.getMessage()]
     assert [text.split("key=")[1] for text in told] == [
         "traceOn given=environment SKYLARK_TRACE_ON",
         "regionId given=--set",

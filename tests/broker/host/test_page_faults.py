@@ -17,7 +17,7 @@ needs_handler = pytest.mark.skipif(page_faults.Range is page_faults.Unwatched, r
 
 UNWATCHED = """
 import mmap, os, sys
-from skylarkmq.broker import page_faults
+from skylarkmq.broker.host import page_faults
 page_faults.install()
 with open(sys.argv[1], "r+b") as file:
     mapping = mmap.mmap(file.fileno(), 0)

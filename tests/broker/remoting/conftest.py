@@ -1,4 +1,4 @@
-"""A remoting server and one peer, over real sockets; a test gives `config` the settings it wants by `indirect`."""
+"""A remoting server and one peer, over real sockets; a test sets fields of `config` by `indirect`."""
 
 from collections.abc import AsyncIterator
 

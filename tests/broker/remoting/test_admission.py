@@ -1,4 +1,4 @@
-"""Admission: every bound of a pool at its edge; no clock but the times that are told."""
+"""Admission: every limit of a pool at its edge; times are arguments, without a clock."""
 
 from typing import cast
 
@@ -16,7 +16,7 @@ from skylarkmq.broker.remoting.admission import (
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.command import RemotingCommand
 
-SOMEBODY = cast(Connection, object())
+CONNECTION = cast(Connection, object())
 
 
 def request(body: bytes = b"", opaque: int = 0) -> RemotingCommand:
@@ -30,12 +30,12 @@ def pool(capacity: int = 3, max_bytes: int = 1_000_000, wait_ms: int | None = 20
 
 
 def admits(it: Pool) -> bool:
-    """The hot path's comparison."""
+    """Return the result of the hot path's comparison."""
     return it.pending < it.admit_limit
 
 
-def test_the_last_place_is_taken_and_not_one_more() -> None:
-    """Capacity counts those who wait for an answer; a place given back is free again."""
+def test_a_pool_admits_as_many_requests_as_its_capacity() -> None:
+    """Capacity counts requests without a response; a released request makes space for another."""
     it = pool(capacity=3)
     for _ in range(2):
         it.take(10)
@@ -49,8 +49,8 @@ def test_the_last_place_is_taken_and_not_one_more() -> None:
     assert (figures.pending, figures.bytes, figures.rejected, figures.rejected_by_requests) == (2, 20, 1, 1)
 
 
-def test_the_byte_that_fills_a_pool_is_its_last() -> None:
-    """Below `max_bytes` a request of any size comes in; at it, none; as the remark says."""
+def test_a_pool_is_full_at_max_bytes() -> None:
+    """Below `max_bytes` a request of any size is admitted; at `max_bytes`, none; the remark states the limit."""
     it = pool(max_bytes=100)
     it.take(99)
     assert admits(it)
@@ -62,8 +62,8 @@ def test_the_byte_that_fills_a_pool_is_its_last() -> None:
     assert it.statistics().rejected_by_bytes == 1
 
 
-def test_a_pool_without_waiting_requests_takes_one_of_any_size() -> None:
-    """Nothing is too large to be asked at all."""
+def test_an_empty_pool_admits_a_request_of_any_size() -> None:
+    """No request is too large to be admitted at all."""
     it = pool(max_bytes=100)
     assert admits(it)
     it.take(5_000)
@@ -76,8 +76,9 @@ def test_a_pool_without_waiting_requests_takes_one_of_any_size() -> None:
     ("waited_ms", "cause"),
     [(199, None), (200, "TIMEOUT"), (999, "TIMEOUT"), (1_000, "PCBUSY"), (1_439, "PCBUSY")],
 )
-def test_what_was_read_late_is_refused(waited_ms: int, cause: str | None) -> None:
-    """From `wait_ms` on by time, from `stall_ms` on because of the disk, in RocketMQ's words; for this read only."""
+def test_requests_read_late_are_refused(waited_ms: int, cause: str | None) -> None:
+    """From `wait_ms` on with the cause TIMEOUT, from `stall_ms` on with PCBUSY, in RocketMQ's words; for this read
+    only."""
     it = pool(stall_ms=1_000)
     it.take(10)
     it.note_read_delay(waited_ms)
@@ -90,27 +91,27 @@ def test_what_was_read_late_is_refused(waited_ms: int, cause: str | None) -> Non
     assert it.statistics().rejected_by_wait == (cause is not None)
 
 
-def test_a_stall_counts_where_waiting_does_not() -> None:
-    """The smaller of both limits is what requests may wait."""
+def test_the_maximum_wait_is_the_smaller_of_both_limits() -> None:
+    """A stall limit below the wait limit applies."""
     it = pool(wait_ms=5_000, stall_ms=1_000)
     assert it.max_wait_ms == 1_000
     it.note_read_delay(1_000)
     assert "PCBUSY" in str(it.refusal())
 
 
-def test_without_a_limit_nobody_waits_too_long() -> None:
+def test_without_a_wait_limit_no_request_is_refused_for_waiting() -> None:
     """brokerFastFailureEnable=false."""
     it = pool(wait_ms=None)
     it.note_read_delay(1_000_000)
     assert admits(it)
     it.suspend(str)
-    it.defer(SOMEBODY, request(), 1.0)
+    it.defer(CONNECTION, request(), 1.0)
     assert (it.max_wait_ms, it.due_s) == (None, None)
     assert it.take_overdue(1e9) == ([], "")
 
 
-def test_a_shut_pool_keeps_what_comes_and_gives_it_back_in_order() -> None:
-    """Those kept hold admit_limit and memory until it opens."""
+def test_a_suspended_pool_defers_requests_and_yields_them_in_order() -> None:
+    """Deferred requests count as pending, with their memory, until the pool resumes."""
     it = pool()
     it.suspend(lambda: "flush behind 7 bytes, limit 5")
     assert not admits(it)
@@ -118,15 +119,15 @@ def test_a_shut_pool_keeps_what_comes_and_gives_it_back_in_order() -> None:
     assert it.is_suspended
     first, second = request(b"a" * 100, 1), request(b"b", 2)
     for command in (first, second):
-        it.defer(SOMEBODY, command, 1.0)
+        it.defer(CONNECTION, command, 1.0)
     figures = it.statistics(1.125)
     assert (figures.pending, figures.bytes, figures.head_wait_ms) == (2, memory_of(first) + memory_of(second), 125)
     assert [kept.command.opaque for kept in it.resume()] == [1, 2]
     assert (it.pending, it.statistics().bytes, admits(it), it.is_suspended) == (0, 0, True, False)
 
 
-def test_who_waited_too_long_is_refused_at_the_limit() -> None:
-    """Not a moment before; the rest waits on, and the remark is made once for all."""
+def test_deferred_requests_are_refused_at_the_wait_limit() -> None:
+    """Not earlier; the others continue to wait, and the remark is made once for all."""
     it = pool(wait_ms=200)
     asked: list[None] = []
 
@@ -136,7 +137,7 @@ def test_who_waited_too_long_is_refused_at_the_limit() -> None:
 
     it.suspend(why)
     for opaque, since_s in enumerate((1.0, 1.0, 1.125)):
-        it.defer(SOMEBODY, request(opaque=opaque), since_s)
+        it.defer(CONNECTION, request(opaque=opaque), since_s)
     assert it.due_s == 1.2
     assert it.take_overdue(1.199) == ([], "")
     overdue, remark = it.take_overdue(1.2)
@@ -148,23 +149,23 @@ def test_who_waited_too_long_is_refused_at_the_limit() -> None:
     assert it.due_s is None
 
 
-def test_a_shut_pool_is_bounded_as_well() -> None:
-    """By requests and by memory; then the remark says why nothing moves."""
+def test_a_suspended_pool_has_the_same_limits() -> None:
+    """By requests and by memory; the remark then gives the reason of the suspension."""
     it = pool(capacity=2, max_bytes=3 * BARE_REQUEST_BYTES)
     it.suspend(lambda: "flush behind 7 bytes, limit 5")
-    it.defer(SOMEBODY, request(), 1.0)
+    it.defer(CONNECTION, request(), 1.0)
     assert it.refusal() is None
-    it.defer(SOMEBODY, request(), 1.0)
+    it.defer(CONNECTION, request(), 1.0)
     assert it.refusal() == OVERLOAD
     assert len(list(it.resume())) == 2
     it.suspend(lambda: "flush behind 7 bytes, limit 5")
-    it.defer(SOMEBODY, request(b"x" * (2 * BARE_REQUEST_BYTES)), 1.0)
+    it.defer(CONNECTION, request(b"x" * (2 * BARE_REQUEST_BYTES)), 1.0)
     assert it.refusal() == f"{OVERLOAD}, flush behind 7 bytes, limit 5"
     assert it.statistics().rejected_by_bytes == 1
 
 
-def test_a_pool_that_opens_stays_full_if_it_is() -> None:
-    """Each reason to keep out ends by itself."""
+def test_a_resumed_pool_admits_nothing_while_another_limit_is_reached() -> None:
+    """Each reason for refusals ends independently."""
     it = pool(max_bytes=100)
     it.suspend(str)
     it.take(100)
@@ -177,12 +178,12 @@ def test_a_pool_that_opens_stays_full_if_it_is() -> None:
     assert admits(it)
 
 
-def test_kept_requests_have_memory_of_their_own() -> None:
-    """The receive buffer is used again meanwhile."""
+def test_deferred_requests_have_their_own_memory() -> None:
+    """The receive buffer is reused meanwhile."""
     it = pool()
     it.suspend(str)
     buffer = bytearray(b"body")
-    it.defer(SOMEBODY, RemotingCommand(code=310, body=memoryview(buffer)), 1.0)
+    it.defer(CONNECTION, RemotingCommand(code=310, body=memoryview(buffer)), 1.0)
     buffer[:] = b"else"
     (kept,) = it.resume()
     assert isinstance(kept, DeferredRequest)
@@ -190,7 +191,7 @@ def test_kept_requests_have_memory_of_their_own() -> None:
 
 
 def test_memory_counts_fields_and_body() -> None:
-    """Fields twice: as they came, and decoded."""
+    """Fields count twice: raw and decoded."""
     plain = RemotingCommand(code=11, raw_ext=msgspec.Raw(b'{"a":"b"}'), body=b"12345")
     assert memory_of(plain) == BARE_REQUEST_BYTES + 18 + 5
     assert memory_of(RemotingCommand(code=11, ext={"a": "1234"})) == BARE_REQUEST_BYTES + 8

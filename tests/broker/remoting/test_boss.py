@@ -1,4 +1,4 @@
-"""The boss: the door opens, closes idle visitors, and is closed in order."""
+"""The boss: it listens, closes idle connections, and stops in order."""
 
 import asyncio
 
@@ -11,8 +11,8 @@ from tests.harness.raw_peer import RawPeer
 from tests.harness.waiting import until
 
 
-async def test_any_free_port_can_be_had() -> None:
-    """Port 0 asks the kernel, and the answer is told."""
+async def test_port_0_listens_on_a_free_port() -> None:
+    """The kernel chooses the port, and `start` returns it."""
     async with EchoServer() as server, await RawPeer.connect(server.port) as peer:
         assert server.port > 0
         assert (await peer.call(ECHO)).code == 0
@@ -25,8 +25,8 @@ async def test_a_port_in_use_is_an_error() -> None:
             await RemotingServer(RemotingConfig()).start("127.0.0.1", server.port)
 
 
-async def test_ipv6_peers_have_a_name() -> None:
-    """The address is bracketed, and has 20 bytes in records."""
+async def test_ipv6_peers_have_a_bracketed_address() -> None:
+    """The address is in brackets, and has 20 bytes in records."""
     server = EchoServer()
     try:
         server.port = await server.remoting.start("::1", 0)
@@ -39,8 +39,8 @@ async def test_ipv6_peers_have_a_name() -> None:
         await server.remoting.stop(lambda: 0)
 
 
-async def test_stopping_answers_what_was_admitted() -> None:
-    """A request that waits for a disk is not cut off; then everybody is gone."""
+async def test_a_stop_waits_for_admitted_requests() -> None:
+    """A request that waits for a disk gets its response; then all connections are closed."""
     async with EchoServer() as server, await RawPeer.connect(server.port) as peer:
         opaque = peer.ask(WAIT, body=b"patience")
         await peer.call(ECHO)
@@ -57,8 +57,8 @@ async def test_stopping_answers_what_was_admitted() -> None:
         assert not server.selector.connections
 
 
-async def test_stopping_does_not_wait_for_ever() -> None:
-    """What is not answered within the grace is not answered."""
+async def test_a_stop_waits_only_for_the_grace_period() -> None:
+    """Requests that are not finished within the grace period get no response."""
     async with EchoServer() as server, await RawPeer.connect(server.port) as peer:
         peer.ask(WAIT)
         await peer.call(ECHO)
@@ -67,8 +67,8 @@ async def test_stopping_does_not_wait_for_ever() -> None:
         assert server.dispatcher.waiting == 1
 
 
-async def test_stopping_cuts_peers_that_do_not_read() -> None:
-    """Nobody can hold up a stop by leaving answers unread."""
+async def test_a_stop_aborts_peers_that_do_not_read() -> None:
+    """Unread responses cannot delay a stop."""
     async with EchoServer() as server, await RawPeer.connect_deaf(server.port) as peer:
         for _ in range(10):
             peer.ask(LARGE, {"n": 4 * 1024 * 1024})
@@ -78,7 +78,7 @@ async def test_stopping_cuts_peers_that_do_not_read() -> None:
         assert server.selector.backlog_bytes == 0
 
 
-async def test_a_closed_door_lets_nobody_in() -> None:
+async def test_a_stopped_server_accepts_no_connections() -> None:
     """Connecting to a server that has stopped fails."""
     async with EchoServer() as server:
         await server.remoting.stop(lambda: 0)
@@ -86,8 +86,8 @@ async def test_a_closed_door_lets_nobody_in() -> None:
             await RawPeer.connect(server.port)
 
 
-async def test_idle_connections_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scan runs by itself."""
+async def test_idle_connections_are_scanned_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scan runs periodically."""
     monkeypatch.setattr("skylarkmq.broker.remoting.boss.IDLE_SCAN_S", 0)
     async with EchoServer(RemotingConfig(max_idle_s=0)) as server, await RawPeer.connect(server.port) as peer:
         assert await peer.rest() == b""

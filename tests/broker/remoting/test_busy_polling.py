@@ -1,4 +1,5 @@
-"""Looking out: how long the loop stays awake, for whom, and when it gives up; its turns are real, the time is told."""
+"""Busy polling: how long the loop polls, and when it backs off; event-loop iterations are real, the time is
+simulated."""
 
 import asyncio
 import os
@@ -18,67 +19,67 @@ from skylarkmq.broker.remoting.busy_polling import (
 LIMIT_US = 300
 
 
-class Awake:
-    """A lookout, the clock it goes by, and the bytes that it sees come."""
+class SteppedPolling:
+    """Busy polling with a simulated clock and received bytes."""
 
     def __init__(self, limit_us: int = LIMIT_US) -> None:
         self.received_bytes = 0
         self.now_s = 5.0
         self.busy_polling = BusyPolling(limit_us, self, lambda: self.now_s)
 
-    async def turn(self, after_us: float = 0) -> None:
-        """One turn of the loop, so much later."""
+    async def iterate(self, after_us: float = 0) -> None:
+        """Run one event-loop iteration, after `after_us`."""
         self.now_s += after_us / 1e6
         await asyncio.sleep(0)
 
-    async def miss(self) -> None:
-        """Something is near, and does not come."""
+    async def time_out(self) -> None:
+        """Poll for an event that does not come."""
         self.busy_polling.begin()
-        await self.turn(LIMIT_US + 1)
+        await self.iterate(LIMIT_US + 1)
 
     @property
     def figures(self) -> BusyPollingStatistics:
         return self.busy_polling.statistics()
 
 
-async def test_the_loop_looks_until_the_limit() -> None:
-    """In each turn before it once more, behind it no more."""
-    it = Awake()
-    it.lookout.begin()
+async def test_the_loop_polls_until_the_limit() -> None:
+    """In each iteration before the limit it polls again, afterwards it stops."""
+    it = SteppedPolling()
+    it.busy_polling.begin()
     for _ in range(3):
-        await it.turn(LIMIT_US / 4)
+        await it.iterate(LIMIT_US / 4)
     assert it.figures == BusyPollingStatistics(polls=1, timed_out=0)
-    await it.turn(LIMIT_US / 2)
+    await it.iterate(LIMIT_US / 2)
     assert it.figures == BusyPollingStatistics(polls=1, timed_out=1)
 
 
-async def test_who_comes_in_time_ends_the_look() -> None:
-    """Whatever was read, it is what the loop was awake for."""
-    it = Awake()
-    it.lookout.begin()
-    await it.turn(1)
+async def test_received_data_ends_the_polling() -> None:
+    """Any received data counts as the expected event."""
+    it = SteppedPolling()
+    it.busy_polling.begin()
+    await it.iterate(1)
     it.received_bytes += 1
-    await it.turn(LIMIT_US * 2)
+    await it.iterate(LIMIT_US * 2)
     assert it.figures == BusyPollingStatistics(polls=1, timed_out=0)
 
 
-async def test_looks_follow_each_other_without_a_gap() -> None:
-    """A send that was looked for has the next one looked for, for as long again."""
-    it = Awake()
+async def test_polling_continues_after_each_success() -> None:
+    """After a send that arrived in time, the loop polls for the next one, for the full limit."""
+    it = SteppedPolling()
     for _ in range(5):
-        it.lookout.begin()
-        await it.turn(LIMIT_US - 1)
+        it.busy_polling.begin()
+        await it.iterate(LIMIT_US - 1)
         it.received_bytes += 1_300
     assert it.figures == BusyPollingStatistics(polls=5, timed_out=0)
 
 
-async def test_who_never_comes_in_time_is_looked_for_ever_more_rarely() -> None:
-    """A few times at every occasion, then with twice as many left out each time, at last 256."""
-    it = Awake()
+async def test_polling_backs_off_after_timeouts() -> None:
+    """The loop polls a few times at every opportunity, then skips twice as many each time, up to 256."""
+    it = SteppedPolling()
     occasions = []
     for number in range(2_000):
         before = it.figures.polls
-        await it.miss()
+        await it.time_out()
         if it.figures.polls > before:
             occasions.append(number)
     gaps = [after - before for before, after in pairwise(occasions)]
@@ -88,53 +89,53 @@ async def test_who_never_comes_in_time_is_looked_for_ever_more_rarely() -> None:
     assert it.figures.timed_out == len(occasions)
 
 
-async def test_each_who_comes_in_time_takes_a_failure_back() -> None:
-    """As many as had failed, and every occasion counts again, as in the beginning."""
-    it = Awake()
+async def test_each_success_cancels_one_timeout() -> None:
+    """After as many successes as timeouts, the loop polls at every opportunity again."""
+    it = SteppedPolling()
     for _ in range(5_000):
-        await it.miss()
+        await it.time_out()
     for _ in range(MAX_FAILURES):
-        while not it.lookout.begin():
+        while not it.busy_polling.begin():
             pass
         it.received_bytes += 1
-        await it.turn()
+        await it.iterate()
     before = it.figures.polls
     for _ in range(FAILURES_BEFORE_BACKOFF):
-        await it.miss()
+        await it.time_out()
     assert it.figures.polls == before + FAILURES_BEFORE_BACKOFF
 
 
-async def test_who_seldom_comes_in_time_is_seldom_looked_for() -> None:
-    """Two failures for each success, on average, are too many."""
-    it = Awake()
+async def test_polling_is_rare_for_producers_that_are_rarely_in_time() -> None:
+    """Two timeouts per success, on average, are too many."""
+    it = SteppedPolling()
     choice = random.Random(5)
     for _ in range(5_000):
-        it.lookout.begin()
+        it.busy_polling.begin()
         it.received_bytes += choice.random() < 1 / 3
-        await it.turn(LIMIT_US + 1)
+        await it.iterate(LIMIT_US + 1)
     assert it.figures.polls < 150
 
 
-async def test_a_flush_is_looked_for_longer() -> None:
-    """So many times the limit."""
-    it = Awake()
-    assert it.lookout.begin(2) == LIMIT_US
-    await it.turn(LIMIT_US * 1.5)
+async def test_the_limit_can_be_multiplied() -> None:
+    """For a flush the loop polls for a multiple of the limit."""
+    it = SteppedPolling()
+    assert it.busy_polling.begin(2) == LIMIT_US
+    await it.iterate(LIMIT_US * 1.5)
     assert it.figures == BusyPollingStatistics(polls=1, timed_out=0)
-    await it.turn(LIMIT_US)
+    await it.iterate(LIMIT_US)
     assert it.figures == BusyPollingStatistics(polls=1, timed_out=1)
 
 
-async def test_without_a_limit_nothing_is_looked_for() -> None:
+async def test_limit_0_turns_polling_off() -> None:
     """busyPollMicros=0."""
-    it = Awake(0)
-    it.lookout.begin()
-    await it.turn(1)
+    it = SteppedPolling(0)
+    it.busy_polling.begin()
+    await it.iterate(1)
     assert it.figures == BusyPollingStatistics(0, 0)
 
 
-def test_one_cpu_is_not_kept_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is waited for could not run."""
+def test_no_polling_on_a_single_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The awaited process could not run."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3})
     assert effective_limit_us(LIMIT_US) == 0
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 3})

@@ -1,4 +1,4 @@
-"""A connection: splits of frames in memory, garbage and our own requests over real sockets."""
+"""A connection: split frames in memory; invalid input and our own requests over real sockets."""
 
 import asyncio
 import random
@@ -20,12 +20,12 @@ GARBAGE = [
     b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",
     b"\xff" * 64,
     b"\0" * 64,
-    struct.pack(">iI", 16 * MIB, 10),  # a byte too long
+    struct.pack(">iI", 16 * MIB, 10),  # a byte above the limit
     struct.pack(">iI", -5, 0),
     struct.pack(">iI", 10, 7),  # a header longer than its frame
     struct.pack(">iI", 8, 4) + b"nope",  # no JSON
     struct.pack(">iI", 8, 4) + b"{1:}",
-    struct.pack(">iI", 6, 2) + b"17",  # JSON, and no object
+    struct.pack(">iI", 6, 2) + b"17",  # JSON, but not an object
     struct.pack(">iI", 6, 9 << 24 | 2) + b"{}",  # an unknown dialect
     struct.pack(">iI", 8, 1 << 24 | 4) + b"{}{}",  # no binary header
     struct.pack(">iI", 6, 2) + b"\xff\xfe",
@@ -37,7 +37,7 @@ GARBAGE = [
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 8, 9, 64, 100, 1000])
 async def test_frames_may_be_split_in_any_way(step: int) -> None:
-    """Every request is answered once and in order, however the reads fall."""
+    """Every request gets one response, in order, however the reads are split."""
     server = EchoServer()
     peer = Peer(server.dispatcher)
     data = requests(7)
@@ -47,7 +47,7 @@ async def test_frames_may_be_split_in_any_way(step: int) -> None:
 
 
 async def test_frames_may_be_split_at_random() -> None:
-    """Large frames among small ones, cut anywhere."""
+    """Large frames among small ones, split anywhere."""
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     server = EchoServer()
@@ -62,7 +62,7 @@ async def test_frames_may_be_split_at_random() -> None:
 
 
 async def test_one_byte_at_a_time_over_a_socket(server: EchoServer, peer: RawPeer) -> None:
-    """A dribbling peer gets its answers, and another one does not notice."""
+    """A slow peer gets its responses, and another one is not affected."""
     async with await RawPeer.connect(server.port) as other:
         for number, byte in enumerate(frame({"code": ECHO, "opaque": 5}, b"slow")):
             peer.send(bytes([byte]))
@@ -72,7 +72,7 @@ async def test_one_byte_at_a_time_over_a_socket(server: EchoServer, peer: RawPee
 
 
 async def test_more_than_the_receive_buffer_holds(server: EchoServer, peer: RawPeer) -> None:
-    """A frame of many reads, and reads of many frames, come through."""
+    """A frame of many reads, and reads of many frames, are handled."""
     large = bytes(range(256)) * (3 * RECEIVE_BUFFER_BYTES // 256)
     peer.send(frame({"code": ECHO, "opaque": 1}, large) + requests(200, 5000) + frame({"code": ECHO, "opaque": 999}))
     assert (await peer.receive()).body == large
@@ -80,8 +80,8 @@ async def test_more_than_the_receive_buffer_holds(server: EchoServer, peer: RawP
     assert [answer.header["opaque"] for answer in bodies] == [*range(200), 999]
 
 
-async def test_a_read_is_answered_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All answers of a turn leave together, gathered ones included."""
+async def test_the_responses_of_a_read_leave_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All responses of a batch leave together, including those collected until its end."""
     server = EchoServer()
     peer = Peer(server.dispatcher)
     writes: list[bytes] = []
@@ -90,8 +90,8 @@ async def test_a_read_is_answered_in_one_write(monkeypatch: pytest.MonkeyPatch) 
     assert len(writes) == 1
 
 
-async def test_answers_given_outside_of_a_read_leave_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parked requests that wake in one turn cost one write."""
+async def test_responses_outside_of_a_read_leave_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parked requests that wake in one event-loop iteration cost one write."""
     server = EchoServer()
     peer = Peer(server.dispatcher)
     writes: list[bytes] = []
@@ -108,10 +108,10 @@ async def test_answers_given_outside_of_a_read_leave_together(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-async def test_garbage_closes_its_own_connection_only(
+async def test_invalid_bytes_close_only_their_own_connection(
     server: EchoServer, peer: RawPeer, garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is answered to it, one line says why, and the other connection goes on."""
+    """They get no response, one line states the reason, and the other connection continues."""
     async with await RawPeer.connect(server.port) as other:
         other.ask(WAIT)
         peer.send(garbage)
@@ -126,8 +126,8 @@ async def test_garbage_closes_its_own_connection_only(
 
 @pytest.mark.parametrize("code", [ECHO, GATHER])
 @pytest.mark.parametrize("garbage", GARBAGE)
-async def test_requests_before_the_garbage_are_answered(peer: RawPeer, garbage: bytes, code: int) -> None:
-    """Also those that are answered at the end of the read, in which the garbage came too."""
+async def test_requests_before_invalid_bytes_get_responses(peer: RawPeer, garbage: bytes, code: int) -> None:
+    """Also requests whose responses are written at the end of the read that contains the invalid bytes."""
     peer.send(b"".join(frame({"code": code, "opaque": n}) for n in range(3)) + garbage + requests(2))
     assert [(await peer.receive()).header["opaque"] for _ in range(3)] == [0, 1, 2]
     assert await peer.rest() == b""
@@ -135,7 +135,7 @@ async def test_requests_before_the_garbage_are_answered(peer: RawPeer, garbage: 
 
 @pytest.mark.parametrize("config", [{"max_frame_bytes": 1000}], indirect=True)
 async def test_the_largest_frame_is_a_setting(peer: RawPeer) -> None:
-    """It counts the whole frame, its length word included."""
+    """It applies to the whole frame, including its length word."""
     empty = len(frame({"code": ECHO, "opaque": 1}))
     peer.send(frame({"code": ECHO, "opaque": 1}, b"x" * (1000 - empty)))
     assert (await peer.receive()).code == 0
@@ -143,8 +143,8 @@ async def test_the_largest_frame_is_a_setting(peer: RawPeer) -> None:
     assert await peer.rest() == b""
 
 
-async def test_a_peer_that_resets_is_forgotten(server: EchoServer, peer: RawPeer) -> None:
-    """Its requests die with it."""
+async def test_a_connection_reset_removes_the_connection(server: EchoServer, peer: RawPeer) -> None:
+    """Its requests are dropped."""
     rude = socket.create_connection(("127.0.0.1", server.port))
     rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     rude.sendall(frame({"code": DEFER, "opaque": 1}))
@@ -156,7 +156,7 @@ async def test_a_peer_that_resets_is_forgotten(server: EchoServer, peer: RawPeer
 
 
 async def test_a_peer_that_resets_before_it_is_accepted_is_harmless(server: EchoServer, peer: RawPeer) -> None:
-    """By then it may not even have an address."""
+    """The connection may not even have an address then."""
     for _ in range(20):
         rude = socket.create_connection(("127.0.0.1", server.port))
         rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -168,8 +168,8 @@ async def test_a_peer_that_resets_before_it_is_accepted_is_harmless(server: Echo
 # --------------------------------------------------------------------------------------------------------- our requests
 
 
-async def test_we_may_ask_and_the_answers_are_matched(server: EchoServer, peer: RawPeer) -> None:
-    """Numbers of both sides are independent, and answers come in any order."""
+async def test_responses_to_our_requests_are_matched_by_opaque(server: EchoServer, peer: RawPeer) -> None:
+    """The opaques of both sides are independent, and responses arrive in any order."""
     await peer.call(ECHO)
     connection = server.connection
     tasks = [asyncio.ensure_future(connection.invoke(RemotingCommand.request(40), 10)) for _ in range(3)]
@@ -182,24 +182,24 @@ async def test_we_may_ask_and_the_answers_are_matched(server: EchoServer, peer: 
     assert [answer.body for answer in answers] == [b"%d" % each.header["opaque"] for each in asked]
 
 
-async def test_an_answer_that_nobody_waits_for_is_dropped(server: EchoServer, peer: RawPeer) -> None:
-    """It is no request either, whatever its code; the oneway bit on it means nothing."""
+async def test_an_unexpected_response_is_dropped(server: EchoServer, peer: RawPeer) -> None:
+    """It is not handled as a request, whatever its code; the oneway bit has no effect."""
     for flag in (1, 3):
         peer.send(frame({"code": ECHO, "opaque": 4711, "flag": flag}))
     assert (await peer.call(ECHO)).code == 0
     assert server.handled == 1
 
 
-async def test_a_oneway_request_of_ours_expects_nothing(server: EchoServer, peer: RawPeer) -> None:
-    """A notice goes out with the oneway bit and its own number."""
+async def test_our_oneway_request_expects_no_response(server: EchoServer, peer: RawPeer) -> None:
+    """A notification has the oneway bit and its own opaque."""
     await peer.call(ECHO)
     server.connection.push(RemotingCommand.request(40, oneway=True))
     notice = await peer.receive()
     assert (notice.code, notice.header["flag"]) == (40, 2)
 
 
-async def test_a_lost_connection_fails_what_we_asked(server: EchoServer, peer: RawPeer) -> None:
-    """Whoever waits for an answer learns that there will be none, and asking again fails at once."""
+async def test_a_lost_connection_fails_our_requests(server: EchoServer, peer: RawPeer) -> None:
+    """Waiting requests fail, and new ones fail at once."""
     await peer.call(ECHO)
     connection = server.connection
     task = asyncio.ensure_future(connection.invoke(RemotingCommand.request(40), 10))
@@ -211,8 +211,8 @@ async def test_a_lost_connection_fails_what_we_asked(server: EchoServer, peer: R
         await connection.invoke(RemotingCommand.request(40), 10)
 
 
-async def test_a_missing_answer_is_a_timeout(server: EchoServer, peer: RawPeer) -> None:
-    """A late one finds nobody waiting."""
+async def test_a_missing_response_is_a_timeout(server: EchoServer, peer: RawPeer) -> None:
+    """A late response is dropped."""
     await peer.call(ECHO)
     with pytest.raises(TimeoutError):
         await server.connection.invoke(RemotingCommand.request(40), 0.001)

@@ -1,4 +1,4 @@
-"""What leaves a connection that sends files: order, full sockets, threads, and the ways in which a transfer ends."""
+"""Output of a connection that sends files: order, full sockets, threads, and the ways in which a transfer ends."""
 
 import asyncio
 import gc
@@ -41,17 +41,17 @@ def figures(line: FileLine) -> TransferStatistics:
 
 
 def assert_over(line: FileLine) -> None:
-    """Nothing waits, nothing is held."""
+    """Check that nothing waits and no file is pinned."""
     assert (figures(line).waiting, figures(line).backlog_bytes, line.file.holders) == (0, 0, [])
 
 
-# ------------------------------------------------------------------------------------------------- files that get short
+# ------------------------------------------------------------------------------------------------------ truncated files
 
 
 @pytest.mark.parametrize("is_hot", [True, False])
 @pytest.mark.parametrize("size", [LONG, 10 * LONG])
 async def test_a_truncated_file_ends_the_connection(line: FileLine, is_hot: bool, size: int) -> None:
-    """A frame that was begun cannot be finished: the peer reads its beginning and the end of the stream."""
+    """A frame that was begun cannot be completed: the peer reads its beginning and the end of the stream."""
     os.ftruncate(line.file.fd, LONG - 5_000)
     line.connection.write_regions([line.file.region(0, size, is_hot=is_hot)], b"head")
     line.selector.flush()
@@ -63,7 +63,7 @@ async def test_a_truncated_file_ends_the_connection(line: FileLine, is_hot: bool
 
 @pytest.mark.skipif(page_faults.Range is page_faults.Unwatched, reason="no compiled modules here")
 async def test_a_fault_while_bytes_are_copied_ends_the_connection(line: FileLine) -> None:
-    """Zeros that took the place of lost bytes never reach a peer."""
+    """Zeros in place of lost bytes never reach a peer."""
     page_faults.install()
     watched = page_faults.Range(line.file.view.obj)
     os.ftruncate(line.file.fd, 0)
@@ -76,7 +76,7 @@ async def test_a_fault_while_bytes_are_copied_ends_the_connection(line: FileLine
 
 
 async def read_to_end(line: FileLine) -> bytes:
-    """What the peer gets until its connection ends."""
+    """Return the bytes that the peer gets until its connection ends."""
     got = bytearray()
     try:
         while data := await asyncio.wait_for(asyncio.get_running_loop().sock_recv(line.peer, 65_536), 10):
@@ -104,8 +104,7 @@ PIECES = st.one_of(
 )
 @settings(max_examples=60, deadline=None)
 def test_pieces_leave_in_order_byte_by_byte(turns: Any, reads: int, reads_first: bool, copies: bool) -> None:
-    """Whatever mixture of bytes, records and regions, hot and cold, in whatever turns, the peer gets what was
-    written."""
+    """The peer gets the written bytes, for any mixture of bytes, records and regions, hot and cold, in any batches."""
     uvloop.run(exchange(turns, reads, reads_first, copies))
 
 
@@ -136,8 +135,8 @@ async def exchange(turns: list[list[tuple[str, int, bool]]], reads: int, reads_f
         assert line.selector.statistics().sent_bytes == len(expected)
 
 
-async def test_an_answer_does_not_overtake_a_file(line: FileLine) -> None:
-    """What is written while a region waits for its peer stands behind it."""
+async def test_a_response_does_not_overtake_a_file(line: FileLine) -> None:
+    """Output written while a region waits for its peer is sent after it."""
     line.connection.write_regions([line.file.region(0, MIB)])
     line.selector.flush()
     line.connection.write(b"answer")
@@ -147,11 +146,11 @@ async def test_an_answer_does_not_overtake_a_file(line: FileLine) -> None:
     assert_over(line)
 
 
-# -------------------------------------------------------------------------------------------------------- which way
+# --------------------------------------------------------------------------------------------------- methods of sending
 
 
 async def way_of(line: FileLine, position: int, size: int, *, is_hot: bool) -> list[str]:
-    """Which figures one answer with a region moves, without those of its head; two of them, for the first is queued."""
+    """Return the counters that one response with a region changes, without its head; the first of two may be queued."""
     before = figures(line)
     for _ in range(2):
         before = figures(line)
@@ -177,15 +176,16 @@ async def way_of(line: FileLine, position: int, size: int, *, is_hot: bool) -> l
         (LONG, False, True, ["copied_bytes", "cold_read_bytes"]),
     ],
 )
-async def test_length_and_memory_decide(size: int, is_hot: bool, copies: bool, ways: list[str]) -> None:
-    """Long regions are sent, short ones copied; what may be cold is left to a thread; by heap nothing is sent."""
+async def test_length_and_residency_choose_the_method(size: int, is_hot: bool, copies: bool, ways: list[str]) -> None:
+    """Long regions are sent by sendfile, short ones copied; a thread sends regions that may be cold; by heap all is
+    copied."""
     async with FileLine(RemotingConfig(transfer_by_copying=copies)) as line:
         assert await way_of(line, 1234, size, is_hot=is_hot) == ways
         assert_over(line)
 
 
 async def test_a_region_that_waits_for_long_is_cold(line: FileLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By then it may have left memory: the rest of it is sent by a thread."""
+    """It may have left memory by then: a thread sends the rest."""
     monkeypatch.setattr(connection_writer, "HOT_FOR_S", -1.0)
     line.connection.write_regions([line.file.region(0, MIB)])
     line.selector.flush()
@@ -195,7 +195,7 @@ async def test_a_region_that_waits_for_long_is_cold(line: FileLine, monkeypatch:
 
 
 async def test_without_a_descriptor_files_are_copied(line: FileLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that has none left goes on as if files could not be sent."""
+    """A process without free descriptors continues as if sendfile were not possible."""
 
     def refuse(_fd: int) -> int:
         raise OSError(24, "Too many open files")
@@ -210,7 +210,7 @@ async def test_without_a_descriptor_files_are_copied(line: FileLine, monkeypatch
 
 
 async def test_a_transport_without_a_socket_gets_copies() -> None:
-    """As one that encrypts: cold regions are read by a thread, and what is written later stays behind them."""
+    """As with one that encrypts: a thread reads cold regions, and later output stays after them."""
     async with FileLine() as line:
         peer = Peer(Dispatcher(), line.selector)
         peer.connection.write(b"head")
@@ -225,24 +225,24 @@ async def test_a_transport_without_a_socket_gets_copies() -> None:
         peer.lose()  # else the line would wait for it
 
 
-# ------------------------------------------------------------------------------------------------------------- accounts
+# -------------------------------------------------------------------------------------------------------------- backlog
 
 
 async def test_bytes_of_files_count_as_backlog() -> None:
-    """They pause a peer that does not take them, and are no longer counted when it has."""
+    """They pause a peer that does not take them, and are not counted any more when it has."""
     async with FileLine(RemotingConfig(peer_backlog_bytes=100_000)) as line:
         line.connection.write_regions([line.file.region(0, MIB)])
         line.selector.flush()
         assert line.connection.paused
         assert 900_000 < line.selector.backlog_bytes == line.connection.backlog_bytes < MIB
-        assert line.connection.unread_bytes == 0  # none of them stands in memory
+        assert line.connection.unread_bytes == 0  # none of them is in memory
         assert await line.read(MIB) == line.file.data
         await until(lambda: not line.connection.paused)
         assert_over(line)
 
 
 async def test_a_peer_that_takes_a_file_slowly_is_not_idle(line: FileLine) -> None:
-    """Each piece that it takes shows that it is alive."""
+    """Each piece that it takes is activity."""
     line.connection.write_regions([line.file.region(0, MIB)])
     line.selector.flush()
     line.connection.active_s = 0.0
@@ -250,17 +250,17 @@ async def test_a_peer_that_takes_a_file_slowly_is_not_idle(line: FileLine) -> No
     assert line.connection.active_s > 0.0
 
 
-# ------------------------------------------------------------------------------------------------------------- the ends
+# --------------------------------------------------------------------------------------------------- ends of a transfer
 
 
 def descriptors() -> int:
-    gc.collect()  # those of earlier tests, too, that nobody has closed
+    gc.collect()  # also closes those that earlier tests left open
     return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.mark.parametrize("is_hot", [True, False])
 async def test_a_peer_that_dies_in_the_middle(line: FileLine, is_hot: bool) -> None:
-    """Its files are let go, and so is the descriptor that they were sent to."""
+    """Its files are released, and so is the descriptor that they were sent to."""
     before = descriptors()
     line.connection.write_regions([line.file.region(0, MIB, is_hot=is_hot), line.file.region(0, MIB)])
     line.selector.flush()
@@ -274,7 +274,7 @@ async def test_a_peer_that_dies_in_the_middle(line: FileLine, is_hot: bool) -> N
 
 
 class Gate:
-    """Stands for os.sendfile in a thread: lets it through when told to."""
+    """Replaces os.sendfile in a thread, and blocks until it is opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._real: Callable[..., int] = os.sendfile
@@ -290,7 +290,7 @@ class Gate:
 
 
 async def test_a_peer_that_dies_while_a_thread_sends(line: FileLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is held until the thread is back; what stood behind it is let go at once."""
+    """The file is pinned until the thread returns; queued files are released at once."""
     gate = Gate(monkeypatch)
     before = descriptors()
     line.connection.write_regions([line.file.region(0, MIB, is_hot=False), line.file.region(0, MIB)])
@@ -305,8 +305,8 @@ async def test_a_peer_that_dies_while_a_thread_sends(line: FileLine, monkeypatch
     await until(lambda: descriptors() == before - 1)  # the peer's end is still open
 
 
-async def test_a_peer_that_has_said_all_gets_the_rest(line: FileLine) -> None:
-    """Half a close does not cut a transfer; the line ends behind its last byte."""
+async def test_a_half_closed_peer_gets_the_rest(line: FileLine) -> None:
+    """A half-close does not end a transfer; the connection closes after its last byte."""
     line.connection.write_regions([line.file.region(0, MIB)])
     line.selector.flush()
     line.peer.shutdown(socket.SHUT_WR)
@@ -319,7 +319,7 @@ async def test_a_peer_that_has_said_all_gets_the_rest(line: FileLine) -> None:
 
 @pytest.mark.parametrize("is_hot", [True, False])
 async def test_closing_waits_for_the_last_region(line: FileLine, is_hot: bool) -> None:
-    """What was written before leaves, what comes after does not."""
+    """Output written before `close` leaves, later output does not."""
     line.connection.write_regions([line.file.region(0, MIB, is_hot=is_hot)])
     line.connection.close()
     assert line.connection.closed
@@ -331,8 +331,8 @@ async def test_closing_waits_for_the_last_region(line: FileLine, is_hot: bool) -
 
 
 @pytest.mark.parametrize("is_hot", [True, False])
-async def test_who_is_told_to_let_go_loses_the_connection(line: FileLine, is_hot: bool) -> None:
-    """Half an answer cannot be taken back, so the peer gets no more of anything."""
+async def test_a_revoked_file_closes_the_connection(line: FileLine, is_hot: bool) -> None:
+    """Half a response cannot be taken back, so the peer gets nothing more."""
     line.connection.write_regions([line.file.region(0, MIB, is_hot=is_hot), line.file.region(0, MIB)])
     line.selector.flush()
     await line.read(10_000)
@@ -344,7 +344,7 @@ async def test_who_is_told_to_let_go_loses_the_connection(line: FileLine, is_hot
 
 
 async def test_a_file_that_ends_too_early_cuts_the_transfer(line: FileLine) -> None:
-    """The peer was promised more than there is."""
+    """The response announced more bytes than the file has."""
     line.connection.write_regions([line.file.region(MIB - LONG, 2 * LONG)])
     line.selector.flush()
     await line.read(MIB)
@@ -357,7 +357,7 @@ async def test_a_file_that_ends_too_early_cuts_the_transfer(line: FileLine) -> N
 async def test_a_disk_that_fails_cuts_the_transfer(
     line: FileLine, monkeypatch: pytest.MonkeyPatch, is_hot: bool
 ) -> None:
-    """An error of the file costs the connection, and nobody else; nothing behind it is looked at."""
+    """A file error closes this connection only; queued regions are not read."""
 
     def fail(*_arguments: int) -> int:
         raise OSError(5, "Input/output error")
@@ -371,8 +371,8 @@ async def test_a_disk_that_fails_cuts_the_transfer(
     assert_over(line)
 
 
-async def test_an_answer_at_once_may_fail_too(line: FileLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A single region behind its head goes another way, and comes to the same end."""
+async def test_an_immediate_send_can_fail_too(line: FileLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single region after its head takes another code path, with the same result."""
     assert await way_of(line, 0, LONG, is_hot=True) == ["sent_bytes"]
 
     def fail(*_arguments: int) -> int:
@@ -388,7 +388,7 @@ async def test_an_answer_at_once_may_fail_too(line: FileLine, monkeypatch: pytes
 
 
 async def test_a_deleted_segment_is_sent_to_its_end(line: FileLine, tmp_path: Path) -> None:
-    """Retention unlinks it in the middle of the transfer; it is closed behind the last byte."""
+    """Retention unlinks it during the transfer; it is closed after the last byte."""
     path, disk = str(tmp_path / "00000000000000000000"), Disk()
     segment = MappedFile(path, 0, MIB, disk.create(path, MIB), disk)
     segment.write(line.file.data, 0)

@@ -1,4 +1,4 @@
-"""Dispatch: every way a request can end, over loopback with raw frames."""
+"""Dispatch: every way in which a request can end, over loopback with raw frames."""
 
 import asyncio
 import struct
@@ -26,8 +26,8 @@ async def peer(server: EchoServer) -> AsyncIterator[RawPeer]:
         yield peer
 
 
-async def test_a_request_is_answered_with_its_opaque(peer: RawPeer) -> None:
-    """Ext values of an answer are strings, and the response bit alone is set."""
+async def test_a_response_has_the_opaque_of_its_request(peer: RawPeer) -> None:
+    """Ext values of a response are strings, and only the response bit is set."""
     answer = await peer.call(ECHO, {"a": "1", "b": "ü"}, b"body")
     assert (answer.code, answer.remark, answer.ext, answer.body) == (0, None, {"a": "1", "b": "ü"}, b"body")
     assert answer.header["flag"] == 1
@@ -35,27 +35,27 @@ async def test_a_request_is_answered_with_its_opaque(peer: RawPeer) -> None:
 
 
 @pytest.mark.parametrize("opaque", [0, -1, 2**31 - 1, -(2**31)])
-async def test_every_opaque_comes_back(peer: RawPeer, opaque: int) -> None:
-    """It is a signed number that belongs to the requester."""
+async def test_every_opaque_is_returned(peer: RawPeer, opaque: int) -> None:
+    """It is a signed number chosen by the client."""
     peer.send(frame({"code": ECHO, "opaque": opaque}))
     assert (await peer.receive()).header["opaque"] == opaque
 
 
 async def test_an_unknown_code_is_not_supported(peer: RawPeer) -> None:
-    """3, with RocketMQ's remark to the letter."""
+    """REQUEST_CODE_NOT_SUPPORTED (3), with RocketMQ's exact remark."""
     answer = await peer.call(UNKNOWN)
     assert (answer.code, answer.remark) == (3, f" request type {UNKNOWN} not supported")
 
 
-async def test_a_refusal_is_answered_as_it_was_raised(peer: RawPeer, caplog: pytest.LogCaptureFixture) -> None:
-    """It is the requester's business, so the log says nothing."""
+async def test_a_request_error_becomes_a_response(peer: RawPeer, caplog: pytest.LogCaptureFixture) -> None:
+    """It is the client's error, so nothing is logged."""
     answer = await peer.call(REFUSE)
     assert (answer.code, answer.remark) == (16, "not you")
     assert caplog.text == ""
 
 
-async def test_a_failure_is_answered_and_logged(peer: RawPeer, caplog: pytest.LogCaptureFixture) -> None:
-    """1 with the error for the requester, the traceback for us, and the connection goes on."""
+async def test_a_failure_becomes_a_response_and_is_logged(peer: RawPeer, caplog: pytest.LogCaptureFixture) -> None:
+    """SYSTEM_ERROR (1) with the error for the client, a traceback in the log, and the connection continues."""
     answer = await peer.call(FAIL)
     assert (answer.code, answer.remark) == (1, "KeyError: 'lost'")
     assert "request failed code=1004" in caplog.text
@@ -64,10 +64,10 @@ async def test_a_failure_is_answered_and_logged(peer: RawPeer, caplog: pytest.Lo
     assert (await peer.call(ECHO)).code == 0
 
 
-async def test_a_failure_while_waiting_is_answered_and_logged(
+async def test_a_failure_of_an_awaitable_becomes_a_response_and_is_logged(
     server: EchoServer, peer: RawPeer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An awaitable fails like a callable does, and gives its place back."""
+    """An awaitable fails like a callable, and the pool releases the request."""
     server.go_on.set()
     answer = await peer.call(WAIT, body=b"fail")
     assert (answer.code, answer.remark) == (1, "KeyError: 'lost later'")
@@ -76,8 +76,8 @@ async def test_a_failure_while_waiting_is_answered_and_logged(
 
 
 @pytest.mark.parametrize("code", [ECHO, UNKNOWN, REFUSE, FAIL, WAIT, GATHER])
-async def test_a_oneway_request_is_never_answered(server: EchoServer, peer: RawPeer, code: int) -> None:
-    """Not its result, not its error, not even that its code is unknown; but it is handled."""
+async def test_a_oneway_request_gets_no_response(server: EchoServer, peer: RawPeer, code: int) -> None:
+    """Neither its result nor its error nor an unknown code gives a response; but the request is handled."""
     server.go_on.set()
     peer.ask(code, body=b"fail", flag=ONEWAY)
     await peer.call(ECHO)
@@ -87,7 +87,7 @@ async def test_a_oneway_request_is_never_answered(server: EchoServer, peer: RawP
 
 
 async def test_a_full_pool_refuses(server: EchoServer, peer: RawPeer) -> None:
-    """Requests that wait hold places; a request too many is told so before anything was done."""
+    """Waiting requests fill the pool; the next request is refused before anything was done for it."""
     for number in range(3):
         peer.ask(WAIT, body=b"%d" % number)
     refused = await peer.call(ECHO)
@@ -102,8 +102,8 @@ async def test_a_full_pool_refuses(server: EchoServer, peer: RawPeer) -> None:
     assert server.handled == 4
 
 
-async def test_a_shut_pool_holds_who_asks_and_serves_them_when_it_opens(server: EchoServer, peer: RawPeer) -> None:
-    """In order, once; those who ask nothing of it are not concerned."""
+async def test_a_suspended_pool_defers_requests_until_it_resumes(server: EchoServer, peer: RawPeer) -> None:
+    """In order, once; connections without requests for the pool are not affected."""
     await peer.call(ECHO)
     server.pool.suspend(lambda: "closed for a while")
     peer.ask(ECHO, body=b"first")
@@ -119,8 +119,8 @@ async def test_a_shut_pool_holds_who_asks_and_serves_them_when_it_opens(server: 
     assert (server.pool.pending, server.handled) == (0, 4)
 
 
-async def test_who_waits_too_long_for_a_shut_pool_is_refused_by_a_timer() -> None:
-    """Nothing of it was done, and the reason is told; nobody has to come by for that."""
+async def test_deferred_requests_are_refused_by_a_timer() -> None:
+    """The requests were not handled, and the remark states the reason; no other request is needed as a trigger."""
     async with EchoServer(wait_ms=1) as server, await RawPeer.connect(server.port) as peer:
         server.pool.suspend(lambda: "closed for a while")
         for _ in range(3):
@@ -134,10 +134,10 @@ async def test_who_waits_too_long_for_a_shut_pool_is_refused_by_a_timer() -> Non
         assert (await peer.call(ECHO)).code == 0
 
 
-async def test_a_kept_request_that_is_none_closes_its_connection(
+async def test_an_invalid_deferred_request_closes_its_connection(
     server: EchoServer, peer: RawPeer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What would have closed it at once does so when it is looked at; others of the pool are served."""
+    """It closes the connection when it is dispatched; other requests of the pool are served."""
     server.pool.suspend(str)
     peer.send(frame({"code": ECHO, "opaque": 1, "extFields": [1]}))
     await until(lambda: server.pool.pending)
@@ -151,8 +151,8 @@ async def test_a_kept_request_that_is_none_closes_its_connection(
     assert "ext fields must be an object" in caplog.text
 
 
-async def test_what_waits_keeps_its_body(server: EchoServer, peer: RawPeer) -> None:
-    """The receive buffer is used again while a request waits; the request has its own bytes by then."""
+async def test_a_waiting_request_keeps_its_body(server: EchoServer, peer: RawPeer) -> None:
+    """The receive buffer is reused while a request waits; the request has its own copy by then."""
     first = peer.ask(WAIT, body=b"first" * 100)
     for _ in range(3):
         await peer.call(ECHO, body=b"other" * 1000)
@@ -161,8 +161,8 @@ async def test_what_waits_keeps_its_body(server: EchoServer, peer: RawPeer) -> N
     assert (answer.header["opaque"], answer.body) == (first, b"first" * 100)
 
 
-async def test_requests_of_one_read_end_their_turn_together(server: EchoServer, peer: RawPeer) -> None:
-    """What processors gather during a read is finished once, before the read's answers leave."""
+async def test_the_requests_of_a_read_end_in_one_batch(server: EchoServer, peer: RawPeer) -> None:
+    """Work collected during a read is finished once, before the responses of the read leave."""
     requests = [frame({"code": GATHER, "opaque": n}, b"%d" % n) for n in range(5)]
     peer.send(b"".join(requests) + frame({"code": ECHO, "opaque": 5}))
     answers = [await peer.receive() for _ in range(6)]
@@ -171,8 +171,8 @@ async def test_requests_of_one_read_end_their_turn_together(server: EchoServer, 
     assert len(server.gathered_sizes) == 1
 
 
-async def test_an_answer_may_be_given_later(server: EchoServer, peer: RawPeer) -> None:
-    """None from a processor means that it answers itself; other requests overtake."""
+async def test_a_response_can_be_written_later(server: EchoServer, peer: RawPeer) -> None:
+    """None from a processor means that it writes the response itself; other requests overtake."""
     opaque = peer.ask(DEFER, body=b"later")
     await peer.call(ECHO)
     ((connection, command),) = server.deferred
@@ -181,8 +181,8 @@ async def test_an_answer_may_be_given_later(server: EchoServer, peer: RawPeer) -
     assert (answer.header["opaque"], answer.body) == (opaque, b"later")
 
 
-async def test_an_answer_to_who_has_gone_is_dropped(server: EchoServer, peer: RawPeer) -> None:
-    """A parked request may be answered after its connection has died."""
+async def test_a_response_for_a_closed_connection_is_dropped(server: EchoServer, peer: RawPeer) -> None:
+    """A parked request may get its response after its connection was lost."""
     other = await RawPeer.connect(server.port)
     other.ask(DEFER)
     await other.call(ECHO)
@@ -197,17 +197,17 @@ async def test_an_answer_to_who_has_gone_is_dropped(server: EchoServer, peer: Ra
 
 
 def binary(code: int, opaque: int, flag: int = 0, body: bytes = b"") -> bytes:
-    """A request with a binary header and the ext field k=v."""
+    """Return a request with a binary header and the ext field k=v."""
     ext = struct.pack(">h1si1s", 1, b"k", 1, b"v")
     header = struct.pack(">hBhiii", code, 0, 479, opaque, flag, 0) + struct.pack(">i", len(ext)) + ext
     return struct.pack(">iI", 4 + len(header) + len(body), 1 << 24 | len(header)) + header + body
 
 
 @pytest.mark.parametrize(("code", "expected"), [(ECHO, 0), (UNKNOWN, 3), (FAIL, 1), (WAIT, 0)])
-async def test_an_answer_is_in_the_dialect_of_its_request(
+async def test_a_response_has_the_dialect_of_its_request(
     server: EchoServer, peer: RawPeer, code: int, expected: int
 ) -> None:
-    """Even on one connection, and for errors too: C++ and ali-ons read nothing but JSON, Java may ask in binary."""
+    """Even on one connection, and for errors: C++ and ali-ons clients read only JSON, Java may use binary headers."""
     server.go_on.set()
     peer.send(binary(code, 77, body=b"x"))
     raw = await peer.receive_raw()
@@ -220,23 +220,23 @@ async def test_an_answer_is_in_the_dialect_of_its_request(
 
 
 async def test_a_header_that_is_an_array_is_ignored(server: EchoServer, peer: RawPeer) -> None:
-    """RocketMQ passes over it, and so do we."""
+    """As in RocketMQ."""
     peer.send(struct.pack(">iI", 6, 2) + b"[]")
     assert (await peer.call(ECHO)).code == 0
     assert server.handled == 1
 
 
-async def test_ext_fields_that_are_none_close_the_connection(
+async def test_invalid_ext_fields_close_the_connection(
     server: EchoServer, peer: RawPeer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A list is no set of fields; who asked before is answered first."""
+    """A list is not a set of fields; earlier requests get their responses first."""
     peer.send(frame({"code": ECHO, "opaque": 1}) + frame({"code": ECHO, "opaque": 2, "extFields": [1]}))
     assert (await peer.receive()).header["opaque"] == 1
     assert await peer.rest() == b""
     assert "ext fields must be an object" in caplog.text
 
 
-def test_the_table_tells_its_pools_and_its_size() -> None:
+def test_the_dispatcher_lists_its_pools() -> None:
     """Every pool once, however many codes it serves."""
     server = EchoServer()
     assert server.dispatcher.pools() == [server.pool]

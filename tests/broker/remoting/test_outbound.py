@@ -1,4 +1,4 @@
-"""Connections that we open: shared, made again on demand, given up when nothing comes back."""
+"""Outbound connections: shared, reopened on demand, closed if there is no response."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ def request() -> RemotingCommand:
 
 
 async def lost(outbound: Outbound) -> asyncio.Future[str]:
-    """The next address whose connection goes."""
+    """Return the address of the next closed connection."""
     future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def note(address: str) -> None:
@@ -44,7 +44,7 @@ async def lost(outbound: Outbound) -> asyncio.Future[str]:
 
 
 async def test_one_connection_serves_all_requests_to_an_address(outbound: Outbound) -> None:
-    """Requests asked at the same time share even the attempt to connect, and each gets its own answer."""
+    """Concurrent requests even share the connection attempt, and each gets its own response."""
     async with FakeServer() as server:
         answers = await asyncio.gather(*(outbound.invoke(server.address, request(), SECONDS) for _ in range(5)))
         assert [answer.code for answer in answers] == [0] * 5
@@ -53,7 +53,7 @@ async def test_one_connection_serves_all_requests_to_an_address(outbound: Outbou
         assert outbound.statistics().connections == 1
 
 
-async def test_answers_may_come_in_any_order(outbound: Outbound) -> None:
+async def test_responses_arrive_in_any_order(outbound: Outbound) -> None:
     """They are matched by opaque."""
     async with FakeServer(answers=False) as server:
         tasks = [asyncio.ensure_future(outbound.invoke(server.address, request(), SECONDS)) for _ in range(2)]
@@ -63,16 +63,16 @@ async def test_answers_may_come_in_any_order(outbound: Outbound) -> None:
         assert [bytes((await task).body) for task in tasks] == [b"0", b"1"]
 
 
-async def test_a_closed_door_is_an_error_at_once(outbound: Outbound) -> None:
-    """Nobody waits for a server that refuses connections."""
+async def test_a_refused_connection_is_an_error_at_once(outbound: Outbound) -> None:
+    """No request waits for a server that refuses connections."""
     async with FakeServer() as server:
         pass
     with pytest.raises(OSError, match="Errno 111"):
         await outbound.invoke(server.address, request(), SECONDS)
 
 
-async def test_a_lost_connection_fails_what_waits_and_is_made_again(outbound: Outbound) -> None:
-    """The request that was cut off is an error, the next one connects anew."""
+async def test_a_lost_connection_fails_waiting_requests_and_is_reopened(outbound: Outbound) -> None:
+    """The waiting request fails, the next one opens a new connection."""
     gone = await lost(outbound)
     async with FakeServer(answers=False) as server:
         task = asyncio.ensure_future(outbound.invoke(server.address, request(), SECONDS))
@@ -86,8 +86,8 @@ async def test_a_lost_connection_fails_what_waits_and_is_made_again(outbound: Ou
         assert server.connections == 2
 
 
-async def test_a_connection_without_an_answer_is_given_up(outbound: Outbound) -> None:
-    """Whoever is silent for too long gets the next request on a new connection."""
+async def test_a_connection_without_a_response_is_closed(outbound: Outbound) -> None:
+    """After a response timeout the next request uses a new connection."""
     gone = await lost(outbound)
     async with FakeServer(answers=False) as server:
         with pytest.raises(TimeoutError, match=f"no response from {server.address} within 0"):
@@ -97,8 +97,8 @@ async def test_a_connection_without_an_answer_is_given_up(outbound: Outbound) ->
         assert (await outbound.invoke(server.address, request(), SECONDS)).code == 0
 
 
-async def test_connecting_takes_only_so_long() -> None:
-    """An address that swallows everything is an error after the connect timeout."""
+async def test_connecting_has_a_timeout() -> None:
+    """An address that does not respond is an error after the connect timeout."""
     outbound = Outbound(RemotingConfig(), connect_timeout_s=0)
     async with FakeServer() as server:
         with pytest.raises(TimeoutError, match="no connection to"):
@@ -106,8 +106,8 @@ async def test_connecting_takes_only_so_long() -> None:
     await outbound.stop()
 
 
-async def test_one_who_stops_waiting_does_not_stop_the_others(outbound: Outbound) -> None:
-    """A cancelled request leaves the shared attempt to connect alone."""
+async def test_a_cancelled_request_does_not_cancel_the_shared_attempt(outbound: Outbound) -> None:
+    """Other callers still get the connection."""
     async with FakeServer() as server:
         first = asyncio.ensure_future(outbound.connect(server.address))
         second = asyncio.ensure_future(outbound.connect(server.address))
@@ -119,7 +119,7 @@ async def test_one_who_stops_waiting_does_not_stop_the_others(outbound: Outbound
 
 
 async def test_requests_of_the_other_side_are_not_supported(outbound: Outbound) -> None:
-    """They are answered 3, as anybody's unknown request is."""
+    """They get REQUEST_CODE_NOT_SUPPORTED (3), as any unknown request does."""
     async with FakeServer() as server:
         await outbound.connect(server.address)
         await outbound.invoke(server.address, request(), SECONDS)
@@ -129,8 +129,8 @@ async def test_requests_of_the_other_side_are_not_supported(outbound: Outbound) 
         assert (answer.code, answer.header["opaque"], answer.header["flag"]) == (3, 7, 1)
 
 
-async def test_stopping_closes_what_is_open() -> None:
-    """Nothing is left behind, not even an attempt."""
+async def test_a_stop_closes_connections_and_attempts() -> None:
+    """Nothing stays open, not even an attempt."""
     outbound = Outbound(RemotingConfig())
     gone = await lost(outbound)
     async with FakeServer() as server:
@@ -153,23 +153,23 @@ async def test_stopping_closes_what_is_open() -> None:
         ("[::1]:65535", ("::1", 65535)),
     ],
 )
-def test_addresses_are_read(address: str, expected: tuple[str, int]) -> None:
+def test_addresses_are_parsed(address: str, expected: tuple[str, int]) -> None:
     """Names, IPv4 and IPv6 addresses."""
     assert split_address(address) == expected
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":9876", "host:x", "host:0", "host:65536", "host:-1", "h:٣"])
-def test_no_addresses_are_refused(address: str) -> None:
-    """What cannot be connected to is named."""
+def test_invalid_addresses_are_rejected(address: str) -> None:
+    """The error contains the expected format."""
     with pytest.raises(ValueError, match="host:port"):
         split_address(address)
 
 
-# ---------------------------------------------------------------------------------------------------------------- TLS
+# ------------------------------------------------------------------------------------------------------------------ TLS
 
 
-async def answer_over_tls(config: OutboundTlsConfig, tls: ServerTls) -> bytes:
-    """What a server answers that speaks TLS like this."""
+async def response_over_tls(config: OutboundTlsConfig, tls: ServerTls) -> bytes:
+    """Return the response of a server with this TLS configuration."""
     outbound = Outbound(RemotingConfig(), client_context(config, TlsMode.PERMISSIVE))
     try:
         async with EchoServer(tls=tls) as server:
@@ -179,8 +179,8 @@ async def answer_over_tls(config: OutboundTlsConfig, tls: ServerTls) -> bytes:
         await outbound.stop()
 
 
-async def test_connections_of_ours_may_speak_tls(tmp_path: Path) -> None:
-    """To whom they are told to trust, or to anybody; with a certificate of our own where one is asked for."""
+async def test_outbound_connections_use_tls(tmp_path: Path) -> None:
+    """With a trusted authority or without verification, and with our own certificate if the server requires one."""
     made = Certificates(tmp_path)
     server, ours = made.issue("server"), made.issue("ours")
     tls = ServerTls(
@@ -194,27 +194,27 @@ async def test_connections_of_ours_may_speak_tls(tmp_path: Path) -> None:
     )
     config = OutboundTlsConfig(enable=True, cert_path=ours.cert, key_path=ours.key)
     for trust in (made.authority.cert, None):
-        assert await answer_over_tls(msgspec.structs.replace(config, trust_cert_path=trust), tls) == b"hello"
+        assert await response_over_tls(msgspec.structs.replace(config, trust_cert_path=trust), tls) == b"hello"
     assert tls.established == 2
     with pytest.raises(OSError, match=r"connection|no TLS"):
-        await answer_over_tls(OutboundTlsConfig(enable=True), tls)
+        await response_over_tls(OutboundTlsConfig(enable=True), tls)
 
 
-async def test_a_server_that_is_not_trusted_is_told_by_name(tmp_path: Path) -> None:
-    """The error says with whom and why, and is an OSError like every other failure to connect."""
+async def test_an_untrusted_server_is_an_error(tmp_path: Path) -> None:
+    """The error contains the address and the reason, and is an OSError like every failure to connect."""
     trust = Certificates(tmp_path).authority.cert
     with pytest.raises(OSError, match=r"no TLS with 127\.0\.0\.1:\d+: certificate refused: self-signed"):
-        await answer_over_tls(OutboundTlsConfig(enable=True, trust_cert_path=trust), ServerTls(TlsConfig()))
+        await response_over_tls(OutboundTlsConfig(enable=True, trust_cert_path=trust), ServerTls(TlsConfig()))
 
 
-async def test_a_server_that_speaks_no_tls_is_an_error() -> None:
-    """It closes the connection, or answers something else."""
+async def test_a_server_without_tls_is_an_error() -> None:
+    """The server closes the connection."""
     with pytest.raises(OSError, match=r"no TLS with .*: ConnectionResetError"):
-        await answer_over_tls(OutboundTlsConfig(enable=True), ServerTls(TlsConfig(mode=TlsMode.DISABLED)))
+        await response_over_tls(OutboundTlsConfig(enable=True), ServerTls(TlsConfig(mode=TlsMode.DISABLED)))
 
 
-async def test_a_new_certificate_of_ours_is_shown_from_the_next_connection_on(tmp_path: Path) -> None:
-    """Files are looked at whenever a connection is opened."""
+async def test_our_new_certificate_is_used_from_the_next_connection_on(tmp_path: Path) -> None:
+    """The files are checked whenever a connection is opened."""
     made = Certificates(tmp_path)
     ours = made.issue("ours")
     context = client_context(OutboundTlsConfig(enable=True, cert_path=ours.cert, key_path=ours.key), TlsMode.PERMISSIVE)

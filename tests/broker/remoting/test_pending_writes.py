@@ -1,4 +1,4 @@
-"""What leaves a connection: slow peers over real sockets."""
+"""Output of connections to slow peers, over real sockets."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ ANSWER_BYTES = 512 * 1024
 
 @asynccontextmanager
 async def slow_peer(server: EchoServer, count: int, more: bytes = b"") -> AsyncIterator[RawPeer]:
-    """A peer that has asked for more than anybody holds for it, and reads nothing."""
+    """Yield a peer that has requested more than its backlog limit, and reads nothing."""
     asked = b"".join(frame({"code": LARGE, "opaque": n, "extFields": {"n": str(ANSWER_BYTES)}}) for n in range(count))
     async with await RawPeer.connect_deaf(server.port) as peer:
         peer.send(asked + more)
@@ -33,8 +33,8 @@ async def slow_peer(server: EchoServer, count: int, more: bytes = b"") -> AsyncI
 
 
 @pytest.mark.parametrize("config", [SLOW], indirect=True)
-async def test_a_peer_that_does_not_read_is_paused_and_others_do_not_notice(server: EchoServer, peer: RawPeer) -> None:
-    """It costs what the limit says and the answer that went beyond it; what it asked further waits."""
+async def test_a_peer_that_does_not_read_is_paused_without_effect_on_others(server: EchoServer, peer: RawPeer) -> None:
+    """Its backlog is at most the limit and the response that exceeded it; further requests wait."""
     async with slow_peer(server, 100) as slow:
         handled = server.handled
         assert handled < 100
@@ -49,7 +49,7 @@ async def test_a_peer_that_does_not_read_is_paused_and_others_do_not_notice(serv
 
 @pytest.mark.parametrize("config", [SLOW], indirect=True)
 async def test_deferred_requests_are_served_when_it_reads_again(server: EchoServer, peer: RawPeer) -> None:
-    """All of them and in order, whatever others sent meanwhile, and the peer is not paused any longer."""
+    """All of them and in order, whatever other peers sent meanwhile; then the peer is no longer paused."""
     async with slow_peer(server, 100) as slow:
         handled = server.handled
         await peer.call(ECHO, body=b"z" * (RECEIVE_BUFFER_BYTES - 1000))
@@ -67,8 +67,8 @@ async def test_deferred_requests_are_served_when_it_reads_again(server: EchoServ
 
 
 @pytest.mark.parametrize("config", [SLOW], indirect=True)
-async def test_garbage_behind_deferred_requests_waits_its_turn(server: EchoServer) -> None:
-    """Those before it are answered even then."""
+async def test_invalid_bytes_after_deferred_requests_close_the_connection_later(server: EchoServer) -> None:
+    """The requests before them get their responses first."""
     async with slow_peer(server, 30, b"\xff" * 20) as slow:
         slow.listen()
         assert [(await slow.receive()).header["opaque"] for _ in range(30)] == list(range(30))
@@ -77,26 +77,26 @@ async def test_garbage_behind_deferred_requests_waits_its_turn(server: EchoServe
 
 
 @pytest.mark.parametrize("config", [{"peer_backlog_bytes": 1000}], indirect=True)
-async def test_a_peer_that_takes_all_at_once_goes_on(peer: RawPeer) -> None:
-    """Output of one turn beyond the limit defers the rest of the read, and nothing else happens."""
+async def test_a_peer_that_reads_everything_continues(peer: RawPeer) -> None:
+    """Output of one batch above the limit defers the rest of the read, and has no other effect."""
     peer.send(requests(200, 100))
     assert [(await peer.receive()).header["opaque"] for _ in range(200)] == list(range(200))
 
 
 async def burden(server: EchoServer, deaf: RawPeer) -> None:
-    """Let the server owe a peer a megabyte, or as much as makes it pause."""
+    """Let the backlog of a peer reach a megabyte, or pause the peer."""
     await until(lambda: deaf.address in {c.peer for c in server.selector.connections})
     connection = next(c for c in server.selector.connections if c.peer == deaf.address)
     while not connection.paused and connection.backlog_bytes < MIB:
         asked = deaf.ask(LARGE, {"n": ANSWER_BYTES})
         await until(partial(server.has_handled, server.handled + 1))
-        await asyncio.sleep(0)  # until the turn has ended
+        await asyncio.sleep(0)  # until the read batch has ended
         assert asked < 100
 
 
 @pytest.mark.parametrize("config", [{"total_backlog_bytes": 3 * MIB, "peer_backlog_bytes": 2 * MIB}], indirect=True)
 async def test_all_slow_peers_together_have_a_limit(server: EchoServer, peer: RawPeer) -> None:
-    """Each stays below its own; the one that brings the total over the limit is paused, a reader never."""
+    """Each stays below its own limit; the one that exceeds the total limit is paused, a peer that reads never is."""
     async with AsyncExitStack() as slow:
         while not any(connection.paused for connection in server.selector.connections):
             await burden(server, await slow.enter_async_context(await RawPeer.connect_deaf(server.port)))
@@ -110,7 +110,7 @@ async def test_all_slow_peers_together_have_a_limit(server: EchoServer, peer: Ra
 
 @pytest.mark.parametrize("config", [SLOW], indirect=True)
 async def test_a_peer_that_never_reads_is_closed_when_idle(server: EchoServer) -> None:
-    """What it did not take is dropped, else it could hold it for ever."""
+    """Its backlog is dropped; otherwise the peer could keep the memory for ever."""
     async with slow_peer(server, 100):
         server.connection.active_s = 0.0
         server.selector.close_idle(1000.0)
@@ -119,7 +119,7 @@ async def test_a_peer_that_never_reads_is_closed_when_idle(server: EchoServer) -
 
 
 async def test_a_peer_that_reads_slowly_is_not_idle(server: EchoServer) -> None:
-    """Taking a part of a long answer is activity, too."""
+    """Taking a part of a long response is also activity."""
     async with await RawPeer.connect_deaf(server.port) as slow:
         slow.ask(LARGE, {"n": 15 * MIB})
         await until(lambda: server.selector.backlog_bytes)

@@ -1,4 +1,4 @@
-"""Rounds: windows, the line, and who waited since when; the loop's turns are real, its time is told."""
+"""Read scheduling: windows, the queue, and waiting times; event-loop iterations are real, the time is simulated."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from skylarkmq.broker.remoting.read_scheduling import (
 )
 
 
-class Heard:
-    """A connection that only notes when it may go on."""
+class FakeConnection:
+    """A connection that records when it may read again."""
 
     def __init__(self, name: str, order: list[str]) -> None:
         self._name = name
@@ -24,26 +24,26 @@ class Heard:
         self._order.append(self._name)
 
 
-def rounds(is_short: Callable[[], bool] = lambda: False, now_s: float = 1.0) -> ReadScheduler:
+def scheduler(is_short: Callable[[], bool] = lambda: False, now_s: float = 1.0) -> ReadScheduler:
     return ReadScheduler(is_short, lambda: now_s)
 
 
-async def turn() -> None:
-    """One turn of the loop."""
+async def iterate() -> None:
+    """Run one event-loop iteration."""
     await asyncio.sleep(0)
 
 
-async def test_a_read_that_fills_the_window_stands_in_line() -> None:
-    """One byte less and there is nothing more to read."""
-    it = rounds()
+async def test_a_read_that_fills_the_window_is_queued() -> None:
+    """With one byte less there is nothing more to read."""
+    it = scheduler()
     assert len(it.window) == RECEIVE_BUFFER_BYTES
     assert not it.note(RECEIVE_BUFFER_BYTES - 1, 1.0)
     assert it.note(RECEIVE_BUFFER_BYTES, 1.0)
 
 
-async def test_a_round_that_brought_its_bytes_reads_in_small_pieces() -> None:
-    """The byte that makes ROUND_BYTES full closes the window to SMALLEST_READ, until the next round."""
-    it = rounds()
+async def test_reads_are_small_after_the_bytes_of_a_round() -> None:
+    """The byte that completes ROUND_BYTES reduces the window to SMALLEST_READ, until the next round."""
+    it = scheduler()
     for _ in range(ROUND_BYTES // RECEIVE_BUFFER_BYTES - 1):
         it.note(RECEIVE_BUFFER_BYTES, 1.0)
     it.note(RECEIVE_BUFFER_BYTES - 1, 1.0)
@@ -52,79 +52,79 @@ async def test_a_round_that_brought_its_bytes_reads_in_small_pieces() -> None:
     assert len(it.window) == SMALLEST_READ
     assert not it.note(SMALLEST_READ - 1, 1.0)
     assert it.note(SMALLEST_READ, 1.0)
-    await turn()
+    await iterate()
     assert len(it.window) == RECEIVE_BUFFER_BYTES
 
 
-async def test_the_line_is_let_in_first_come_first_served() -> None:
-    """With many in line, as many a round as share its bytes by usual reads; with few, all with more."""
-    it = rounds()
+async def test_the_queue_resumes_in_order() -> None:
+    """A long queue resumes as many connections per round as share its bytes in usual reads; a short one resumes all."""
+    it = scheduler()
     order: list[str] = []
     names = [f"{number}" for number in range(67)]
     for name in names:
-        it.enqueue(Heard(name, order))
+        it.enqueue(FakeConnection(name, order))
     assert it.statistics().queued == 67
-    await turn()
+    await iterate()
     assert (order, len(it.window)) == (names[:32], USUAL_READ)
-    await turn()
+    await iterate()
     assert (order, len(it.window)) == (names[:64], USUAL_READ)
-    await turn()
+    await iterate()
     assert (order, len(it.window)) == (names, RECEIVE_BUFFER_BYTES)
-    await turn()
+    await iterate()
     figures = it.statistics()
     assert (figures.queued, figures.filled, figures.rounds) == (0, 67, 3)
 
 
-async def test_nobody_stands_in_line_twice() -> None:
-    """A connection that was let go on from elsewhere keeps its one place."""
-    it = rounds()
+async def test_a_connection_is_queued_once() -> None:
+    """A connection that is enqueued again keeps its position."""
+    it = scheduler()
     order: list[str] = []
-    heard = Heard("a", order)
-    it.enqueue(heard)
-    it.enqueue(heard)
-    await turn()
-    await turn()
+    connection = FakeConnection("a", order)
+    it.enqueue(connection)
+    it.enqueue(connection)
+    await iterate()
+    await iterate()
     assert order == ["a"]
 
 
-async def test_who_is_gone_leaves_the_line() -> None:
-    """Its place is the next one's."""
-    it = rounds()
+async def test_a_closed_connection_leaves_the_queue() -> None:
+    """The next connection takes its position."""
+    it = scheduler()
     order: list[str] = []
-    gone, other = Heard("gone", order), Heard("other", order)
+    gone, other = FakeConnection("gone", order), FakeConnection("other", order)
     it.enqueue(gone)
     it.enqueue(other)
     it.forget(gone)
     it.forget(gone)
-    await turn()
+    await iterate()
     assert order == ["other"]
 
 
 async def test_short_memory_means_small_reads() -> None:
-    """From the next round on, for as long as it is short."""
+    """From the next round on, as long as memory is short."""
     short = True
-    it = rounds(lambda: short)
+    it = scheduler(lambda: short)
     it.note(RECEIVE_BUFFER_BYTES, 1.0)
-    await turn()
+    await iterate()
     assert len(it.window) == SMALLEST_READ
     it.note(SMALLEST_READ, 1.0)
     short = False
-    await turn()
+    await iterate()
     assert len(it.window) == RECEIVE_BUFFER_BYTES
 
 
-async def test_rounds_that_take_long_bring_less() -> None:
-    """Half of the bytes after LONG_S, down to one usual read; twice as many again after rounds of less than half of
-    LONG_S; in between nothing changes."""
+async def test_rounds_are_smaller_after_long_ones() -> None:
+    """Half of the bytes after LONG_S, down to one usual read; twice as many after rounds of less than half of LONG_S;
+    no change in between."""
     now_s = 1.0
     it = ReadScheduler(lambda: False, lambda: now_s)
 
-    async def end_after(took_s: float) -> int:
-        """The window behind a round that took so long."""
+    async def end_after(duration_s: float) -> int:
+        """Return the window after a round of this duration."""
         nonlocal now_s
         it.note(USUAL_READ, now_s)
-        now_s += took_s
-        await turn()
+        now_s += duration_s
+        await iterate()
         return len(it.window)
 
     round_bytes = ROUND_BYTES
@@ -140,60 +140,61 @@ async def test_rounds_that_take_long_bring_less() -> None:
     assert len(it.window) == SMALLEST_READ
 
 
-async def test_the_last_of_a_round_has_waited_for_all_others() -> None:
-    """A round's requests wait since its first read; the next round begins anew."""
-    it = rounds()
+async def test_the_requests_of_a_round_wait_since_its_first_read() -> None:
+    """The next round has a new start time."""
+    it = scheduler()
     it.note(USUAL_READ, 1.0)
     it.note(10, 1.3)
     assert it.began_s == 1.0
-    await turn()
+    await iterate()
     it.note(10, 1.4)
     assert it.began_s == 1.4
 
 
-async def test_a_round_behind_a_line_begins_with_its_own_first_read() -> None:
-    """Those who stand in line are none of its wait."""
-    it = rounds()
+async def test_a_round_with_a_queue_begins_with_its_own_first_read() -> None:
+    """Queued connections do not count as waiting time."""
+    it = scheduler()
     for number in range(40):
-        it.enqueue(Heard(f"{number}", []))
+        it.enqueue(FakeConnection(f"{number}", []))
     it.note(SMALLEST_READ, 1.0)
-    await turn()
+    await iterate()
     assert it.statistics().queued
     it.note(USUAL_READ, 2.0)
     assert it.began_s == 2.0
-    await turn()
+    await iterate()
     it.stalled(2.5)
     it.note(10, 3.0)
     assert it.began_s == 2.5
 
 
-async def test_a_few_small_reads_are_no_round() -> None:
-    """Telling their rounds apart would cost as much as they do; sixteen begin one, or as many bytes as a usual read."""
-    it = rounds()
+async def test_a_few_small_reads_share_no_start_time() -> None:
+    """Tracking their rounds would cost as much as the reads; sixteen reads, or the bytes of a usual read, begin a
+    round."""
+    it = scheduler()
     it.note(USUAL_READ - 1, 0.1)
     it.note(1, 0.2)
     it.note(10, 0.3)
     assert it.began_s == 0.2
-    await turn()
+    await iterate()
     for number in range(16):
         it.note(10, 1.0 + number)
     assert it.began_s == 16.0
     it.note(10, 17.0)
     it.note(10, 18.0)
     assert it.began_s == 17.0
-    await turn()
+    await iterate()
     assert it.statistics().rounds == 2
 
 
-async def test_after_a_stall_everybody_has_waited_for_it() -> None:
-    """Also behind a small read, until the round is over."""
-    it = rounds()
+async def test_all_requests_after_a_stall_have_waited_for_it() -> None:
+    """Also after a small read, until the end of the round."""
+    it = scheduler()
     it.note(10, 1.0)
     it.stalled(1.0)
     it.note(10, 1.5)
     assert it.began_s == 1.0
     it.stalled(1.5)  # as the round's first read has waited longest
     assert it.began_s == 1.0
-    await turn()
+    await iterate()
     it.note(10, 1.6)
     assert it.began_s == 1.6

@@ -1,4 +1,4 @@
-"""How long requests take, by what they asked and how they ended."""
+"""How long requests take, by request code and response code."""
 
 from pathlib import Path
 from time import monotonic
@@ -13,8 +13,8 @@ from tests.harness.broker_parts import broker_parts, heartbeat, pull
 PULL = RequestCode.PULL_MESSAGE
 
 
-def test_a_turn_of_equal_requests_is_one_note() -> None:
-    """They came together and are answered together; what they took is counted for each."""
+def test_equal_requests_of_a_batch_are_recorded_in_one_call() -> None:
+    """They arrived together and get their responses together; the latency is counted for each."""
     latencies = Latencies()
     latencies.note(310, 0, monotonic() - 0.05, 128)
     row = latencies.rows[Outcome(310, 0)]
@@ -24,8 +24,8 @@ def test_a_turn_of_equal_requests_is_one_note() -> None:
     assert "rows=1" in repr(latencies)
 
 
-async def test_whoever_answers_notes_it(tmp_path: Path) -> None:
-    """Answers by returned response, by the processor itself, and of errors are told apart by their codes."""
+async def test_every_kind_of_response_is_recorded(tmp_path: Path) -> None:
+    """Returned responses, responses written by the processor, and errors are separate rows by their codes."""
     with broker_parts(tmp_path) as parts:
         parts.put(b"a")
         peer = parts.peer()
@@ -40,8 +40,8 @@ async def test_whoever_answers_notes_it(tmp_path: Path) -> None:
         }
 
 
-async def test_codes_that_nobody_serves_share_one_row(tmp_path: Path) -> None:
-    """A peer cannot fill memory by asking for ever other numbers."""
+async def test_unknown_codes_share_one_row(tmp_path: Path) -> None:
+    """A peer cannot fill the memory with new request codes."""
     with broker_parts(tmp_path) as parts:
         peer = parts.peer()
         for code in (7_001, 7_002):
@@ -50,13 +50,13 @@ async def test_codes_that_nobody_serves_share_one_row(tmp_path: Path) -> None:
         assert outcome == (UNKNOWN_CODE, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, False, False)
 
 
-async def test_a_parked_pull_took_as_long_as_it_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its time runs from its arrival, not from the message's, and it is known as one that was parked."""
+async def test_the_latency_of_a_parked_pull_includes_its_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts from the pull's arrival, not from the message's, and has the row of parked pulls."""
     with broker_parts(tmp_path) as parts:
         peer = parts.peer()
         peer.send(pull(suspend_ms=60_000))
         monkeypatch.setattr("skylarkmq.broker.remoting.request_latency.monotonic", lambda: monotonic() + 30)
-        peer.connection.arrived_s += 30  # the client has said something else meanwhile
+        peer.connection.arrived_s += 30  # another request of the client arrived meanwhile
         parts.put(b"a")
         row = parts.dispatcher.latencies.rows[Outcome(PULL, ResponseCode.SUCCESS, was_parked=True)]
         assert row.count == 1

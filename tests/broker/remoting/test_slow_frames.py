@@ -1,4 +1,4 @@
-"""Peers that send frames slowly, over real sockets: others do not notice, and the slow ones are closed."""
+"""Peers that send frames slowly, over real sockets: other peers are not affected, and the slow ones are closed."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -16,7 +16,7 @@ POLITE_BODY = bytes(1_000_000)
 
 
 async def slow_peers(server: EchoServer, count: int, stack: AsyncExitStack) -> list[RawPeer]:
-    """So many connections that together have begun more frames than may be unfinished."""
+    """Return `count` connections whose partial frames together exceed the limit."""
     peers = []
     for _ in range(count):
         peer = await stack.enter_async_context(await RawPeer.connect(server.port))
@@ -28,7 +28,7 @@ async def slow_peers(server: EchoServer, count: int, stack: AsyncExitStack) -> l
 
 
 async def drip(peers: list[RawPeer], stop: asyncio.Event) -> None:
-    """A byte of each peer, again and again."""
+    """Send one byte of each peer, repeatedly."""
     while not stop.is_set():
         for peer in peers:
             peer.send(b"x")
@@ -37,8 +37,8 @@ async def drip(peers: list[RawPeer], stop: asyncio.Event) -> None:
 
 @pytest.mark.parametrize("count", [18, 200])
 @pytest.mark.parametrize("config", [{"unfinished_frame_slow_s": 600.0}], indirect=True)
-async def test_a_polite_send_is_quick_among_slow_ones(server: EchoServer, count: int) -> None:
-    """1 MB among peers that have filled the memory and drip: answered within a second, five times."""
+async def test_a_normal_send_is_fast_among_slow_peers(server: EchoServer, count: int) -> None:
+    """1 MB among slow peers that have filled the memory: five responses within a second each."""
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         peers = await slow_peers(server, count, stack)
@@ -57,8 +57,8 @@ async def test_a_polite_send_is_quick_among_slow_ones(server: EchoServer, count:
 
 
 @pytest.mark.parametrize("config", [{"unfinished_frame_slow_s": 0.5}], indirect=True)
-async def test_slow_ones_are_closed_while_a_polite_one_sends(server: EchoServer) -> None:
-    """After the time of the setting, by the server, as long as somebody else needs the memory."""
+async def test_slow_peers_are_closed_while_another_one_sends(server: EchoServer) -> None:
+    """After the configured time, as long as another peer needs the memory."""
     async with AsyncExitStack() as stack:
         await slow_peers(server, 18, stack)
         polite = await stack.enter_async_context(await RawPeer.connect(server.port))
@@ -73,8 +73,8 @@ SMALL = {"unfinished_frames_bytes": 65_536, "unfinished_frame_slow_s": 0.05}
 
 
 @pytest.mark.parametrize("config", [SMALL], indirect=True)
-async def test_a_lone_slow_peer_finishes_its_frame(server: EchoServer, peer: RawPeer) -> None:
-    """Above the limit, and slower than the setting: nobody waits for it, so it is not closed."""
+async def test_a_single_slow_peer_is_not_closed(server: EchoServer, peer: RawPeer) -> None:
+    """Above the limit, and below the rate: no other peer waits for the memory."""
     other = await RawPeer.connect(server.port)
     peer.send(pack(">II", 300_000, 20) + bytes(200_000))
     for _ in range(50):

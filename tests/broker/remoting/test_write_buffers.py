@@ -1,4 +1,4 @@
-"""Pieces: where large writes are cut."""
+"""Write buffers: how large writes are split."""
 
 import asyncio
 import random
@@ -24,9 +24,9 @@ from skylarkmq.protocol.unit_runs import Stretch
 LONG = b"x" * (2 * LONG_PART_BYTES)
 
 
-def test_much_leaves_in_pieces() -> None:
-    """A transport keeps what it was given until all of it is taken, so nothing large is given at once; no byte is lost
-    or moved, and a part is never cut."""
+def test_large_output_is_split_into_pieces() -> None:
+    """A transport keeps its data until all of it is taken, so it gets no large data at once; no byte is lost or moved,
+    and a part is never split."""
     parts: list[bytes | memoryview] = [bytes([number]) * (PIECE_BYTES // 3) for number in range(7)]
     parts += [memoryview(b"x" * (2 * PIECE_BYTES)), b"y", b"z" * (PIECE_BYTES - 1), b"!"]
     pieces = list(pieces_of(parts))
@@ -35,14 +35,14 @@ def test_much_leaves_in_pieces() -> None:
     assert [len(piece) for piece in pieces[3:]] == [2 * PIECE_BYTES, PIECE_BYTES, 1]
 
 
-def test_what_fits_into_one_piece_is_one() -> None:
-    """To the byte."""
+def test_output_up_to_the_piece_size_is_one_piece() -> None:
+    """Exactly up to PIECE_BYTES."""
     assert list(pieces_of([b"a" * (PIECE_BYTES - 1), b"b"])) == [b"a" * (PIECE_BYTES - 1) + b"b"]
     assert list(pieces_of([b"a" * PIECE_BYTES, b"b"])) == [b"a" * PIECE_BYTES, b"b"]
 
 
 class Recording(asyncio.WriteTransport):
-    """Remembers what it was given, call by call."""
+    """Records the data of each call."""
 
     def __init__(self) -> None:
         self.calls: list[object] = []
@@ -66,7 +66,7 @@ class Recording(asyncio.WriteTransport):
     ids=["one", "short ones", "long ones", "a view", "too much"],
 )
 def test_how_parts_are_written(parts: list[bytes | memoryview], calls: list[object]) -> None:
-    """Short parts become one, long ones stay as they are; a view is copied, since it may not be kept."""
+    """Short parts are joined, long ones stay separate; a view is copied, since it must not be kept."""
     transport = Recording()
     write_all(transport, parts, sum(map(len, parts)))
     assert transport.calls == calls
@@ -74,7 +74,7 @@ def test_how_parts_are_written(parts: list[bytes | memoryview], calls: list[obje
 
 @pytest.fixture
 def line() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """A socket to write to, which does not wait, and its peer."""
+    """Yield a nonblocking socket to write to, and its peer."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     with ours, theirs:
@@ -86,7 +86,7 @@ both_ways = pytest.mark.parametrize("write", [python_write, write_to_socket], id
 
 
 class Segment(msgspec.Struct):
-    """As a log has them."""
+    """A log segment."""
 
     view: memoryview
     start: int = 0
@@ -94,7 +94,7 @@ class Segment(msgspec.Struct):
 
 
 def parts_of(rng: random.Random, segment: memoryview, answers: int) -> list[bytes | memoryview]:
-    """Heads, views, and records that were gathered from a segment."""
+    """Return heads, views, and records of a segment."""
     parts: list[bytes | memoryview] = []
     for number in range(answers):
         parts += [rng.randbytes(rng.randrange(40)), segment[number : 2 * number]]
@@ -108,8 +108,10 @@ def parts_of(rng: random.Random, segment: memoryview, answers: int) -> list[byte
 
 @both_ways
 @pytest.mark.parametrize("answers", [1, 5, 40])
-def test_parts_leave_from_where_they_are(write: Write, answers: int, line: tuple[socket.socket, socket.socket]) -> None:
-    """More of them than one call takes, too: the peer gets every byte, in order."""
+def test_parts_are_written_without_copy(
+    write: Write, answers: int, line: tuple[socket.socket, socket.socket]
+) -> None:
+    """Also more parts than one call takes: the peer gets every byte, in order."""
     ours, theirs = line
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     rng = random.Random(answers)
@@ -120,8 +122,8 @@ def test_parts_leave_from_where_they_are(write: Write, answers: int, line: tuple
 
 
 @both_ways
-def test_a_socket_takes_what_it_has_room_for(write: Write, line: tuple[socket.socket, socket.socket]) -> None:
-    """What is told of as taken is what the peer gets; a full socket, and one without a peer, take nothing."""
+def test_write_returns_the_bytes_that_the_socket_took(write: Write, line: tuple[socket.socket, socket.socket]) -> None:
+    """The peer gets exactly the returned number of bytes; a full socket, and one without a peer, take none."""
     ours, theirs = line
     parts: list[bytes | memoryview] = [b"ab" * 500, memoryview(b"xyz" * 400)] * (2 * MAX_PARTS)
     taken = write(ours.fileno(), parts)
@@ -136,11 +138,11 @@ def test_a_socket_takes_what_it_has_room_for(write: Write, line: tuple[socket.so
     assert write(ours.fileno(), parts) == 0
 
 
-def test_the_rest_is_copied_in_pieces() -> None:
-    """What a socket did not take goes to the transport, without what it took, and nothing of the segment is kept."""
+def test_unsent_bytes_are_copied_in_pieces() -> None:
+    """Bytes that a socket did not take go to the transport, and nothing of the segment is kept."""
     parts: list[bytes | memoryview] = [b"a" * 100, memoryview(bytes(range(256)) * 3000)]
     recording = Recording()
     write_rest(recording, parts, 101)
-    assert b"".join(recording.calls) == b"".join(parts)[101:]  # type: ignore[arg-type]  # bytes, as is said below
+    assert b"".join(recording.calls) == b"".join(parts)[101:]  # type: ignore[arg-type]
     assert {type(call) for call in recording.calls} == {bytes}
     assert [len(call) for call in recording.calls[:-1]] == [PIECE_BYTES] * 2  # type: ignore[arg-type]
