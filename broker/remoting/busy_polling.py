@@ -36,7 +36,7 @@ class BusyPollingStatistics(msgspec.Struct, frozen=True):
     timed_out: int
 
 
-class Lookout:
+class BusyPolling:
     """Keeps the loop from sleeping. `clock` returns seconds; `limit_us` 0 turns polling off."""
 
     def __init__(self, limit_us: int, reads: ReceivedBytes, clock: Callable[[], float] = monotonic) -> None:

@@ -27,7 +27,7 @@ from skylarkmq.broker.remoting.connection_writer import ConnectionWriter
 from skylarkmq.broker.remoting.sendfile import FileSends, TransferStatistics
 
 
-class Transfer:
+class PendingWrites:
     """The state shared by the writers of all connections of one event loop."""
 
     def __init__(self, config: RemotingConfig) -> None:

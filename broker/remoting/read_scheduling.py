@@ -54,7 +54,7 @@ class ReadSchedulerStatistics(msgspec.Struct, frozen=True):
     filled: int
 
 
-class Rounds:
+class ReadScheduler:
     """The read scheduler of one event loop. `clock` returns seconds of the clock that read times use."""
 
     def __init__(self, is_short: Callable[[], bool], clock: Callable[[], float]) -> None:

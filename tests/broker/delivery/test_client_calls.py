@@ -92,7 +92,7 @@ async def test_a_client_that_does_not_read_is_asked_nothing(peer: Peer) -> None:
     peer.transport.stuck = True
     peer.connection.write(b"x" * (5 << 20))
     peer.selector.flush()
-    peer.connection.behind()
+    peer.connection.pause_for_backlog()
     with pytest.raises(CallFailed, match="does not read"):
         await ClientCalls().call(peer.connection, question(), LONG_S)
     assert peer.connection.calls == 0

@@ -147,8 +147,8 @@ async def test_the_figures_are_real(runtime: Runtime) -> None:
 async def test_times_and_waits_are_those_of_the_parts(runtime: Runtime) -> None:
     """The last minute of puts spread out, the longest put and get, and how long the first of those kept waits."""
     runtime.times = StoreTimes(PutLatencyStatistics((5, *range(1, 13)), 234), 56)
-    runtime.pool.shut(str)
-    runtime.pool.keep(cast(Connection, object()), RemotingCommand.request(11), 1.0)
+    runtime.pool.suspend(str)
+    runtime.pool.defer(cast(Connection, object()), RemotingCommand.request(11), 1.0)
     table = runtime.processor.table()
     assert table["putMessageDistributeTime"].startswith("[<=0ms]:5 [0~10ms]:1 [10~50ms]:2 ")
     assert (table["putMessageEntireTimeMax"], table["getMessageEntireTimeMax"]) == ("234", "56")
