@@ -101,7 +101,7 @@ async def test_two_damaged_files_stop_the_start(path: Path) -> None:
 async def test_an_unreadable_file_stops_the_start(path: Path) -> None:
     """A file that cannot be read is not a file that is not there."""
     path.mkdir(parents=True)
-    with pytest.raises(StartError, match="not readable"):
+    with pytest.raises(StartError, match="cannot be read"):
         loaded(path)
 
 

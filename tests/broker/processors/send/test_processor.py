@@ -530,7 +530,7 @@ async def test_who_waits_too_long_for_the_disk_is_refused(tmp_path: Path) -> Non
     it = Lagging(tmp_path, PoolLimits(wait_ms=200))
     it.late.send(send(b"b"))
     loop = asyncio.get_running_loop()
-    it.sends.pool._deferred[0] = it.sends.pool._kept[0]._replace(since_s=loop.time() - 1)
+    it.sends.pool._deferred[0] = it.sends.pool._deferred[0]._replace(since_s=loop.time() - 1)
     it.sends.dispatcher._refuse_overdue(it.sends.pool)
     (answer,) = it.late.take()
     busy = r"\[OVERLOAD\]system busy, start flow control for a while"
