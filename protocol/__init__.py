@@ -1,1 +1,1 @@
-"""Bytes to values and back, on the wire and on disk: no asyncio, no socket, no clock, no randomness."""
+"""Conversion between bytes and values, on the wire and on disk. No asyncio, socket, clock or randomness."""

@@ -1,8 +1,8 @@
 """The numbers of the protocol: request and response codes, languages, flag and permission bits, reserved topic names.
 
-Names are RocketMQ's own, so that a word found here is found in its documentation too. Codes that no part of this
-project serves or sends are left out: an unknown number on the wire is answered 3 without needing a name.
-Source: docs/formats.md, "Codes".
+The names are RocketMQ's own, so they can be looked up in its documentation. Codes that no part of this project serves
+or sends are left out: the broker answers an unknown code with REQUEST_CODE_NOT_SUPPORTED (3) and does not need its
+name. Source: docs/formats.md, "Codes".
 """
 
 from enum import IntEnum
@@ -14,7 +14,7 @@ FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for furt
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """Codes of requests."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -103,7 +103,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request ended."""
+    """Codes of responses: the result of a request."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -140,7 +140,7 @@ class ResponseCode(IntEnum):
 
 
 class LanguageCode(IntEnum):
-    """Implementation language of a peer; its ordinal on binary headers, its name on JSON ones."""
+    """Implementation language of a peer. Binary headers carry its ordinal, JSON headers its name."""
 
     JAVA = 0
     CPP = 1
@@ -159,14 +159,14 @@ class LanguageCode(IntEnum):
 
 
 class Flag:
-    """Bits of a frame's `flag`."""
+    """Bits of the `flag` field of a frame."""
 
     RESPONSE: Final = 1
     ONEWAY: Final = 2
 
 
 class SysFlag:
-    """Bits of a message's `sysFlag`; the IPv6 bits are set by the store, from the addresses it writes."""
+    """Bits of the `sysFlag` field of a message. The store sets the IPv6 bits according to the addresses it writes."""
 
     COMPRESSED: Final = 0x1
     MULTI_TAGS: Final = 0x2
@@ -183,7 +183,7 @@ class SysFlag:
 
 
 class PullSysFlag:
-    """Bits of a pull request's `sysFlag`."""
+    """Bits of the `sysFlag` field of a pull request."""
 
     COMMIT_OFFSET: Final = 0x1
     SUSPEND: Final = 0x2
@@ -193,7 +193,7 @@ class PullSysFlag:
 
 
 class Permission:
-    """Bits of a topic's or broker's `perm`; INHERIT lets a topic serve as the template of new ones."""
+    """Bits of the `perm` field of a topic or broker. A topic with INHERIT can serve as the template of new topics."""
 
     INHERIT: Final = 1
     WRITE: Final = 2
@@ -236,7 +236,7 @@ RESERVED_TOPICS: Final = frozenset((
 
 
 def is_reserved_topic(name: str) -> bool:
-    """Whether a topic's name is one that RocketMQ keeps for itself, on any broker."""
+    """Return whether RocketMQ reserves this topic name on every broker."""
     return name in RESERVED_TOPICS or name.startswith(SystemTopic.SYSTEM_PREFIX)
 
 
@@ -252,8 +252,8 @@ INTERNAL_TOPICS: Final = frozenset((
 
 
 def is_internal_topic(name: str) -> bool:
-    """Return whether only the broker itself writes to a topic: the fixed ones, and all with SYSTEM_PREFIX except those
-    of trace data."""
+    """Return whether only the broker itself may write to the topic: INTERNAL_TOPICS and every topic with SYSTEM_PREFIX,
+    except the trace data topics (TRACE_DATA_PREFIX)."""
     if name in INTERNAL_TOPICS:
         return True
     return name.startswith(SystemTopic.SYSTEM_PREFIX) and not name.startswith(SystemTopic.TRACE_DATA_PREFIX)
@@ -263,7 +263,7 @@ RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 TRANSACTIONS_GROUP: Final = SYSTEM_GROUP_PREFIX + "TRANS"
-"""Its committed offsets are the broker's own: from where a start looks for open half messages."""
+"""The broker's own group. Its committed offsets say where the search for open half messages begins after a start."""
 SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",

@@ -1,15 +1,17 @@
 """RemotingCommand: one request or response, in either direction, in any header dialect.
 
-The outer fields (code, opaque, flag ...) are decoded at once. The ext fields stay as they came, JSON text or a map,
-until somebody who knows their type asks: `command.header(SendMessageHeader)`. The code that handles a request code is
-the one place that knows its header, so no table of types by code is needed, answers are read the same way (the caller
-knows what it asked), and the received text is still there for whoever must sign or log it.
+The outer fields (code, opaque, flag ...) are decoded immediately. The ext fields stay in their received form, JSON text
+or a map, until a caller asks for a type: `command.header(SendMessageHeader)`. The handler of a request code is the only
+code that needs the header type of that request, so there is no table of types by code. Responses are read the same way:
+the caller has sent the request and has the type of the response. The received text stays available for signatures and
+logs.
 
-Reading a header follows RocketMQ's own reader (docs/formats.md, "Reading ext fields"): numbers and booleans are taken
-from JSON values and from their text, unknown keys are ignored, a null counts as absent. The plain case is decoded by
-msgspec straight into the struct; whatever it refuses goes through the tolerant reader before it counts as an error.
+Reading a header follows RocketMQ's own reader (docs/formats.md, "Reading ext fields"): numbers and booleans are
+accepted as JSON values and as text, unknown keys are ignored, and null counts as absent. msgspec decodes the common
+case directly into the struct. A header that msgspec rejects goes through the tolerant reader before it counts as an
+error.
 
-A received `body` (and raw ext text) is a view into the receive buffer and lives until the handler returns.
+A received `body` (and the raw ext text) is a view into the receive buffer and is valid until the handler returns.
 """
 
 from collections.abc import Mapping
@@ -36,25 +38,25 @@ if TYPE_CHECKING:
 else:
 
     class Own:
-        """The type of a field that no JSON value can fill: the JSON decoder rejects a header that names it."""
+        """Type of a field that no JSON value can fill: the JSON decoder rejects a header with a member of that name."""
 
     OwnOrNone = Own | None
 
 
 OwnInt = Annotated[int, msgspec.Meta(gt=0, lt=0)]
 OwnText = Annotated[dict[str, str], msgspec.Meta(min_length=1, max_length=0)]
-"""The same for numbers and for maps of text: only the decoder checks these bounds, and no value meets them."""
+"""The same for numbers and for maps of text. Only the decoder checks these bounds, and no value satisfies them."""
 
 _NOTHING: Final = msgspec.Raw()
 _NO_EXT: Final = (b"", b"null", b'""')
 
 
 class RemotingCommand(msgspec.Struct, gc=False):
-    """One frame's meaning.
+    """One decoded frame.
 
-    The struct is also the JSON decoder's target. The last four fields are no members of a header. Their types keep the
-    decoder from filling them: a header that names one of them, such as `{"(sent)":5}`, goes to the tolerant reader,
-    which ignores the member as it does any unknown one.
+    The struct is also the target of the JSON decoder. The last four fields are not members of a header. Their types
+    prevent the decoder from filling them: a header with a member of that name, such as `{"(sent)":5}`, goes to the
+    tolerant reader, which ignores that member like any unknown member.
     """
 
     code: Int32
@@ -71,7 +73,7 @@ class RemotingCommand(msgspec.Struct, gc=False):
 
     @classmethod
     def request(cls, code: int, header: Header | None = None, body: bytes = b"", *, oneway: bool = False) -> Self:
-        """A request of ours; whoever sends it gives it its opaque."""
+        """Return a new request. The connection that sends it assigns the opaque."""
         ext = None if header is None else header.to_ext()
         flag = Flag.ONEWAY if oneway else 0
         return cls(code=code, flag=flag, language=LANGUAGE, version=VERSION, ext=ext, body=body)
@@ -84,68 +86,72 @@ class RemotingCommand(msgspec.Struct, gc=False):
         ext: Header | Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> Self:
-        """An answer; `answer_to` gives it the opaque and the dialect of its request."""
+        """Return a new response; `answer_to` sets the opaque and the dialect to those of the request."""
         fields = ext.to_ext() if isinstance(ext, Header) else None if ext is None else dict(ext)
         return cls(
             code=int(code), flag=Flag.RESPONSE, language=LANGUAGE, version=VERSION, remark=remark, ext=fields, body=body
         )
 
     def answer_to(self, request: "RemotingCommand") -> Self:
-        """Address this response to `request`."""
+        """Set the opaque and the dialect to those of `request`; return this response."""
         self.opaque = request.opaque
         self.dialect = request.dialect
         return self
 
     def detached(self) -> Self:
-        """This command with memory of its own, to be kept beyond the turn that received it."""
+        """Copy the body and the ext fields out of the receive buffer, so the command outlives the event-loop iteration
+        that received it; return this command."""
         self.body = bytes(self.body)
         if self.ext is None:
             self.raw_ext = self.raw_ext.copy()
         return self
 
     def let_go(self) -> None:
-        """Only the outer fields will be asked for from now on: keep nothing of what was received."""
+        """Drop the body and the received ext fields. Afterward only the outer fields may be used."""
         self.body = b""
         self.raw_ext = _NOTHING
         self.ext = self.ext or {}
 
     @property
     def ext_bytes(self) -> int:
-        """Memory that the ext fields take, as they came."""
+        """Memory of the received ext fields, in bytes."""
         return len(self.raw_ext) if self.ext is None else sum(map(len, self.ext.values()))
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request of ours."""
+        """Whether this is a response to a request of ours."""
         return bool(self.flag & Flag.RESPONSE)
 
     @property
     def is_oneway(self) -> bool:
-        """Whether the requester wants no answer, not even an error."""
+        """Whether the requester expects no response, not even an error."""
         return bool(self.flag & Flag.ONEWAY)
 
     @property
     def language_code(self) -> LanguageCode | None:
-        """The peer's language, given by name or by ordinal; None if unknown."""
+        """The peer's language, from its name or its ordinal; None if unknown."""
         if isinstance(self.language, str):
             return LanguageCode.__members__.get(self.language)
         known = isinstance(self.language, int) and self.language in LanguageCode._value2member_map_
         return LanguageCode(self.language) if known else None
 
     def header(self, header_type: type[H]) -> H:
-        """The ext fields as `header_type`; RequestError(SYSTEM_ERROR) if a required one is missing or unreadable."""
+        """Return the ext fields as `header_type`.
+
+        Raises RequestError(SYSTEM_ERROR) if a required field is missing or unreadable.
+        """
         if self.ext is None:
             try:
                 return _json_decoder(header_type).decode(self.raw_ext)
             except (ValueError, RecursionError):
-                pass  # not the plain case: numbers for text, nulls, single quotes ... or really wrong
+                pass  # not the common case: numbers for text, nulls, single quotes ... or an invalid header
         try:
             return msgspec.convert(self.ext_fields(), header_type, strict=False)
         except msgspec.ValidationError as error:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"request header not readable: {error}") from error
 
     def ext_fields(self) -> dict[str, str]:
-        """The ext fields as text by name; empty if there are none. ProtocolError if they are no such thing."""
+        """Return the ext fields as text by name; empty if there are none. Raises ProtocolError if they are invalid."""
         if self.ext is None:
             self.ext = parse_ext(bytes(self.raw_ext))
         return self.ext
@@ -162,7 +168,7 @@ def _json_decoder(header_type: type[H]) -> msgspec.json.Decoder[H]:
 
 
 def parse_ext(text: bytes) -> dict[str, str]:
-    """Read the JSON text of ext fields the tolerant way."""
+    """Return the ext fields in a JSON text, read by the tolerant reader."""
     if text in _NO_EXT:
         return {}
     try:
@@ -172,7 +178,7 @@ def parse_ext(text: bytes) -> dict[str, str]:
 
 
 def ext_from_json(value: object) -> dict[str, str]:
-    """Ext fields out of a decoded JSON value: every member becomes its text, nulls are left out."""
+    """Return the ext fields in a decoded JSON value: each member becomes its text, nulls are left out."""
     if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""Whole numbers that arrive as text: in properties of messages, bodies of op messages, recall handles.
+"""Whole numbers that arrive as text: in message properties, bodies of op messages and recall handles.
 
-Such text comes from clients and from stores that other versions wrote, so it may be anything: 5,000 digits, for which
-`int` raises ValueError, digits of other scripts, which `str.isdecimal` accepts, or a number that no field can hold.
+Such text comes from clients, and from stores that other versions have written, so it can be anything: 5,000 digits, for
+which `int` raises ValueError; digits of other scripts, which `str.isdecimal` accepts; a number that no field can hold.
 """
 
 import re
@@ -14,8 +14,8 @@ _DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
 def decimal(text: str | None, least: int = 0, most: int = INT64_MAX) -> int | None:
-    """Return the number that `text` spells in ASCII digits, 19 at most; None if it is missing, is no number, or is
-    outside [least, most]."""
+    """Return the number that `text` contains, in at most 19 ASCII digits. Return None if the text is missing, is not a
+    number, or is outside [least, most]."""
     if text is None or _DECIMAL.fullmatch(text) is None:
         return None
     number = int(text)

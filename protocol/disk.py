@@ -1,4 +1,4 @@
-"""The layouts of a store directory other than the record: queue unit, index, checkpoint, file names.
+"""The layouts of a store directory, except the record: queue unit, index, checkpoint, file names.
 
     consumequeue/<topic>/<queue id>/<20 digits>    units of 20 bytes: physical offset int64, record size int32,
                                                    tags code int64 (a tag's Java hash, sign-extended; or a deliver time)
@@ -6,8 +6,8 @@
     index/<17 digits>                              header of 40 bytes, slots of 4, items of 20 (`IndexLayout`)
     checkpoint                                     4096 bytes: five int64, the rest zero
 
-Segments are named after the offset of their first byte, in 20 decimal digits. Units of nobody (queues whose first
-offset is not 0 begin with them) carry the size 7fffffff. Index files are named after the local time of their creation.
+The name of a segment is the offset of its first byte, in 20 decimal digits. Filler units (a queue whose first offset is
+not 0 begins with them) have the size 7fffffff. The name of an index file is the local time of its creation.
 All numbers are big-endian and signed.
 
 Source: docs/formats.md, "Store directory", "ConsumeQueue", "IndexFile", "Checkpoint".
@@ -56,12 +56,12 @@ LOCK_FILE: Final = "lock"
 
 
 def offset_file_name(offset: int) -> str:
-    """The name of the segment that begins at `offset` (bytes)."""
+    """Return the name of the segment that begins at `offset` (bytes)."""
     return f"{offset:020d}"
 
 
 def parse_offset_file_name(name: str) -> int | None:
-    """The offset that a segment's name stands for; None for any other name."""
+    """Return the offset that a segment's name stands for; None for any other name."""
     if len(name) == OFFSET_DIGITS and name.isascii() and name.isdigit():
         return int(name)
     return None
@@ -71,29 +71,29 @@ def parse_offset_file_name(name: str) -> int | None:
 
 
 class IndexLayout(msgspec.Struct, frozen=True):
-    """Where things stand in an index file of `slots` slots and `items` items. Item 0 is never used."""
+    """Byte positions in an index file of `slots` slots and `items` items. Item 0 is never used."""
 
     slots: int
     items: int
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Size of the file in bytes."""
         return self.item_at(self.items)
 
     def slot_at(self, slot: int) -> int:
-        """The byte of a slot: int32, the newest item of its chain, 0 for none."""
+        """Return the position of a slot: int32, the number of the newest item of its chain, 0 if the chain is empty."""
         return INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * slot
 
     def item_at(self, number: int) -> int:
-        """The byte of an item."""
+        """Return the position of an item."""
         return INDEX_HEADER_SIZE + INDEX_SLOT_SIZE * self.slots + INDEX_ITEM_SIZE * number
 
 
 class IndexHeader(msgspec.Struct):
-    """The head of an index file: store times in ms and physical offsets of its first and last message.
+    """The header of an index file: store times in ms and physical offsets of its first and last message.
 
-    `next_item` is the number that the next item gets; the file is full when that reaches the layout's `items`.
+    `next_item` is the number of the next item to be written. The file is full when it reaches the layout's `items`.
     """
 
     begin_timestamp: int = 0
@@ -104,32 +104,32 @@ class IndexHeader(msgspec.Struct):
     next_item: int = 1
 
     def encode(self) -> bytes:
-        """Its 40 bytes."""
+        """Return the header's 40 bytes."""
         times_and_offsets = self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset
         return _INDEX_HEADER.pack(*times_and_offsets, self.used_slots, self.next_item)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """From the file's first bytes; a file that nothing was put into says 0 where the next item is 1."""
+        """Decode the first bytes of a file. A file without items has 0 where this struct has `next_item` 1."""
         header = cls(*_INDEX_HEADER.unpack_from(data))
         header.next_item = max(header.next_item, 1)
         return header
 
 
 def parse_index_file_name(name: str) -> int | None:
-    """The number that an index file's name is; None for any other name."""
+    """Return the number that an index file's name stands for; None for any other name."""
     if len(name) == INDEX_NAME_DIGITS and name.isascii() and name.isdigit():
         return int(name)
     return None
 
 
 def index_hash(key: str) -> int:
-    """The hash of `topic#key`: Java's without its sign, 0 for the one number that has no positive."""
+    """Return the hash of `topic#key`: the absolute value of Java's hash; 0 for -2^31, which has no positive number."""
     return abs(java_hash(key)) & 0x7FFF_FFFF
 
 
 def index_keys(properties: bytes) -> list[bytes]:
-    """What a message with these properties is found by: its unique key, then the pieces of its KEYS."""
+    """Return the keys that the index stores for these properties: the unique key, then the words of KEYS."""
     _, is_there, rest = properties.rpartition(_UNIQ_KEY)
     unique = rest.partition(_ENTRY_END)[0] if is_there else b""
     _, is_there, rest = properties.rpartition(_KEYS)
@@ -137,7 +137,7 @@ def index_keys(properties: bytes) -> list[bytes]:
         rest = is_there = properties[len(_FIRST_KEYS) :]
     keys = rest.partition(_ENTRY_END)[0] if is_there else b""
     if (not unique and properties.find(_FIRST_UNIQ_KEY) >= 0) or (not keys and properties.find(_FIRST_KEYS) >= 0):
-        # empty, or where it mostly is not
+        # an empty value, or the first entry is not where it usually is
         values = decode_properties(properties.decode("utf-8", "replace"))
         unique, keys = (values.get(name, "").encode() for name in (PropertyName.UNIQ_KEY, PropertyName.KEYS))
     found = [unique] if unique else []
@@ -149,7 +149,7 @@ def index_keys(properties: bytes) -> list[bytes]:
 
 
 def is_indexed(sys_flag: int) -> bool:
-    """Whether messages of this sysFlag are found by key: all but those rolled back."""
+    """Return whether messages with this sysFlag are indexed: all except rollbacks."""
     return sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.TRANSACTION_ROLLBACK
 
 
@@ -157,10 +157,12 @@ def is_indexed(sys_flag: int) -> bool:
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """What is known to be on disk. Timestamps are store timestamps in ms, offsets physical offsets in bytes.
+    """How far the store is known to be on disk. Timestamps are store timestamps in ms, offsets are physical offsets in
+    bytes.
 
-    `physic` belongs to a message flushed in the log, `logics` to one flushed in its queue, `index` to the end of the
-    newest full index file; `confirm_offset` is the *start* of the last valid record, after a recovery or a clean stop.
+    `physic` belongs to a message flushed in the log, `logics` to a message flushed in its queue, `index` to the end of
+    the newest full index file. `confirm_offset` is the *start* of the last valid record, after a recovery or a clean
+    stop.
     """
 
     physic_timestamp: int = 0
@@ -170,7 +172,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     confirm_offset: int = 0
 
     def encode(self) -> bytes:
-        """The file's 4096 bytes."""
+        """Return the file's 4096 bytes."""
         fields = (
             self.physic_timestamp,
             self.logics_timestamp,
@@ -182,5 +184,5 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """From the file's bytes; an empty or shortened file counts as zeros where it ends."""
+        """Decode the file's bytes. Missing bytes of an empty or truncated file count as zeros."""
         return cls(*_CHECKPOINT.unpack_from(data.ljust(_CHECKPOINT.size, b"\0")))

@@ -1,21 +1,22 @@
-"""Errors by whose fault they are and what follows.
+"""Errors, by which side causes them and what follows.
 
-`ProtocolError`  the peer's bytes cannot be understood: its connection is closed, nothing is answered.
-`RequestError`   the request is understood and refused: it becomes a response with this code and remark, at one place
-                 (`broker.remoting.dispatch`), wherever it was raised.
+`ProtocolError`  the peer's bytes cannot be decoded: the broker closes the connection without a response.
+`RequestError`   the request is valid but refused: one place (`broker.remoting.dispatch`) turns the error into a
+response
+                 with this code and remark, wherever it was raised.
 
-Everything else that escapes a processor is our own fault: SYSTEM_ERROR to the peer, a traceback in the log.
+Any other exception that leaves a processor is a bug: the peer gets SYSTEM_ERROR, the log gets a traceback.
 """
 
 from skylarkmq.protocol.codes import ResponseCode
 
 
 class ProtocolError(Exception):
-    """Bytes that are no frame, no header or no body of this protocol."""
+    """The bytes are not a valid frame, header or body of this protocol."""
 
 
 class RequestError(Exception):
-    """A refusal: the response code and the remark that the client will read."""
+    """A refused request: the response code and the remark for the client."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(remark)

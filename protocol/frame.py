@@ -1,4 +1,4 @@
-"""Bytes in, frames out.
+"""Decode a byte stream into frames.
 
     offset  size  field
     0       4     length of what follows this word
@@ -7,10 +7,10 @@
     8       H     header
     8+H     rest  body
 
-`FrameDecoder` is fed whatever a read delivered and returns every frame that is complete. Headers and bodies are views
-into the buffer it was fed with (or into the one in which it pieced a split frame together), so nothing is copied and
-nothing may be kept beyond the turn in which it was returned. A frame that is still incomplete is kept in a buffer of
-its own that grows with what has really arrived: a peer that announces 16 MiB and sends ten bytes costs ten bytes.
+`FrameDecoder.feed` takes the bytes of a read, in pieces of any size, and returns every complete frame. Headers and
+bodies are views into those bytes (or into the buffer in which the decoder assembled a split frame). Nothing is copied,
+so frames are valid only within the event-loop iteration that returned them. The decoder keeps an incomplete frame in a
+buffer that grows with the bytes that have arrived: a peer that announces 16 MiB and sends ten bytes uses ten bytes.
 All integers are big-endian and signed. Source: docs/formats.md, "Frame".
 """
 
@@ -20,21 +20,21 @@ from typing import Final, TypeAlias
 from skylarkmq.protocol.errors import ProtocolError
 
 MAX_FRAME_BYTES: Final = 16_777_216
-"""Largest frame, its length word included."""
+"""Size of the largest frame, including its length word."""
 
 _PREFIX: Final = Struct(">iI")
 _HEADER_LENGTH_MASK: Final = 0x00FF_FFFF
 
 
 Frame: TypeAlias = tuple[int, memoryview, memoryview]
-"""One frame, undecoded: dialect byte, header and body (views, see the module's story)."""
+"""One undecoded frame: dialect byte, header and body (views, see the module docstring)."""
 
 
 class FrameDecoder:
-    """Cuts a stream into frames.
+    """Splits a stream into frames.
 
-    On bytes that are no frame, `failure` says why and `feed` returns what was good before them: those requests are
-    still answered, but the stream is lost and its connection must be closed.
+    On bytes that are not a frame, `failure` is set to the reason and `feed` returns the valid frames before them. The
+    broker still answers those requests, but the rest of the stream is unusable and the connection must be closed.
     """
 
     __slots__ = ("_max_frame_bytes", "_pending", "failure")
@@ -49,11 +49,11 @@ class FrameDecoder:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of the incomplete frame that this decoder holds."""
+        """Number of bytes that the decoder keeps of an incomplete frame."""
         return len(self._pending)
 
     def feed(self, data: memoryview) -> list[Frame]:
-        """Return the frames that `data` completes, oldest first; nothing more after a failure."""
+        """Return the frames that `data` completes, oldest first; nothing after a failure."""
         frames: list[Frame] = []
         start = 0
         if self._pending or self.failure:
@@ -79,7 +79,7 @@ class FrameDecoder:
         return frames
 
     def _complete_pending(self, data: memoryview) -> tuple[int, memoryview | None]:
-        """Add to the pending frame what it lacks: how many bytes of `data` that took, and the frame if it is whole."""
+        """Complete the pending frame with bytes of `data`; return how many it used, and the frame if it is whole."""
         if self.failure:
             return len(data), None
         pending = self._pending
@@ -104,7 +104,7 @@ class FrameDecoder:
 
 
 def illegal_frame(length: int, word: int, max_frame_bytes: int) -> ProtocolError:
-    """What is wrong with a frame that begins with these two words."""
+    """Return the error for a frame that begins with these two words."""
     return ProtocolError(
         f"illegal frame: length {length}, header length {word & _HEADER_LENGTH_MASK}, "
         f"limit {max_frame_bytes} bytes with the length word"
@@ -112,10 +112,10 @@ def illegal_frame(length: int, word: int, max_frame_bytes: int) -> ProtocolError
 
 
 def encode_frame(dialect: int, header: bytes, body: bytes | memoryview = b"") -> bytes:
-    """One whole frame."""
+    """Return one whole frame."""
     return b"".join((encode_prefix(dialect, len(header), len(body)), header, body))
 
 
 def encode_prefix(dialect: int, header_length: int, body_length: int) -> bytes:
-    """The eight bytes that precede the header, for answers whose body is written from elsewhere."""
+    """Return the eight bytes before the header, for a response whose body is written separately."""
     return _PREFIX.pack(4 + header_length + body_length, dialect << 24 | header_length)

@@ -1,22 +1,22 @@
-"""fastjson's dialect of JSON, read tolerantly and written exactly.
+"""fastjson's dialect of JSON: a tolerant reader and an exact writer.
 
-Java's clients, brokers and files speak JSON as fastjson writes it, and other clients take the liberties that fastjson
-forgives. Plain JSON is msgspec's business; this module is for the rest.
+RocketMQ's clients, brokers and files contain JSON as fastjson writes it. Other clients send deviations that fastjson
+accepts. msgspec handles standard JSON; this module handles the rest.
 
-Read: bare words as member names, single quotes, spare commas, numeric map keys without quotes (`{0:"a"}`, which become
-int keys), objects as map keys (`{{"queueId":0}:5}`), nulls, any white space around, the escapes of C, bytes that are no
-UTF-8 (U+FFFD takes their place), and `{"$ref":"$.a[0]"}` for an object that stands elsewhere in the document.
+The reader accepts: bare words as member names, single quotes, extra commas, numeric map keys without quotes (`{0:"a"}`,
+which become int keys), objects as map keys (`{{"queueId":0}:5}`), nulls, any surrounding white space, the escapes of C,
+bytes that are not UTF-8 (replaced by U+FFFD), and `{"$ref":"$.a[0]"}` as a reference to another object of the document.
 
-Written: members of structs in alphabetical order, those that are None left out; maps in their own order; no spaces;
-int keys bare unless asked otherwise; object keys raw.
+The writer writes: members of structs in alphabetical order, without those that are None; maps in their own order; no
+spaces; int keys bare unless quotes are requested; object keys as raw JSON.
 
-An object as a map key has to be hashable, so the reader hands its members to `object_key`. The default makes an
-`ObjectKey`, which is written back as it was read; bodies pass a constructor of the one struct that occurs there,
-`MessageQueue`, and then have ordinary `dict[MessageQueue, int]`. The writer takes both.
+An object that is a map key must be hashable, so the reader passes its members to `object_key`. The default returns an
+`ObjectKey`, which the writer writes in its original form. The bodies pass a constructor of `MessageQueue`, the only
+struct that occurs as a key, and get an ordinary `dict[MessageQueue, int]`. The writer takes both.
 
-Hostile input ends in `JavaJsonError` (a ValueError) and nothing else: nesting is limited to MAX_DEPTH, the text to
-MAX_BYTES (this reader runs on the event loop, at 1-5 MB/s), and references may not multiply a document beyond
-MAX_REFERENCED values. Source: docs/formats.md, "JSON dialect".
+Hostile input raises `JavaJsonError` (a ValueError) and nothing else. The limits are: nesting up to MAX_DEPTH, text up
+to MAX_BYTES (the reader runs on the event loop, at 1-5 MB/s), and at most MAX_REFERENCED values added by references.
+Source: docs/formats.md, "JSON dialect".
 """
 
 import math
@@ -38,11 +38,11 @@ Members = dict[Any, Any]
 
 
 class JavaJsonError(ValueError):
-    """A text that even fastjson would not read, or that goes beyond the limits above."""
+    """The text is not readable even by fastjson's rules, or exceeds one of the limits above."""
 
 
 class ObjectKey(tuple[tuple[str, Any], ...]):
-    """An object that is a map key: its members, ordered by name; `dict(key)` has them back."""
+    """An object that is a map key: its members, ordered by name. `dict(key)` returns the members as a dict."""
 
     __slots__ = ()
 
@@ -58,9 +58,10 @@ def loads(
     object_hook: Callable[[Members], object] | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> Any:
-    """The value in `data`; JavaJsonError if there is none.
+    """Return the value in `data`. Raises JavaJsonError if there is none.
 
-    With `nulls=False` null members count as absent. `object_hook` sees, and may change, the members of every object.
+    With `nulls=False` members with the value null count as absent. `object_hook` is called with the members of every
+    object, and may change them.
     """
     if len(data) > max_bytes:
         raise JavaJsonError(f"{len(data)} bytes are too many; the limit is {max_bytes}")
@@ -71,17 +72,18 @@ def loads(
 
 
 def dumps(value: object, *, quote_numeric_keys: bool = False, ascii_only: bool = False) -> bytes:
-    """`value` in UTF-8. Takes structs, dicts, lists, tuples, text, numbers, booleans, enums (by name) and None."""
+    """Return `value` as JSON in UTF-8: structs, dicts, lists, tuples, text, numbers, booleans, enums (by name),
+    None."""
     writer = _Writer(quote_numeric_keys, ascii_only)
     writer.write(value)
     return "".join(writer.parts).encode("utf-8", "replace")
 
 
 def quote_numeric_keys(data: bytes | bytearray | memoryview) -> bytes:
-    """`data` with quotes around bare numeric keys, at the speed of a regular expression, for a strict JSON decoder.
+    """Return `data` with quotes around bare numeric keys, for a strict JSON decoder. A regular expression does it.
 
-    It does not look for string boundaries. Where it hits inside a string it closes that string before a digit, which no
-    decoder accepts: the result is either what was meant or no JSON at all.
+    The expression does not track string boundaries. A match inside a string closes that string before a digit, which no
+    decoder accepts: the result is either the intended document or invalid JSON.
     """
     return _NUMERIC_KEY.sub(rb'\1"\2"\3', bytes(data))
 
@@ -90,7 +92,7 @@ _NUMERIC_KEY: Final = re.compile(rb"([{,]\s*)(-?\d+)(\s*:)")
 
 # --- reading ---------------------------------------------------------------------------------------
 
-# One token after any white space; the number of the group is its kind. Possessive repeats keep the match linear.
+# One token after any white space; the number of the group is its type. Possessive repeats keep the match linear.
 _TOKEN: Final = re.compile(
     r"""\s*+(?: "([^"\\]*+(?:\\.[^"\\]*+)*+)"
              |  '([^'\\]*+(?:\\.[^'\\]*+)*+)'
@@ -180,7 +182,7 @@ class _Reader:
         return self._object_key(members)
 
     def _elements(self, closing: str, depth: int) -> Iterator[tuple[int, str]]:
-        """The first token of each element up to `closing`."""
+        """Yield the first token of each element up to `closing`."""
         if depth > MAX_DEPTH:
             raise self._error(f"nested deeper than {MAX_DEPTH}")
         end = (_MARK, closing)
@@ -209,7 +211,7 @@ class _Reader:
             plain = _ESCAPE.sub(_escaped_character, text)
         except KeyError as error:
             raise self._error(f"an unknown escape {error}") from error
-        if _SURROGATE.search(plain):  # two escapes may make one character; one alone makes none
+        if _SURROGATE.search(plain):  # a pair is one character; a single one is invalid
             return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return plain
 
@@ -236,7 +238,7 @@ _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]")
 
 
 def _resolve_references(root: Any) -> Any:
-    """Puts every referenced object in the place of its reference; a reference into itself is an error."""
+    """Replace every reference by the object it refers to; an object that contains itself is an error."""
     allowed = MAX_REFERENCED
     containers = [root]
     while containers:
@@ -252,7 +254,7 @@ def _resolve_references(root: Any) -> Any:
 
 
 def _children(value: Any) -> Iterable[tuple[Any, Any]]:
-    """(key or index, value) of what is inside an object or a list; nothing for other values."""
+    """Return (key or index, value) of each member of an object or list; nothing for other values."""
     if isinstance(value, dict):
         return value.items()
     return enumerate(value) if isinstance(value, list) else ()
@@ -276,7 +278,7 @@ def _follow(root: Any, path: str) -> Any:
 
 
 def _count(value: Any, allowed: int) -> int:
-    """How many values there are in `value`; an error beyond `allowed`, or if there are references in it."""
+    """Return the number of values in `value`. Raises JavaJsonError above `allowed`, or if it contains references."""
     count = 0
     values = [value]
     while values:
@@ -360,6 +362,6 @@ class _Writer:
 
 @lru_cache(maxsize=256)
 def _members(struct: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
-    """(`"name":`, attribute) of a struct's fields, by name."""
+    """Return (`"name":`, attribute) of a struct's fields, ordered by name."""
     names = zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True)
     return tuple((f'"{name}":', attribute) for name, attribute in sorted(names))

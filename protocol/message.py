@@ -1,14 +1,14 @@
 """Messages as values: names, properties, hashes, and the struct that a stored record decodes to.
 
-Properties travel and rest as one string: `name 0x01 value 0x02`, entry after entry. Nothing can be escaped. A reader
-takes the last entry with or without its 0x02, skips entries without a name or without a value, and lets a later
-duplicate win; `decode_properties` and `property_value` keep exactly these rules, the second without building a map,
-because the send path wants three names out of ten.
+On the wire and on disk properties are one string: `name 0x01 value 0x02`, entry after entry, without any escaping. A
+reader accepts the last entry with or without its 0x02, skips entries without a name or without a value, and takes the
+last of duplicate entries. `decode_properties` and `property_value` follow exactly these rules. `property_value` does so
+without a dict, because the send path needs only three names out of ten.
 
-A tag is found by its hash, Java's: h = 31 * h + u over the UTF-16 units u, wrapped to a signed 32-bit number. So are
-index keys and the fingerprints of heartbeats.
+The hash of a tag is Java's: h = 31 * h + u over the UTF-16 units u, wrapped to a signed 32-bit number. Index keys and
+the fingerprints of heartbeats use the same hash.
 
-A batch body is a row of small records (`BatchRecord`), each with the properties of one message.
+A batch body is a sequence of small records (`BatchRecord`), each with the properties of one message.
 
 Sources: docs/formats.md, "Properties", "Java hash", "Names", "Batch body".
 """
@@ -35,7 +35,7 @@ MAX_PROPERTIES_BYTES: Final = 32_767
 
 
 class PropertyName:
-    """Names with a meaning of their own; user properties share the same map."""
+    """Property names with a meaning in the protocol; user properties share the same map."""
 
     KEYS: Final = "KEYS"
     TAGS: Final = "TAGS"
@@ -73,9 +73,10 @@ class PropertyName:
 
 
 def encode_properties(properties: Mapping[str, str | None]) -> str:
-    """The property string, every entry closed; None values are left out.
+    """Return the property string, with 0x02 after every entry; None values are left out.
 
-    ValueError for what would be read back as something else: an empty name, 0x01 or 0x02 in a name, 0x02 in a value.
+    Raises ValueError for an entry that would be read back differently: an empty name, 0x01 or 0x02 in a name, or 0x02
+    in a value.
     """
     entries = []
     for name, value in properties.items():
@@ -88,19 +89,19 @@ def encode_properties(properties: Mapping[str, str | None]) -> str:
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """Never raises: what is no entry is skipped."""
+    """Return the properties in a property string. Invalid entries are skipped; nothing is raised."""
     entries = [entry.partition(NAME_END) for entry in text.split(ENTRY_END)]
     return {name: value for name, _, value in entries if name and value}
 
 
 def property_value(text: str, name: str) -> str | None:
-    """What `decode_properties(text).get(name)` returns, for one name and without the map."""
+    """Return the same as `decode_properties(text).get(name)`, without building the dict."""
     _, found, tail = text.rpartition(f"\x02{name}\x01")
     if not found:
         if not text.startswith(f"{name}\x01"):
             return None
         tail = text[len(name) + 1 :]
-    # An empty value counts as absent; an earlier duplicate may have one.
+    # An empty value counts as absent; an earlier duplicate may have a value.
     return tail.partition(ENTRY_END)[0] or decode_properties(text).get(name)
 
 
@@ -110,7 +111,7 @@ _POWERS: Final = tuple(pow(31, n, 1 << 32) for n in range(512))
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode: signed 32 bit, over UTF-16 units."""
+    """Return Java's String.hashCode: signed 32 bits, over UTF-16 units."""
     units: Sequence[int]
     if text.isascii():
         units = text.encode()[::-1]
@@ -126,7 +127,8 @@ def java_hash(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def tags_code(tags: str | None) -> int:
-    """What a queue unit holds for a message's TAGS: the hash of the whole text, 0 without one; recent ones are kept."""
+    """Return the tags code of a queue unit: the hash of the whole TAGS text, 0 without tags. Recent results are
+    cached."""
     return java_hash(tags) if tags else 0
 
 
@@ -135,19 +137,19 @@ def tags_code(tags: str | None) -> int:
 MAX_TOPIC_LENGTH: Final = 127
 MAX_GROUP_LENGTH: Final = 255
 MAX_STORED_TOPIC_LENGTH: Final = 255
-"""Of a topic that a record or a queue's directory names: retry topics are longer than a group's name."""
+"""Limit for the topic of a record or of a queue's directory: a retry topic is longer than its group's name."""
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _NAME_PATTERN: Final = "^[%|a-zA-Z0-9_-]+$"
 
 
 def check_topic_name(topic: str | None) -> None:
-    """RequestError(INVALID_PARAMETER) with RocketMQ's text unless `topic` is a valid topic name."""
+    """Raise RequestError(INVALID_PARAMETER) with RocketMQ's remark unless `topic` is a valid topic name."""
     _check_name("topic", topic, MAX_TOPIC_LENGTH)
 
 
 def check_client_topic(topic: str | None) -> None:
-    """RequestError(INVALID_PARAMETER) unless clients may name a topic of theirs so: a valid name, and of a valid group
-    if it is a group's retry or dead-letter topic."""
+    """Raise RequestError(INVALID_PARAMETER) unless clients may create a topic of this name: it must be a valid topic
+    name; the name of a retry or dead-letter topic must contain a valid group name."""
     check_topic_name(topic)
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if topic is not None and topic.startswith(prefix):
@@ -155,17 +157,18 @@ def check_client_topic(topic: str | None) -> None:
 
 
 def check_group_name(group: str | None) -> None:
-    """RequestError(INVALID_PARAMETER) unless `group` is a valid group name: a topic's characters, up to 255 of them."""
+    """Raise RequestError(INVALID_PARAMETER) unless `group` is a valid group name: 1 to 255 of a topic name's
+    characters."""
     _check_name("group", group, MAX_GROUP_LENGTH)
 
 
 def is_storable_topic(topic: str) -> bool:
-    """Return whether a record may carry this topic, and a path may be built from it: 1 to 255 valid characters."""
+    """Return whether the topic may be stored in a record and be part of a path: 1 to 255 valid characters."""
     return len(topic) <= MAX_STORED_TOPIC_LENGTH and _NAME.fullmatch(topic) is not None
 
 
 def is_client_topic(topic: str) -> bool:
-    """Return whether a message of a client may be stored in this topic: it is storable, and not the broker's own."""
+    """Return whether a client's message may be stored in this topic: it is storable and not one of the broker's own."""
     return len(topic) <= MAX_STORED_TOPIC_LENGTH and _is_client_topic(topic)
 
 
@@ -175,7 +178,7 @@ def _is_client_topic(topic: str) -> bool:
 
 
 def is_group(name: str) -> bool:
-    """Return whether `name` is a valid group name, as `check_group_name` does."""
+    """Return whether `name` is a valid group name, by the rules of `check_group_name`."""
     return len(name) <= MAX_GROUP_LENGTH and _NAME.fullmatch(name) is not None
 
 
@@ -193,7 +196,8 @@ def _check_name(kind: str, name: str | None, max_length: int) -> None:
 
 
 class Message(msgspec.Struct):
-    """A message to be sent. `keys`: several, or one text in which spaces separate them, as the index will split it."""
+    """A message to be sent. `keys` is a sequence, or one text of keys separated by spaces; the index splits it
+    there."""
 
     topic: str
     body: bytes
@@ -203,14 +207,14 @@ class Message(msgspec.Struct):
     flag: int = 0
 
     def all_properties(self) -> dict[str, str]:
-        """`properties` with KEYS and TAGS among them, ready to be added to and encoded."""
+        """Return a new dict: `properties` plus KEYS and TAGS."""
         keys = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
         named = {PropertyName.KEYS: keys, PropertyName.TAGS: self.tags}
         return self.properties | {name: value for name, value in named.items() if value}
 
 
 class MessageExt(msgspec.Struct):
-    """A stored message, as `protocol.record` decodes it. Times in ms; hosts as (ip, port); `body` as stored."""
+    """A stored message, as `protocol.record` decodes it. Times in ms; hosts as (ip, port); `body` as it is stored."""
 
     topic: str
     queue_id: int
@@ -235,7 +239,7 @@ class MessageExt(msgspec.Struct):
 
     @property
     def keys(self) -> list[str]:
-        """Index keys."""
+        """Keys under which the index finds the message."""
         return self.properties.get(PropertyName.KEYS, "").split()
 
     @property
@@ -248,23 +252,24 @@ class MessageExt(msgspec.Struct):
 
     @property
     def msg_id(self) -> str:
-        """The id that applications see: the sender's, else where the record lies."""
+        """The message ID for applications: the unique id that the producer set, else the offset id."""
         return self.uniq_key or self.offset_msg_id
 
     def payload(self, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
-        """Return the body as its sender gave it; PayloadError if it cannot be inflated, or not to `max_bytes`."""
+        """Return the body as the producer passed it. Raises PayloadError if it is damaged or exceeds `max_bytes`."""
         return inflate(self.body, self.sys_flag, max_bytes)
 
 
 # --- batches --------------------------------------------------------------------------------------
 
 _BATCH_HEAD: Final = struct.Struct(">iiiii")  # total size, magic 0, body crc 0, flag, body length
-_BATCH_LENGTHS: Final = struct.Struct(">12xii")  # flag and body length of that
+_BATCH_LENGTHS: Final = struct.Struct(">12xii")  # flag and body length of the head
 _PROPERTIES_LENGTH: Final = struct.Struct(">h")
 
 
 class BatchRecord(msgspec.Struct, gc=False):
-    """One message of a batch body. Decoded ones view the batch: they live as long as its buffer does."""
+    """One message of a batch body. A decoded record contains views into the batch, and is valid as long as its
+    buffer."""
 
     flag: int
     body: bytes | memoryview
@@ -272,7 +277,7 @@ class BatchRecord(msgspec.Struct, gc=False):
 
 
 def encode_batch(records: Iterable[BatchRecord]) -> bytes:
-    """The body of a SEND_BATCH_MESSAGE; struct.error if a record's properties exceed 32,767 bytes."""
+    """Return the body of a SEND_BATCH_MESSAGE. Raises struct.error if a record's properties exceed 32,767 bytes."""
     parts: list[bytes | memoryview] = []
     for record in records:
         size = _BATCH_HEAD.size + len(record.body) + _PROPERTIES_LENGTH.size + len(record.properties)
@@ -282,17 +287,17 @@ def encode_batch(records: Iterable[BatchRecord]) -> bytes:
 
 
 def decode_batch(body: bytes | bytearray | memoryview) -> list[BatchRecord]:
-    """The messages of a batch body, as views into it; RequestError(SYSTEM_ERROR) if it is damaged.
+    """Return the messages of a batch body, as views into it. Raises RequestError(SYSTEM_ERROR) if it is damaged.
 
-    The total size of each record is not looked at: the lengths inside decide, as they do in RocketMQ.
+    The total size of each record is ignored: the lengths inside decide, as in RocketMQ.
     """
     return [BatchRecord(*parts) for parts in batch_records(body)]
 
 
 def batch_records(body: bytes | bytearray | memoryview) -> list[tuple[int, memoryview, bytes]]:
-    """As `decode_batch`: flag, body (a view) and properties (copied) of each message."""
+    """Return flag, body (a view) and properties (a copy) of each message. Raises the same error as `decode_batch`."""
     view = memoryview(body)
-    copy = bytes(body)  # pieces as short as properties cost half as much as a view's
+    copy = bytes(body)  # slicing short properties from bytes costs half as much as from a view
     unpack_lengths, unpack_properties_length = _BATCH_LENGTHS.unpack_from, _PROPERTIES_LENGTH.unpack_from
     records = []
     at, size = 0, len(copy)

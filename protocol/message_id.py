@@ -1,14 +1,14 @@
 """Message ids and the host bytes inside them.
 
-A *host* is an address as the CommitLog stores it: IPv4 (4 bytes) or IPv6 (16), then the port as int32: 8 or 20 bytes.
-An address that is IPv4 in IPv6's clothes (`::ffff:10.0.0.1`, what a dual-stack listener reports) is written as IPv4.
+A *host* is an address in the form of the commit log: IPv4 (4 bytes) or IPv6 (16), then the port as int32: 8 or 20
+bytes. An IPv4-mapped IPv6 address (`::ffff:10.0.0.1`, as a dual-stack listener reports it) is written as IPv4.
 
-An *offset id* is where a record lies: store host + physical offset (int64), in upper-case hex, 32 or 56 digits. Clients
-open a connection to the address inside, so it has to be the advertised one.
+An *offset id* is the position of a record: store host + physical offset (int64), in upper-case hex, 32 or 56 digits.
+Clients connect to the address in it, so it must be the advertised address.
 
-A *unique id* (property UNIQ_KEY) names a message before it is stored: ip (4 or 16) + pid (2) + salt (4) + ms since the
-start of the month in UTC (4) + counter (2), in upper-case hex, 32 or 56 digits. The counter wraps; the clock tells the
-rounds apart, so ids repeat only if one generator makes more than 65,536 of them in one millisecond.
+A *unique id* (property UNIQ_KEY) identifies a message before it is stored: ip (4 or 16) + pid (2) + salt (4) + ms since
+the start of the month in UTC (4) + counter (2), in upper-case hex, 32 or 56 digits. The counter wraps around. Ids
+repeat only if one generator makes more than 65,536 of them within one millisecond.
 
 Source: docs/formats.md, "Message ids".
 """
@@ -21,12 +21,12 @@ from ipaddress import IPv6Address, ip_address
 
 
 def encode_host(ip: str, port: int) -> bytes:
-    """8 or 20 bytes; ValueError if `ip` is no address literal or `port` no int32."""
+    """Return 8 or 20 bytes. Raises ValueError if `ip` is not an address literal or `port` is not an int32."""
     return ip_bytes(ip) + port.to_bytes(4, "big", signed=True)
 
 
 def decode_host(host: bytes | bytearray | memoryview) -> tuple[str, int]:
-    """(ip, port) of 8 or 20 bytes; ValueError for any other length."""
+    """Return (ip, port) of 8 or 20 bytes. Raises ValueError for any other length."""
     port = int.from_bytes(host[-4:], "big", signed=True)
     if len(host) == 8:
         return f"{host[0]}.{host[1]}.{host[2]}.{host[3]}", port
@@ -37,12 +37,12 @@ def decode_host(host: bytes | bytearray | memoryview) -> tuple[str, int]:
 
 @lru_cache(maxsize=4096)
 def known_host(host: bytes) -> tuple[str, int]:
-    """As `decode_host`, remembered: messages come from few hosts."""
+    """Return the same as `decode_host`, from a cache: messages come from few hosts."""
     return decode_host(host)
 
 
 def ip_bytes(ip: str) -> bytes:
-    """The 4 or 16 bytes of an address literal; a zone (`%eth0`) is dropped, a v4-mapped address becomes IPv4."""
+    """Return the 4 or 16 bytes of an address literal, without its zone (`%eth0`). A mapped address becomes IPv4."""
     address = ip_address(ip)
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped.packed
@@ -50,12 +50,12 @@ def ip_bytes(ip: str) -> bytes:
 
 
 def encode_offset_id(host: bytes, physical_offset: int) -> str:
-    """32 hex digits for an IPv4 store host, 56 for an IPv6 one."""
+    """Return 32 hex digits for an IPv4 store host, 56 for an IPv6 host."""
     return f"{_hex(host)}{physical_offset & 0xFFFF_FFFF_FFFF_FFFF:016X}"
 
 
 def encode_offset_ids(host: bytes, physical_offsets: Sequence[int]) -> str:
-    """The same of several records of one host, joined by commas."""
+    """Return the offset ids of several records with the same store host, joined by commas."""
     count = len(physical_offsets)
     fields: list[bytes | int] = [host] * (2 * count)
     fields[1::2] = physical_offsets
@@ -68,7 +68,7 @@ def _id_packer(host_size: int, count: int) -> Callable[..., bytes]:
 
 
 def decode_offset_id(offset_id: str) -> tuple[str, int, int]:
-    """(ip, port, physical offset); ValueError if the text is no offset id."""
+    """Return (ip, port, physical offset). Raises ValueError if the text is not an offset id."""
     if len(offset_id) not in (32, 56):
         raise ValueError(f"an offset message id has 32 or 56 hex digits, not {len(offset_id)}")
     raw = bytes.fromhex(offset_id)
@@ -79,7 +79,7 @@ def decode_offset_id(offset_id: str) -> tuple[str, int, int]:
 
 
 class UniqueIds:
-    """Makes unique ids for one process. `salt` keeps two generators of the same process apart."""
+    """Makes unique ids for one process. Two generators of the same process need a different `salt`."""
 
     __slots__ = ("_counter", "_month_end_ms", "_month_start_ms", "_prefix")
 

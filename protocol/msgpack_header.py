@@ -1,22 +1,22 @@
-"""The MSGPACK header dialect (0x4D), which only our own broker and SDK speak: a header as one MessagePack array.
+"""The MSGPACK header dialect (0x4D), used only between Skylark's broker and SDK: a header is one MessagePack array.
 
     [code, flag, language, opaque, remark, version, ext]
 
     code, flag, opaque, version   integers of 32 bits
-    language                      its number
+    language                      the ordinal of the language
     remark                        text or nil
-    ext                           map of text to text, or nil; or an array, where the fields stand by their place:
+    ext                           map of text to text, or nil; or an array with positional fields:
 
-    [1, a, b ... n]               of a send (LAYOUTS), [2, ...] of a pull, [3, ...] and [4, ...] of their answers
+    [1, a, b ... n]               a send (LAYOUTS), [2, ...] a pull, [3, ...] and [4, ...] their responses
 
-Such fields are integers, texts or booleans, nil for what is absent; what is missing at the end is absent too. Members
-behind those that are known are ignored, in both arrays, so that there may be more one day. A broker says that it knows
-the dialect in its answer to a heartbeat, and nowhere else: who has not been told does not use it.
+Positional fields are integers, texts or booleans, or nil if absent; fields missing at the end are absent too. In both
+arrays, members after the known ones are ignored, so that later versions can add some. The broker announces the dialect
+in its response to a heartbeat and nowhere else. A client must not use the dialect before that announcement.
 
-Nearly every header is decoded in one step, fields by place straight into their struct (`PackedCommand`). What that
-refuses is read once more, by the general reader, which has the last word on what a header is: whatever is not exactly
-that is none. Lengths cannot claim more than the header has bytes, and both libraries limit the nesting of what they
-read, so hostile bytes cost no more than their own length.
+Nearly every header is decoded in one step, positional fields directly into their struct (`PackedCommand`). A header
+that this step rejects goes to the general reader (`decode_general`), which raises ProtocolError for anything that is
+not exactly a header. Lengths cannot exceed the bytes of the header, and both libraries limit nesting, so the cost of
+hostile bytes is bounded by their own length.
 
 Source: docs/formats.md, "Header dialects".
 """
@@ -36,7 +36,7 @@ from skylarkmq.protocol.headers.send import SendMessageResponseHeader, SendMessa
 H = TypeVar("H", bound=Header)
 
 ANNOUNCED_BY: Final = "SKYLARK_SERIALIZE"
-"""The ext field of a heartbeat's answer."""
+"""The ext field of a heartbeat response that announces the dialect."""
 ANNOUNCED_AS: Final = "MSGPACK"
 
 LAYOUTS: Final[dict[int, type[Header]]] = {
@@ -45,7 +45,7 @@ LAYOUTS: Final[dict[int, type[Header]]] = {
     3: SendMessageResponseHeader,
     4: PullMessageResponseHeader,
 }
-"""Whose fields stand by place, by the number in front of them."""
+"""The headers with positional fields, by the number that precedes the fields."""
 
 
 def _by_place(number: int) -> Any:
@@ -57,25 +57,25 @@ def _by_place(number: int) -> Any:
 
 _PLACED: Final[dict[type[Header], type[Header]]] = {base: _by_place(number) for number, base in LAYOUTS.items()}
 _Send, _Pull, _Sent, _Pulled = (_PLACED[base] for base in LAYOUTS.values())
-_Ext: TypeAlias = _Send | _Pull | _Sent | _Pulled | dict[str, str] | None  # type: ignore[valid-type]  # made above
+_Ext: TypeAlias = _Send | _Pull | _Sent | _Pulled | dict[str, str] | None  # type: ignore[valid-type]  # defined above
 
 
 class PackedCommand(RemotingCommand, gc=False, array_like=True):
-    """A header's members in their order; `raw_ext` is what was read of the ext fields. See RemotingCommand."""
+    """A command whose header was decoded in one step; `raw_ext` is the decoded ext value. See RemotingCommand."""
 
     language: Int32 = 0
-    raw_ext: _Ext = None  # type: ignore[assignment]  # decoded, where JSON leaves its text
+    raw_ext: _Ext = None  # type: ignore[assignment]  # decoded; RemotingCommand keeps JSON text here
 
     def header(self, header_type: type[H]) -> H:
-        """As RemotingCommand's: what was decoded already, or the ext fields as something else."""
+        """See RemotingCommand. Returns the struct that was decoded with the frame if it has this type."""
         placed: Any = self.raw_ext
         if type(placed) is _PLACED.get(header_type):
-            return cast(H, placed)  # a subclass of it
+            return cast(H, placed)  # an instance of a subclass
         self.ext_fields()
         return super().header(header_type)
 
     def ext_fields(self) -> dict[str, str]:
-        """As RemotingCommand's."""
+        """See RemotingCommand."""
         if self.ext is None:
             placed: Any = self.raw_ext
             self.ext = {} if placed is None else placed.to_ext()
@@ -83,16 +83,16 @@ class PackedCommand(RemotingCommand, gc=False, array_like=True):
 
     @property
     def ext_bytes(self) -> int:
-        """As RemotingCommand's."""
+        """See RemotingCommand."""
         return sum(map(len, self.ext_fields().values()))
 
     def detached(self) -> Self:
-        """As RemotingCommand's: nothing but the body is a view."""
+        """See RemotingCommand. Only the body is a view."""
         self.body = bytes(self.body)
         return self
 
     def let_go(self) -> None:
-        """As RemotingCommand's."""
+        """See RemotingCommand."""
         self.raw_ext = None
         super().let_go()
         self.sent = None
@@ -125,7 +125,7 @@ _DEFAULTS: Final[dict[int, dict[str, str]]] = {
 
 
 def decode_msgpack(header: memoryview) -> RemotingCommand:
-    """The command without its body. ProtocolError if `header` is none."""
+    """Return the command in `header`, without its body. Raises ProtocolError if the header is invalid."""
     if header and header[0] == _SEVEN:
         try:
             command = _decode_usual(header)
@@ -141,11 +141,11 @@ def decode_msgpack(header: memoryview) -> RemotingCommand:
 
 
 def decode_general(header: memoryview) -> RemotingCommand:
-    """The same of any header, with the ext fields as text by name."""
+    """Return the command in any valid header, with the ext fields as text by name."""
     try:
         unpacked: Any = msgpack.unpackb(header, strict_map_key=True)
         known = msgspec.convert(unpacked, _Header)
-    except _NOT_READABLE as error:  # what msgpack and msgspec raise are ValueErrors, but for odd values
+    except _NOT_READABLE as error:  # mostly ValueErrors, but not for all values
         raise ProtocolError(f"msgpack header not readable: {error}") from error
     return RemotingCommand(
         code=known.code,
@@ -159,7 +159,7 @@ def decode_general(header: memoryview) -> RemotingCommand:
 
 
 def _by_name(placed: list[Any]) -> dict[str, str]:
-    """Ext fields that stand by their place, as text."""
+    """Return positional ext fields as text by name."""
     names = _NAMES.get(placed[0]) if placed and type(placed[0]) is int else None
     if names is None:
         raise ProtocolError("msgpack header not readable: fields of no known layout")
@@ -178,7 +178,7 @@ def _text(value: object) -> str:
 
 
 def encode_msgpack(command: RemotingCommand) -> bytes:
-    """The header of a command, its ext fields by name."""
+    """Return the header of a command, with its ext fields by name."""
     ext = command.ext_fields() or None
     packed: bytes = _pack(
         (command.code, command.flag, _language(command), command.opaque, command.remark, command.version, ext)
@@ -187,7 +187,7 @@ def encode_msgpack(command: RemotingCommand) -> bytes:
 
 
 def encode_placed(command: RemotingCommand, header: Header) -> bytes:
-    """The header of a command whose ext fields, given as one of LAYOUTS, stand by their place."""
+    """Return the header of a command with positional ext fields, taken from `header` (a type in LAYOUTS)."""
     base = type(header)
     number = next(number for number, known in LAYOUTS.items() if known is base)
     values = [getattr(header, name) for name in base.__struct_fields__]

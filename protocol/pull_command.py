@@ -1,8 +1,8 @@
-"""PullCommand: a pull whose header was decoded together with its outer fields, in one step.
+"""PullCommand: a pull whose ext fields were decoded together with its outer fields, in one step.
 
-What `SendCommand` is for sends in plain JSON, this is for pulls: consumers that catch up ask for little else. In
-MessagePack that step is taken anyway (protocol.msgpack_header), and pulls in the binary dialect are read when somebody
-asks. The compiled twin, which reads MessagePack too, is in protocol/compiled/pull.py.
+This is for pulls what `SendCommand` is for sends in JSON: consumers that catch up send few other requests. MessagePack
+headers are decoded in one step anyway (protocol.msgpack_header). The ext fields of a pull in the binary dialect are
+read when the handler needs them. The compiled version, which also reads MessagePack, is protocol/compiled/pull.py.
 """
 
 from collections.abc import Callable
@@ -18,13 +18,13 @@ H = TypeVar("H", bound=Header)
 
 
 class PullCommand(SendCommand, gc=False, kw_only=True):
-    """A plain pull; `asked` is its header, and it is no send. See RemotingCommand."""
+    """A pull in the common header layout. `asked` is its header. See RemotingCommand."""
 
     sent: None = msgspec.field(name="(sent)", default=None)
     asked: PullMessageHeader = msgspec.field(name="extFields")
 
     def header(self, header_type: type[H]) -> H:
-        """As RemotingCommand's: what was decoded already, or the ext fields as something else."""
+        """See RemotingCommand. Returns the struct that was decoded with the frame if it has this type."""
         if type(self.asked) is header_type:
             return self.asked
         return super().header(header_type)
@@ -32,4 +32,4 @@ class PullCommand(SendCommand, gc=False, kw_only=True):
 
 _decode: Final = msgspec.json.Decoder(PullCommand, strict=False).decode
 DECODERS: Final[dict[bytes, Callable[[memoryview], SendCommand]]] = {b'{"code":11,"': _decode, b'{"code":361,': _decode}
-"""As those of protocol.send_command."""
+"""The decoder of JSON headers, by their first bytes. See protocol.send_command."""

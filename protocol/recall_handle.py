@@ -1,7 +1,7 @@
-"""What a producer gets for a timer message to take it back with.
+"""Recall handles: with such a text a producer can cancel a timer message that it has sent.
 
-URL-safe base64 of `v1 <topic> <broker name> <time> <unique key>`, where the time, Unix ms, is 1 more than that of the
-slot in which the message waits. Source: docs/formats.md, "Timer messages".
+A handle is the URL-safe base64 of `v1 <topic> <broker name> <time> <unique key>`. The time, Unix ms, is the time of the
+slot in which the message waits, plus 1. Source: docs/formats.md, "Timer messages".
 """
 
 import base64
@@ -12,7 +12,7 @@ VERSION: Final = "v1"
 
 
 class RecallHandle(NamedTuple):
-    """The parts of a handle; `deliver_ms` is a text."""
+    """The parts of a handle; `deliver_ms` is text."""
 
     topic: str
     broker_name: str
@@ -20,12 +20,12 @@ class RecallHandle(NamedTuple):
     unique_key: str
 
     def encode(self) -> str:
-        """The handle as it stands in answers."""
+        """Return the handle in the form that responses contain."""
         return base64.urlsafe_b64encode(" ".join((VERSION, *self)).encode()).decode()
 
     @classmethod
     def decode(cls, text: str) -> Self:
-        """From what a producer hands in. ValueError: it is none."""
+        """Decode the handle in a producer's request. Raises ValueError if it is invalid."""
         try:
             version, *parts = base64.b64decode(text, altchars=b"-_", validate=True).decode().split(" ")
         except (binascii.Error, UnicodeError) as problem:

@@ -1,4 +1,4 @@
-"""The CommitLog record: the one layout that the store, pull responses, clients and offline readers share.
+"""The commit log record: one layout for the store, pull responses, clients and offline readers.
 
 Big-endian, no padding. With 8-byte hosts (IPv4), body length B, topic length T, properties length P:
 
@@ -12,13 +12,13 @@ Big-endian, no padding. With 8-byte hosts (IPv4), body length B, topic length T,
     36  4  sysFlag                                    ..  1   topic length (V1) / 2 (V2), then T bytes of topic
     40  8  born timestamp, ms                         ..  2   properties length, then P bytes of properties
 
-so 91 + B + T + P bytes; one more for V2, twelve more for each IPv6 host (20 bytes instead of 8, told by sysFlag
-bits 4 and 5). V2 exists for topics longer than 127 bytes. The end of a log segment that no record fits into holds a
-blank: the number of bytes left, and its own magic cbd43194.
+so 91 + B + T + P bytes; one more for V2, twelve more for each IPv6 host (20 bytes instead of 8, as sysFlag bits 4 and 5
+say). V2 exists for topics longer than 127 bytes. If no record fits into the end of a log segment, the end contains a
+blank: the number of bytes left, and the magic cbd43194.
 
-`parse` looks at one position and answers with one of four things: a `Record`, a `Blank`, `END` (nothing was written
-here) or `Damaged` with its reason. It never raises over what it reads. Not everything can be checked: only the body
-has a checksum, so a caller who knows position and queue offset compares them with the record's own.
+`parse` reads one position and returns a `Record`, a `Blank`, `END` (nothing was written here) or `Damaged` with the
+reason. It raises nothing, whatever the bytes are. Only the body has a checksum, so `parse` cannot detect all damage: a
+caller that knows position and queue offset compares them with those in the record.
 
 Source: docs/formats.md, "CommitLog record".
 """
@@ -48,7 +48,7 @@ MAX_V1_TOPIC_BYTES: Final = 127
 MAX_PROPERTIES_BYTES: Final = 32767
 HOST_FLAGS: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 
-# Where a field lies that is read or patched on its own.
+# Positions of the fields that are read or patched separately.
 BODY_CRC_AT: Final = 8
 QUEUE_OFFSET_AT: Final = 20
 PHYSICAL_OFFSET_AT: Final = 28
@@ -63,14 +63,14 @@ _INT64: Final = Struct(">q")
 
 
 class Layout(NamedTuple):
-    """What depends on the two address families.
+    """Structs for one combination of address families.
 
     `head` packs everything before the body: size, magic, body CRC, queue id, flag, queue offset, physical offset,
     sysFlag, born timestamp, born host (bytes), stamp (bytes: store timestamp and store host, which a batch shares),
-    reconsume times, prepared transaction offset, body length. `shared` packs what messages sent together have in
-    common of that, from the sysFlag to the prepared transaction offset, and `alike` the head with it as bytes.
-    `fixed_size` counts all but body, topic, properties and the topic's length; `middle` reads from the born host to the
-    body length.
+    reconsume times, prepared transaction offset, body length. `shared` packs the part of it that is equal for messages
+    that are sent together, from the sysFlag to the prepared transaction offset. `alike` packs the head with that part
+    given as bytes. `fixed_size` is the record's size without body, topic, properties and the topic's length. `middle`
+    reads from the born host to the body length.
     """
 
     head: Struct
@@ -98,12 +98,12 @@ LAYOUT_BY_FLAGS: Final = {layout.host_flags: layout for layout in LAYOUTS.values
 _PLAIN: Final = Struct(">iiiiiqqiq8sq8siqi").unpack_from  # all before the body, with IPv4 hosts
 _PLAIN_SIZE: Final = LAYOUTS[8, 8].head.size
 
-# Two big-endian bytes for every legal properties length; a lookup costs a quarter of packing.
+# Two big-endian bytes for every valid properties length; a lookup costs a quarter of packing.
 LENGTH_PREFIX: Final = [length.to_bytes(2, "big") for length in range(MAX_PROPERTIES_BYTES + 1)]
 
 
 class Record(msgspec.Struct, gc=False):
-    """A record found at `position` of `source`; body and properties are cut out only when asked for."""
+    """A record at `position` of `source`. Body and properties are sliced only on access."""
 
     source: memoryview
     position: int
@@ -128,39 +128,39 @@ class Record(msgspec.Struct, gc=False):
 
     @property
     def body(self) -> memoryview:
-        """The body as stored (perhaps compressed): a view, valid as long as `source` is."""
+        """The body as it is stored (perhaps compressed): a view, valid as long as `source` is."""
         return self.source[self.body_at : self.body_at + self.body_size]
 
     @property
     def properties(self) -> bytes:
-        """The properties as stored, without their length."""
+        """The properties as they are stored, without their length."""
         return bytes(self.source[self.properties_at : self.position + self.size])
 
     @property
     def keys(self) -> list[bytes] | None:
-        """What the record is found by: nobody has looked yet (an append of broker.store may know it)."""
+        """The record's index keys; None: not determined yet. A subclass in broker.store may have them."""
         return None
 
 
 class Blank(msgspec.Struct, frozen=True):
-    """The rest of a segment: `size` bytes from here to its end, these 8 included."""
+    """The unused rest of a segment: `size` bytes from here to its end, these 8 included."""
 
     size: int
 
 
 class End(msgspec.Struct, frozen=True):
-    """Nothing was ever written here: zeros, or too few bytes for anything."""
+    """Nothing was written here: zeros, or too few bytes for a record or blank."""
 
 
 class Damaged(msgspec.Struct, frozen=True):
-    """Something that is no record. `size` > 0: the length it claims, when its fields end elsewhere."""
+    """Bytes that are not a valid record. `size` > 0: the claimed length, if only the fields end elsewhere."""
 
     reason: str
     size: int = 0
 
 
 class UnreadableTopic(Damaged, frozen=True):
-    """A whole record whose topic is not UTF-8: readers step over it. `record` has the topic with its bytes escaped."""
+    """A whole record whose topic is not UTF-8; readers skip it. The topic of `record` contains its bytes escaped."""
 
     record: Record | None = None
 
@@ -173,12 +173,12 @@ Parsed: TypeAlias = Record | Blank | End | Damaged
 
 
 def body_crc(body: Buffer) -> int:
-    """CRC-32 without its top bit; of nothing: 0."""
+    """Return the CRC-32 without its top bit; 0 for an empty body."""
     return crc32(body) & CRC_MASK
 
 
 def topic_field(topic: bytes) -> tuple[int, bytes]:
-    """`(magic, length and topic bytes)` of a topic: V1 up to 127 bytes, V2 beyond. docs/formats.md, "V1 and V2"."""
+    """Return `(magic, length and topic bytes)`: V1 up to 127 bytes, V2 beyond. See docs/formats.md, "V1 and V2"."""
     if len(topic) <= MAX_V1_TOPIC_BYTES:
         return MAGIC_V1, len(topic).to_bytes(1, "big") + topic
     return MAGIC_V2, len(topic).to_bytes(2, "big") + topic
@@ -201,7 +201,7 @@ def encode(
     reconsume_times: int = 0,
     prepared_transaction_offset: int = 0,
 ) -> bytes:
-    """One whole record. Hosts are 8 or 20 bytes; their sysFlag bits are set here, whatever was passed."""
+    """Return one whole record. Hosts are 8 or 20 bytes; their bits in `sys_flag` are set according to their sizes."""
     layout = LAYOUTS[len(born_host), len(store_host)]
     magic, topic_bytes = topic_field(topic.encode())
     size = layout.fixed_size + len(body) + len(topic_bytes) + len(properties)
@@ -225,7 +225,8 @@ def encode(
 
 
 def parse(source: memoryview, at: int = 0, *, check_body: bool = True) -> Parsed:
-    """What stands at `at` (docs/formats.md, "Checking one record"). `check_body` False leaves the CRC out."""
+    """Parse the bytes at `at` (docs/formats.md, "Checking one record"). With `check_body` False the CRC is not
+    checked."""
     room = len(source) - at
     if room >= SMALLEST_RECORD:
         record = _parse_plain(source, at, room, check_body)
@@ -244,7 +245,7 @@ def parse(source: memoryview, at: int = 0, *, check_body: bool = True) -> Parsed
 
 
 def _parse_plain(source: memoryview, at: int, room: int, check_body: bool) -> Record | None:
-    """A sound V1 record with IPv4 hosts, which nearly all are, in one step; None: to be looked at more closely."""
+    """Return a valid V1 record with IPv4 hosts, by far the most common; None: `_parse_fields` has to parse it."""
     (
         size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp, born_host,
         store_timestamp, store_host, reconsume_times, prepared, body_size,
@@ -319,7 +320,7 @@ def _is_utf8(data: memoryview) -> bool:
 
 
 def iterate(buffer: Buffer, at: int = 0, *, check_body: bool = True) -> Iterator[Record | Blank | Damaged]:
-    """The records of `buffer` one after the other; a blank or damage is the last thing given, if there is one."""
+    """Yield the records of `buffer` in order. A blank or damage ends the iteration; it is yielded too."""
     source = memoryview(buffer)
     while True:
         parsed = parse(source, at, check_body=check_body)
@@ -332,7 +333,7 @@ def iterate(buffer: Buffer, at: int = 0, *, check_body: bool = True) -> Iterator
 
 
 def to_message(record: Record) -> MessageExt:
-    """The record as a client sees it; body and properties are copied, so that it outlives its buffer."""
+    """Return the record as a message. Body and properties are copied, so the message outlives the buffer."""
     return MessageExt(
         topic=record.topic,
         queue_id=record.queue_id,
@@ -354,7 +355,8 @@ def to_message(record: Record) -> MessageExt:
 
 
 def decode(buffer: Buffer, *, check_body: bool = True) -> list[MessageExt]:
-    """Every message of a pull response's body; ProtocolError when it is anything but whole records."""
+    """Return every message of a pull response's body. Raises ProtocolError unless the body consists of whole
+    records."""
     source = memoryview(buffer)
     messages: list[MessageExt] = []
     at, end = 0, len(source)
@@ -369,7 +371,8 @@ def decode(buffer: Buffer, *, check_body: bool = True) -> list[MessageExt]:
 
 
 def plain_messages(source: memoryview, at: int, check_body: bool, messages: list[MessageExt]) -> int:
-    """Add the plain messages that stand from `at` on to `messages`; where the first other one is, or the end."""
+    """Append the V1 messages with IPv4 hosts from `at` on to `messages`; return the position of the first other record,
+    or the end."""
     while (message := _plain_message(source, at, check_body)) is not None:
         messages.append(message)
         at += message.size
@@ -377,7 +380,8 @@ def plain_messages(source: memoryview, at: int, check_body: bool, messages: list
 
 
 def _plain_message(source: memoryview, at: int, check_body: bool) -> MessageExt | None:
-    """What `parse` and `to_message` make of a V1 record with IPv4 hosts, in one step; None: ask them."""
+    """Return the same as `parse` and `to_message` for a V1 record with IPv4 hosts; None: the caller has to use
+    these."""
     room = len(source) - at
     if room < SMALLEST_RECORD:
         return None

@@ -2,11 +2,11 @@
 
     ... properties [02] | __CRC32# 01 dddddddddd 02         20 bytes, counted in the properties' length
 
-The digits are the CRC-32 without its top bit of everything before those 20 bytes, in decimal, least significant digit
-first, padded with zeros to ten. To a reader that knows nothing of it, it is a property like others. A client's own
-property of that name goes; properties that lack their final separator get it.
+The digits are the CRC-32, without its top bit, of everything before those 20 bytes, in decimal, least significant digit
+first, padded with zeros to ten digits. Readers without support for the checksum read an ordinary property. If a client
+has set a property of that name, it is removed; properties without their final separator get one.
 
-`with_room` makes the room while the record's size is being decided; `seal` fills it in, once everything before it is
+`with_room` reserves the space before the record's size is calculated. `seal` fills it once all bytes before it are
 final. Source: docs/formats.md, "Whole-record checksum".
 """
 
@@ -26,7 +26,7 @@ _ROOM: Final = _PREFIX + b"0" * _DIGITS + _ENTRY_END
 
 
 def with_room(properties: bytes) -> bytes:
-    """The properties that a record with a checksum is encoded from; doing it twice is doing it once."""
+    """Return `properties` with space for a checksum at their end. The function is idempotent."""
     if NAME in properties:
         entries = properties.split(_ENTRY_END)
         properties = _ENTRY_END.join(entry for entry in entries if not entry.startswith(_PREFIX))
@@ -36,7 +36,8 @@ def with_room(properties: bytes) -> bytes:
 
 
 def seal(parts: Sequence[Buffer]) -> bytes:
-    """The last of a record's parts, which ends in the room, with the checksum over all of them in it."""
+    """Return the last of a record's parts, which ends in the reserved space, with the checksum over all parts filled
+    in."""
     checksum = 0
     for part in parts[:-1]:
         checksum = crc32(part, checksum)
@@ -45,7 +46,7 @@ def seal(parts: Sequence[Buffer]) -> bytes:
 
 
 def is_sealed(record: Record) -> bool:
-    """Whether the record ends in a checksum, and in the right one."""
+    """Return whether the record ends in a correct checksum."""
     content_end = record.position + record.size - SIZE
     if content_end < record.properties_at:
         return False
@@ -54,7 +55,7 @@ def is_sealed(record: Record) -> bool:
 
 
 def is_broken(record: Record) -> bool:
-    """Whether the record ends in a checksum that is not its own. Records without any are not."""
+    """Return whether the record ends in a wrong checksum. False for a record without a checksum."""
     return record.properties[-SIZE:].startswith(_PREFIX) and not is_sealed(record)
 
 

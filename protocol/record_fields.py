@@ -1,7 +1,7 @@
-"""Single fields of a record, for who knows that one stands there and needs nothing else of it.
+"""Read single fields of a record without parsing it.
 
-Parsing a record costs a microsecond and more; a reader that chooses by times, offsets or properties asks for those
-alone. Nothing here checks more of a record than it has to, so as not to read beyond it.
+Parsing a record costs a microsecond or more. A reader that selects by times, offsets or properties needs only those
+fields. The functions check no more of a record than is needed to read within its bounds.
 
 Source: docs/formats.md, "CommitLog record".
 """
@@ -23,29 +23,29 @@ from skylarkmq.protocol.record import (
     SYS_FLAG_AT,
 )
 
-_MOST_AROUND_BODY: Final = LONGEST_HEAD + 4 + 32767 + MAX_PROPERTIES_BYTES  # with V2's longest topic
+_MOST_AROUND_BODY: Final = LONGEST_HEAD + 4 + 32767 + MAX_PROPERTIES_BYTES  # with the longest topic of V2
 _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
-_FLAG_AND_BODY_SIZE: Final = Struct(">i44xi")  # sysFlag and, behind IPv4 hosts, the body's length
+_FLAG_AND_BODY_SIZE: Final = Struct(">i44xi")  # sysFlag, and the body's length after IPv4 hosts
 _BODY_AT_V4: Final = 88
 _LAST_OF_MAGIC_V1: Final = MAGIC_V1 & 0xFF
 
 
 def store_timestamp_at(source: memoryview, at: int) -> int:
-    """The store timestamp (ms) of the record at `at`, without parsing the rest; the caller knows one stands there."""
+    """Return the store timestamp (ms) of the record at `at`. The caller must know that a record begins there."""
     sys_flag = _INT32.unpack_from(source, at + SYS_FLAG_AT)[0]
     timestamp: int = _INT64.unpack_from(source, at + (68 if sys_flag & SysFlag.BORN_HOST_V6 else 56))[0]
     return timestamp
 
 
 def queue_offset_at(source: memoryview, at: int) -> int:
-    """The queue offset of the record at `at`, as `store_timestamp_at`."""
+    """Return the queue offset of the record at `at`. The caller must know that a record begins there."""
     queue_offset: int = _INT64.unpack_from(source, at + QUEUE_OFFSET_AT)[0]
     return queue_offset
 
 
 def properties_of(record: memoryview) -> memoryview | None:
-    """The properties of the record that these bytes are, without a look at the rest; None if its lengths do not fit."""
+    """Return the properties of the record in these bytes, without other checks; None if its lengths do not fit."""
     size = len(record)
     if size < SMALLEST_RECORD:
         return None
@@ -69,7 +69,7 @@ def properties_of(record: memoryview) -> memoryview | None:
 
 
 def claimed_size(head: memoryview) -> int:
-    """The size that a record's first LONGEST_HEAD bytes claim, if its body's length allows that; else -1."""
+    """Return the size in a record's first LONGEST_HEAD bytes if it is consistent with the body's length, else -1."""
     size, magic = BLANK.unpack_from(head)
     if magic not in {MAGIC_V1, MAGIC_V2}:
         return -1

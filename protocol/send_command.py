@@ -1,13 +1,13 @@
-"""SendCommand: a send whose header was decoded together with its outer fields, in one step.
+"""SendCommand: a send whose ext fields were decoded together with its outer fields, in one step.
 
-Sends are most of what a broker reads. Of those in plain JSON that begin as clients write them, outer fields and ext
-fields are decoded at once; every other request, and every send that this refuses, is a `RemotingCommand` whose header
-is read when somebody asks. A SendCommand is one too: whoever wants the ext fields as text gets them, from the received
-header, which is kept for that.
+Most requests to a broker are sends. If a send in standard JSON begins as clients usually write it, its outer fields and
+ext fields are decoded in one step. Every other request, and every send that this step rejects, becomes a
+`RemotingCommand` whose ext fields are decoded when the handler needs them. A SendCommand is a RemotingCommand too: it
+keeps the received header, and `ext_fields` decodes the ext fields as text from it.
 
-Sends in the other dialects are RemotingCommands with a header.
+Sends in the other dialects are RemotingCommands whose `sent` is set.
 
-`sent` is None in every command that is no such send.
+`sent` is None in every command that is not a send.
 """
 
 from collections.abc import Callable
@@ -26,27 +26,27 @@ from skylarkmq.protocol.serialize import decode_command
 H = TypeVar("H", bound=Header)
 
 START_BYTES: Final = 12
-"""So many bytes of a header tell whether it may be one of these."""
+"""Number of bytes at the beginning of a header that select its decoder (DECODERS)."""
 
 _RESPONSE: Final = Flag.RESPONSE
 
 
 class SendCommand(RemotingCommand, gc=False):
-    """A plain send; `sent` is its header. See RemotingCommand."""
+    """A send in the common header layout. `sent` is its header. See RemotingCommand."""
 
     raw_ext: Own = msgspec.field(name="(raw)", default=msgspec.Raw())
     raw_header: Own = msgspec.field(name="(header)", default=b"")
     sent: Any = msgspec.field(name="extFields", default=None)
 
     def header(self, header_type: type[H]) -> H:
-        """As RemotingCommand's: what was decoded already, or the ext fields as something else."""
+        """See RemotingCommand. Returns the struct that was decoded with the frame if it has this type."""
         if type(self.sent) is header_type:
             return self.sent
         self.ext_fields()
         return super().header(header_type)
 
     def ext_fields(self) -> dict[str, str]:
-        """As RemotingCommand's."""
+        """See RemotingCommand."""
         if self.ext is None:
             general = decode_command((self.dialect, self.raw_header, memoryview(b"")))
             self.ext = {} if general is None else general.ext_fields()
@@ -54,17 +54,17 @@ class SendCommand(RemotingCommand, gc=False):
 
     @property
     def ext_bytes(self) -> int:
-        """As RemotingCommand's."""
+        """See RemotingCommand."""
         return len(self.raw_header)
 
     def detached(self) -> Self:
-        """As RemotingCommand's."""
+        """See RemotingCommand."""
         self.body = bytes(self.body)
         self.raw_header = bytes(self.raw_header)
         return self
 
     def let_go(self) -> None:
-        """As RemotingCommand's."""
+        """See RemotingCommand."""
         super().let_go()
         self.raw_header = b""
         self.sent = None
@@ -82,12 +82,12 @@ DECODERS: Final[dict[bytes, Callable[[memoryview], SendCommand]]] = {
     b'{"code":310,': msgspec.json.Decoder(_SendV2, strict=False).decode,
     b'{"code":10,"': msgspec.json.Decoder(_Send, strict=False).decode,
 }
-"""The decoder of JSON headers that begin so. What it raises ValueError or RecursionError for, and what then is an
-answer, is for `decode_general`. Whoever decodes sets `raw_header` and `body`."""
+"""The decoder of JSON headers, by their first bytes. Headers for which it raises ValueError or RecursionError, and
+headers of responses, go to `decode_general`. The caller of a decoder sets `raw_header` and `body`."""
 
 
 def decode_general(frame: Frame) -> RemotingCommand | None:
-    """What `decode_command` gives; sends in the other dialects have their header read at once too."""
+    """Return the same as `decode_command`, with the ext fields of sends in the other dialects decoded immediately."""
     command = decode_command(frame)
     if command is not None and command.dialect != JSON and command.sent is None and not command.flag & _RESPONSE:
         header_type = _HEADERS.get(command.code)
@@ -95,7 +95,7 @@ def decode_general(frame: Frame) -> RemotingCommand | None:
             try:
                 command.sent = command.header(header_type)
             except RequestError:
-                command.sent = None  # whoever asks for the header will be told
+                command.sent = None  # `header` raises the error again when it is called
     return command
 
 

@@ -1,14 +1,14 @@
-"""The header dialects: how the outer fields of a command stand in a frame's header.
+"""The header dialects: how a frame's header encodes the outer fields of a command.
 
     0  JSON      a JSON object; members in alphabetical order, null members left out
     1  ROCKETMQ  binary: code i16, language u8, version i16, opaque i32, flag i32, remark (i32 length, UTF-8),
                  ext block (i32 length; entries: key i16 length, UTF-8; value i32 length, UTF-8)
-    4D MSGPACK   ours: a MessagePack array, see protocol.msgpack_header
+    4D MSGPACK   only between Skylark's broker and SDK: a MessagePack array, see protocol.msgpack_header
 
-The dialect is a byte of the frame, so each request may choose its own, and is answered in it. A header in plain JSON
-is decoded in one step by msgspec; what that refuses (unquoted keys, single quotes, numbers as text ...) is read once
-more by the tolerant reader before the connection is closed for it. Text is UTF-8; a zero-length text in a binary header
-means null. Source: docs/formats.md, "Header dialects".
+The dialect is a byte of the frame, so each request can use its own; the response uses the dialect of its request.
+msgspec decodes a header in standard JSON in one step. A header that it rejects (unquoted keys, single quotes, numbers
+as text ...) is read by the tolerant reader; only if that fails too, the connection is closed. Text is UTF-8. A
+zero-length text in a binary header means null. Source: docs/formats.md, "Header dialects".
 """
 
 from collections.abc import Callable, Mapping
@@ -27,18 +27,18 @@ from skylarkmq.protocol.msgpack_header import decode_msgpack, encode_msgpack
 
 BINARY_FIXED: Final = Struct(">hBhiii")  # code, language, version, opaque, flag, length of the remark
 MAX_TOLERANT_HEADER: Final = 128 * 1024
-"""A longer JSON header has to be plain: the tolerant reader takes 60 ms for so much."""
+"""Limit for JSON headers that only the tolerant reader accepts: it needs 60 ms for a header of this size."""
 _I16: Final = Struct(">h")
 _I32: Final = Struct(">i")
-_SHORT_ENTRY: Final = Struct(">hci")  # the beginning of an entry whose key is one byte long
+_SHORT_ENTRY: Final = Struct(">hci")  # the beginning of an entry with a key of one byte
 _decode_plain_json: Final = msgspec.json.Decoder(RemotingCommand, strict=False).decode
 _encode_json: Final = msgspec.json.Encoder().encode
 
 
 def decode_command(frame: Frame) -> RemotingCommand | None:
-    """The command in a frame; None for a header that is a JSON array (ignored, as RocketMQ does).
+    """Return the command in a frame; None for a header that is a JSON array (ignored, as by RocketMQ).
 
-    Raises ProtocolError for an unknown dialect and for a header that is none.
+    Raises ProtocolError for an unknown dialect and for an invalid header.
     """
     dialect, header, body = frame
     if dialect == MSGPACK:
@@ -61,18 +61,18 @@ def decode_command(frame: Frame) -> RemotingCommand | None:
 
 
 def encode_command(command: RemotingCommand) -> bytes:
-    """The whole frame of a command."""
+    """Return the whole frame of a command."""
     return encode_frame(command.dialect, encode_header(command), command.body)
 
 
 def encode_head(command: RemotingCommand, body_length: int) -> bytes:
-    """The frame up to its body, for a body that is written from elsewhere."""
+    """Return the frame up to its body, for a body that is written separately."""
     header = encode_header(command)
     return encode_prefix(command.dialect, len(header), body_length) + header
 
 
 def encode_header(command: RemotingCommand) -> bytes:
-    """The header alone, in the command's dialect."""
+    """Return the header alone, in the command's dialect."""
     return _ENCODERS[command.dialect](command)
 
 
@@ -195,7 +195,7 @@ def _encode_binary_header(command: RemotingCommand) -> bytes:
 
 
 def binary_entry(key: str, value: str) -> bytes:
-    """One ext field of a binary header; `value` stands at the end, behind its length."""
+    """Return one ext field of a binary header: key length, key, value length, value."""
     name, text = key.encode(), value.encode()
     return b"".join((_I16.pack(len(name)), name, _I32.pack(len(text)), text))
 

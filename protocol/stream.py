@@ -1,11 +1,11 @@
-"""A stream's bytes in, commands out: frames and headers in one pass over what a read delivered.
+"""Decode a byte stream into commands: frames and headers in one pass over the bytes of a read.
 
-`CommandDecoder` is fed like `FrameDecoder` (protocol.frame), and fails like it: commands before bytes that are no
-frame, or before a header that cannot be read, are returned, and `failure` says why there will be no more.
+`CommandDecoder` is used like `FrameDecoder` (protocol.frame) and fails like it: it returns the commands before bytes
+that are not a frame, or before an unreadable header, and `failure` is set to the reason.
 
-The pass over whole frames is done by the compiled leaf where there is one. Both passes give equal commands; those of
-plain sends and pulls are `SendCommand`s and `PullCommand`s, or the leaf's twins of them. Bodies and raw headers are
-views into what was fed.
+The compiled module `decode` does the pass over whole frames where it is available. Both versions return equal commands.
+Fast-path sends and pulls become `SendCommand`s and `PullCommand`s, or the corresponding compiled types. Bodies and raw
+headers are views into the bytes passed to `feed_commands`.
 """
 
 from collections.abc import Callable
@@ -26,24 +26,24 @@ from skylarkmq.protocol.send_command import decode_general
 
 _BEGINNING: Final = Struct(">iI12s")
 _PREFIX: Final = Struct(">iI")
-_LARGEST_JSON_WORD: Final = 0xFF_FFFF  # the dialect, which is 0, stands above the header's length
+_LARGEST_JSON_WORD: Final = 0xFF_FFFF  # the dialect (JSON is 0) occupies the bits above the header's length
 _RESPONSE: Final = Flag.RESPONSE
 _UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, StructError)
 _LONGEST_REASON: Final = 200
 _decoder_for: Final = (SEND_DECODERS | PULL_DECODERS).get
 
 Pass = Callable[[memoryview, int, int, list[RemotingCommand]], int]
-"""`(data, start, max frame bytes, commands)`: adds the commands of all whole frames from `start` on, and returns where
-the first incomplete one begins. ProtocolError ends it; what was before is in `commands`."""
+"""`(data, start, max frame bytes, commands)`: append the commands of all whole frames from `start` on, and return the
+position of the first incomplete frame. On ProtocolError `commands` contains the commands before the error."""
 
 
 class CommandDecoder(FrameDecoder):
-    """Cuts a stream into commands."""
+    """Splits a stream into commands."""
 
     __slots__ = ()
 
     def feed_commands(self, data: memoryview) -> list[RemotingCommand]:
-        """The commands that `data` completes, oldest first; nothing more after a failure."""
+        """Return the commands that `data` completes, oldest first; nothing after a failure."""
         commands: list[RemotingCommand] = []
         start = 0
         try:
@@ -55,7 +55,7 @@ class CommandDecoder(FrameDecoder):
         except ProtocolError as error:
             self.failure = error
             return commands
-        except _UNREADABLE as error:  # a reader met input that it did not foresee: the same for the peer
+        except _UNREADABLE as error:  # an unforeseen error in a decoder: the peer's bytes count as invalid
             self.failure = ProtocolError(f"header not readable: {type(error).__name__}: {error}"[:_LONGEST_REASON])
             return commands
         if start < len(data):
@@ -64,7 +64,7 @@ class CommandDecoder(FrameDecoder):
 
 
 def interpreted_pass(data: memoryview, start: int, max_frame_bytes: int, commands: list[RemotingCommand]) -> int:
-    """The pass over whole frames, see `Pass`."""
+    """Append the commands of all whole frames; see `Pass`."""
     end = len(data)
     beginning, prefix, add = _BEGINNING.unpack_from, _PREFIX.unpack_from, commands.append
     last = end - _BEGINNING.size
@@ -83,7 +83,7 @@ def interpreted_pass(data: memoryview, start: int, max_frame_bytes: int, command
             try:
                 plain = decode(header)
             except (ValueError, RecursionError):
-                pass  # not the plain case
+                pass  # not the common layout
             else:
                 if not plain.flag & _RESPONSE:
                     plain.raw_header = header

@@ -1,13 +1,13 @@
-"""The layouts of timer files, and the properties of timer messages.
+"""The layouts of timer files, and the names of timer properties.
 
     timerwheel               slots of 32 bytes: time div precision int64, first and last log position int64, messages
-                             int32, int32 0; the slot of a time is that number modulo SLOTS
-    timerlog/<20 digits>     units of 52 bytes: 52 int32, position of the one before it in its slot int64 (-1: none),
+                             int32, int32 0; a time belongs to the slot (time div precision) modulo SLOTS
+    timerlog/<20 digits>     units of 52 bytes: 52 int32, position of the previous unit of its slot int64 (-1: none),
                              magic int32, write time int64, slot time - write time int32, physical offset int64,
                              record size int32, hash of the real topic int32, int64 0
     config/timercheck        4096 bytes: seven int64, the rest zero
 
-A file of the log that has less than a unit and LOG_BLANK_SIZE bytes left is closed by a blank: what is left int32,
+If a timer log file has less than a unit and LOG_BLANK_SIZE bytes left, a blank ends it: number of bytes left int32,
 int64 0, the magic of a blank int32. All numbers are big-endian and signed. Source: docs/formats.md, "Timer files".
 """
 
@@ -20,7 +20,7 @@ from skylarkmq.protocol.record import MAGIC_BLANK
 
 SLOTS: Final = 604_800 * 2
 LIVE_SLOTS: Final = 604_800
-"""So many slots ahead can be told from each other; the others may be full of old ones."""
+"""Number of future slots that can be distinguished. The other slots may still contain old units."""
 KEPT_BACK_SLOTS: Final = 60
 SLOT_SIZE: Final = 32
 SLOT: Final = Struct(">qqqii")
@@ -51,7 +51,7 @@ DELETES: Final = "TIMER_DEL_UNIQKEY"
 
 
 class TimerUnit(msgspec.Struct, frozen=True, gc=False):
-    """One message that waits, or one that deletes another. Times in Unix ms; positions and offsets in bytes."""
+    """A waiting message, or a message that deletes another. Times in Unix ms; positions and offsets in bytes."""
 
     previous: int
     magic: int
@@ -63,11 +63,11 @@ class TimerUnit(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def slot_ms(self) -> int:
-        """The time of its slot."""
+        """The time of the unit's slot, Unix ms."""
         return self.write_ms + self.delay_ms
 
     def encode(self) -> bytes:
-        """Its 52 bytes."""
+        """Return the unit's 52 bytes."""
         times = self.write_ms, self.delay_ms
         return UNIT.pack(
             UNIT_SIZE, self.previous, self.magic, *times, self.physical_offset, self.size, self.topic_hash, 0
@@ -75,7 +75,7 @@ class TimerUnit(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview, at: int = 0) -> Self | None:
-        """What stands at `at`; None if it is no unit."""
+        """Return the unit at `at`; None if the bytes are not a valid unit."""
         length, *fields, reserved = UNIT.unpack_from(data, at)
         unit = cls(*fields)
         is_unit = length == UNIT_SIZE and not reserved and unit.magic and unit.magic | _MAGIC_BITS == _MAGIC_BITS
@@ -84,15 +84,15 @@ class TimerUnit(msgspec.Struct, frozen=True, gc=False):
 
 
 def log_blank(room: int) -> bytes:
-    """What closes a file of the timer log that has `room` bytes left, and no room for a unit."""
+    """Return the blank that ends a timer log file with `room` bytes left, too few for another unit."""
     return LOG_BLANK.pack(room, 0, MAGIC_BLANK)
 
 
 class TimerCheck(msgspec.Struct, frozen=True):
-    """How far the timers are: what is on disk of them, and agrees.
+    """The progress of the timers, as far as all of their files are on disk and consistent with each other.
 
-    Slots before `read_ms` are delivered, log units before `log_position` are on the wheel, and so are messages of the
-    timer topic before `queue_offset`.
+    Slots before `read_ms` have been delivered. The wheel contains the log units before `log_position` and the messages
+    of the timer topic before `queue_offset`.
     """
 
     read_ms: int = 0
@@ -104,10 +104,10 @@ class TimerCheck(msgspec.Struct, frozen=True):
     counter: int = 0
 
     def encode(self) -> bytes:
-        """The file's 4096 bytes."""
+        """Return the file's 4096 bytes."""
         return _CHECK.pack(*msgspec.structs.astuple(self)).ljust(CHECK_SIZE, b"\0")
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """From the file's bytes; a shortened file counts as zeros where it ends."""
+        """Decode the file's bytes. Missing bytes of a truncated file count as zeros."""
         return cls(*_CHECK.unpack_from(data.ljust(_CHECK.size, b"\0")))

@@ -1,10 +1,10 @@
-"""Stretches of queue units: those whose records may go out as they stand in one segment, without a look at each.
+"""Runs of queue units whose records can be sent straight from one segment, without a check of each record.
 
-What pulls of the next messages, and of those behind them, need to know is found once for all of them; a pull then takes
-its records without an object for each. By the compiled leaf where there is one, which keeps in one object where all the
-records lie, instead of a view of each.
+A run is computed once for many units, and serves the pulls of the next messages and of those after them. A pull then
+takes its records without an object per record. In the compiled version (protocol/compiled/gather.py) one object
+contains the positions of all records of a pull; the pure-Python version has a view of each record.
 
-Units are those of disk.py.
+Units are those of protocol/disk.py.
 """
 
 from array import array
@@ -19,11 +19,11 @@ from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
 from skylarkmq.protocol.unit_search import UNIT_DTYPE
 
 MOST_UNITS: Final = 64
-"""As many are taken at once at most."""
+"""Maximum number of units of one `take`."""
 
 
 class Segment(Protocol):
-    """Where records lie, from byte `start` of the log on."""
+    """The segment that contains the records: `view` contains the bytes of the log from offset `start` on."""
 
     start: int
     is_deleted: bool
@@ -34,8 +34,9 @@ S = TypeVar("S", bound=Segment)
 
 
 class PlainRecords(msgspec.Struct, gc=False):
-    """Records of a segment, `size` bytes from `begin` on, the last of which begins at `last`; `is_run`: with nothing
-    between them. To be used within the turn. A region of no file, to whoever writes it (broker.remoting)."""
+    """Records of one segment, `size` bytes in total; the first begins at log offset `begin`, the last at `last`. With
+    `is_run` there is nothing between them. Valid only within the event-loop iteration. The connection writer
+    (broker.remoting) treats them as a region without a file."""
 
     views: Sequence[memoryview]
     size: int
@@ -48,29 +49,30 @@ class PlainRecords(msgspec.Struct, gc=False):
 
     @property
     def count(self) -> int:
-        """How many."""
+        """Number of records."""
         return len(self.views)
 
     @property
     def view(self) -> memoryview:
-        """The bytes, copied."""
+        """A copy of the bytes."""
         return memoryview(b"".join(self.views))
 
     def parts_behind(self, head: bytes) -> Sequence[bytes | memoryview]:
-        """`head` and the bytes, copied or not."""
+        """Return `head` and the bytes, copied or not."""
         return [head, *self.views]
 
     def hold(self, _holder: object) -> None:
-        """Not kept beyond the turn."""
+        """Do nothing: records are not kept beyond the event-loop iteration."""
 
     def release(self, _holder: object) -> None:
-        """Nothing was kept."""
+        """Do nothing: `hold` has pinned nothing."""
 
 
 class PlainStretch(Generic[S]):
-    """The first `count` units of `units`, which begin at queue offset `first`: up to the one whose record does not lie
-    behind that of the one before, ends behind byte `limit` of the log or `most_span` behind the first's begin, is none,
-    or has `longest` bytes or more. Their records lie between `begin` and `end`."""
+    """The first `count` units of `units`, which begin at queue offset `first`. The stretch ends before the first unit
+    whose record does not begin at or after the end of the previous one, ends after byte `limit` of the log, ends more
+    than `most_span` bytes after the begin of the first record, is missing (a filler unit), or has `longest` bytes or
+    more. The records lie between the log offsets `begin` and `end`."""
 
     def __init__(
         self, first: int, units: bytes | bytearray, segment: S, limit: int, most_span: int, longest: int
@@ -80,12 +82,12 @@ class PlainStretch(Generic[S]):
         start = segment.start
         begins, ends = find(units, start, limit - start, most_span, longest)
         self.first, self.count, self.segment = first, len(begins), segment
-        self._begins, self._ends = begins, ends  # bytes of the segment
+        self._begins, self._ends = begins, ends  # positions in the segment
         self.begin, self.end = (start + begins[0], start + ends[-1]) if begins else (0, start)
 
     def take(self, offset: int, wanted: int, most_bytes: int) -> PlainRecords | None:
-        """The records of up to `wanted` units from `offset` on, as many as `most_bytes` allow, but one at least. None
-        if not all of these units are here, or the segment is deleted."""
+        """Return the records of up to `wanted` units from queue offset `offset` on: as many as fit into `most_bytes`,
+        but at least one. Return None if the stretch lacks one of the units, or if the segment is deleted."""
         at = offset - self.first
         behind = at + wanted
         segment = self.segment
@@ -106,7 +108,8 @@ class PlainStretch(Generic[S]):
 def _find_in_few(
     units: bytes | bytearray, start: int, limit: int, most_span: int, longest: int
 ) -> tuple["array[int]", "array[int]"]:
-    """Where the records of a stretch begin and end in their segment, which begins at `start`; see PlainStretch."""
+    """Return the begins and ends of the records in their segment, which begins at log offset `start`; see
+    PlainStretch."""
     begins, ends = array("q"), array("q")
     before = 0
     for offset, size, _ in UNIT.iter_unpack(units):
@@ -123,7 +126,7 @@ def _find_in_few(
 def _find_in_many(
     units: bytes | bytearray, start: int, limit: int, most_span: int, longest: int
 ) -> tuple["array[int]", "array[int]"]:
-    """The same, with the same effort for a thousand as for a hundred."""
+    """Return the same as `_find_in_few`, by NumPy: a thousand units cost as much as a hundred."""
     table = np.frombuffer(units, UNIT_DTYPE)
     begins, sizes = table["physical_offset"].astype(np.int64) - start, table["size"].astype(np.int64)
     ends = begins + sizes
@@ -140,4 +143,4 @@ if TYPE_CHECKING:
 else:
     Records, Stretch = (PlainRecords, PlainStretch) if _leaf is None else (_leaf.Records, _leaf.Stretch)
 Gathered: Final[type[memoryview]] = memoryview if _leaf is None else _leaf.Records
-"""What records are gathered as: has a length, and gives bytes to whoever asks for a buffer."""
+"""Type of gathered records: it has a length and supports the buffer protocol."""

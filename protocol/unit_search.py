@@ -1,7 +1,9 @@
-"""Where in a queue the units of a log's range begin. Physical offsets grow along a queue, but for units of nobody.
+"""Find where the units of a range of the log begin in a queue. Physical offsets grow along a queue, except in filler
+units.
 
-Those fill the place in front of a queue's first message, and that of messages that are lost. They have no record: one
-in front never counts, one in a hole is judged by the next real unit. Source: docs/formats.md, "ConsumeQueue", "Traps".
+Filler units occupy the queue offsets before a queue's first message, and those of lost messages. They have no record: a
+filler unit at the front never matches, one within a gap is judged by the next real unit. Source: docs/formats.md,
+"ConsumeQueue", "Traps".
 """
 
 from collections.abc import Callable
@@ -12,17 +14,18 @@ import numpy as np
 from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
 
 UNIT_DTYPE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-_AT_ONCE: Final = 4_096  # units of nobody that one read looks at
+_AT_ONCE: Final = 4_096  # number of units per read while skipping filler units
 
 Read: TypeAlias = Callable[[int, int], bytes | bytearray]
-"""`(offset, count)`: up to that many units from that queue offset on; nothing where no file is."""
+"""`(offset, count)`: return up to `count` units from that queue offset on; nothing where there is no file."""
 
 
 def first_at_or_behind(read: Read, low: int, end: int, physical_offset: int) -> int:
-    """The first unit in [low, end) whose record begins at or behind that byte of the log; `end` if none does."""
+    """Return the first unit in [low, end) whose record begins at or after log offset `physical_offset`; `end` if
+    none."""
     high = end
     if low < end and _is_behind(read(low, 1), physical_offset):
-        return low  # the usual case
+        return low  # the common case
     while low < high:
         middle = (low + high) // 2
         at = first_of_somebody(read, middle, high)
@@ -34,7 +37,7 @@ def first_at_or_behind(read: Read, low: int, end: int, physical_offset: int) -> 
 
 
 def _is_behind(data: bytes | bytearray, physical_offset: int) -> bool:
-    """Whether this unit has a record, and one that begins at or behind that byte."""
+    """Return whether this unit has a record that begins at or after log offset `physical_offset`."""
     if len(data) < UNIT_SIZE:
         return False
     begin, size, _ = UNIT.unpack(data)
@@ -42,13 +45,13 @@ def _is_behind(data: bytes | bytearray, physical_offset: int) -> bool:
 
 
 def first_of_somebody(read: Read, offset: int, end: int) -> int:
-    """The first unit in [offset, end) that is not one of nobody; `end` if there is none."""
+    """Return the first unit in [offset, end) that is not a filler; `end` if there is none."""
     count = 1
     while offset < end:
         data = read(offset, min(count, end - offset))
         sizes = np.frombuffer(data, UNIT_DTYPE, len(data) // UNIT_SIZE)["size"]
         if not len(sizes):
-            return offset  # no unit at all: whoever asked sees that
+            return offset  # no unit here: the caller detects that
         others = np.flatnonzero(sizes != FILLER_RECORD_SIZE)
         if len(others):
             return offset + int(others[0])

@@ -1,5 +1,5 @@
-"""The JSON bodies of requests and answers, some of which are files of `config/` too: a module per family.
+"""The JSON bodies of requests and responses, one module per family. Some of them are also files of `config/`.
 
-Every body is a `Body` (body.py): a struct with our names for RocketMQ's members, the defaults that RocketMQ assumes for
-absent ones, `decode` and `encode`. Source: docs/formats.md, "JSON bodies".
+Every body is a `Body` (body.py): a struct with Python names for RocketMQ's members, RocketMQ's defaults for absent
+members, and the methods `decode` and `encode`. Source: docs/formats.md, "JSON bodies".
 """

@@ -1,12 +1,12 @@
-"""Body: what all JSON bodies have in common, which is how they become structs and bytes.
+"""Body: the base of all JSON bodies, which decodes and encodes them.
 
-Decoding goes from fast to tolerant: msgspec; msgspec once more with bare numeric keys quoted; then the tolerant reader,
-which also drops nulls, names ordinals and knows objects as map keys. All three are lax about scalars, as fastjson is:
-numbers may come as text, and absent members have defaults. Encoding is fastjson's.
+Decoding tries three readers, from fast to tolerant: msgspec; msgspec with quotes added to bare numeric keys; the
+tolerant reader, which also drops nulls, replaces ordinals by names and accepts objects as map keys. All three accept
+numbers as text, as fastjson does, and absent members get their defaults. Encoding follows fastjson.
 
-`decode` is for files and for responses that this process asked for. Requests go through `decode_request`, which bounds
-the time that a hostile body costs on the event loop: each kind of body has a largest size, and the two tolerant readers
-(10 and 2 MB/s) see small bodies only.
+`decode` is for files and for responses to our own requests. `decode_request` is for requests: it limits the time that a
+hostile body takes on the event loop. Each type of body has a maximum size, and the two tolerant readers (10 and 2 MB/s)
+read only small bodies.
 """
 
 from functools import lru_cache
@@ -21,22 +21,23 @@ from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.errors import RequestError
 
 REQUEST_BYTES: Final = 1 << 20
-"""The largest body of a request, unless its kind has another limit."""
+"""Maximum size of a request body, unless its type has another limit."""
 QUOTED_BYTES: Final = 256 << 10
-"""The largest request body in which bare numeric keys are quoted: about 25 ms."""
+"""Maximum size of a request body in which bare numeric keys are quoted: about 25 ms."""
 TOLERANT_BYTES: Final = 128 << 10
-"""The largest request body that the tolerant reader sees: about 60 ms."""
+"""Maximum size of a request body for the tolerant reader: about 60 ms."""
 
 
 class BodyError(RequestError, ValueError):
-    """A body that is none: SYSTEM_ERROR for who sent it in a request, a ValueError for who read it from a file."""
+    """The body is invalid. As a RequestError it becomes the response SYSTEM_ERROR to a request; it is also a
+    ValueError."""
 
     def __init__(self, remark: str) -> None:
         super().__init__(ResponseCode.SYSTEM_ERROR, remark)
 
 
 class Body(msgspec.Struct, rename="camel"):
-    """Base of the structs; members in camelCase unless a field says otherwise."""
+    """Base of all bodies; member names are in camelCase unless a field has its own name."""
 
     most_request_bytes: ClassVar[int] = REQUEST_BYTES
     most_quoted_bytes: ClassVar[int] = QUOTED_BYTES
@@ -46,7 +47,7 @@ class Body(msgspec.Struct, rename="camel"):
 
     @classmethod
     def decode_request(cls, data: bytes | bytearray | memoryview) -> Self:
-        """Return the body of a request. Raises BodyError, and nothing else, also for a body above its limits."""
+        """Return the body of a request. Raises BodyError, and nothing else; also if the body exceeds its limits."""
         size = len(data)
         if size > cls.most_request_bytes:
             raise BodyError(f"the body is no {cls.__name__}: {size} bytes, the limit is {cls.most_request_bytes}")
@@ -65,14 +66,14 @@ class Body(msgspec.Struct, rename="camel"):
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview) -> Self:
-        """Raises BodyError, and nothing else, if `data` does not hold this body."""
+        """Return the body in `data`. Raises BodyError, and nothing else, if the data is invalid."""
         decoder = _decoder(cls)
         for plain in (bytes, javajson.quote_numeric_keys):
             try:
                 body: Self = decoder.decode(plain(data))
                 return body
             except (ValueError, RecursionError):
-                continue  # no plain JSON, or not in these types: the next way is more tolerant
+                continue  # invalid for this reader: the next one is more tolerant
         try:
             members = javajson.loads(data, nulls=False, object_key=MessageQueue.of, object_hook=name_ordinals)
             return msgspec.convert(members, cls, strict=False, str_keys=True)

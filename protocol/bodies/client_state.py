@@ -1,4 +1,9 @@
-"""What clients tell of themselves when they are asked: 220, 221, 307, 309. Source: docs/formats.md, "JSON bodies"."""
+"""What clients report of their state: bodies of RESET_CONSUMER_CLIENT_OFFSET (220), GET_CONSUMER_STATUS_FROM_CLIENT
+(221), INVOKE_BROKER_TO_RESET_OFFSET (222), INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223), GET_CONSUMER_RUNNING_INFO (307)
+and CONSUME_MESSAGE_DIRECTLY (309).
+
+Source: docs/formats.md, "JSON bodies".
+"""
 
 from enum import StrEnum
 from typing import Final, Self
@@ -14,7 +19,8 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class ResetOffsets(Body):
-    """Body of 220, and of the answer to 222: the offset to go on from, by queue."""
+    """RESET_CONSUMER_CLIENT_OFFSET (220), and response to INVOKE_BROKER_TO_RESET_OFFSET (222): the new offset per
+    queue."""
 
     offset_table: dict[MessageQueue, int] = {}
 
@@ -23,7 +29,7 @@ class ResetOffsets(Body):
 
 
 class ListedOffset(Body):
-    """One queue, and the offset to go on from."""
+    """One queue, and its new offset."""
 
     topic: str = ""
     broker_name: str = ""
@@ -32,13 +38,13 @@ class ListedOffset(Body):
 
 
 class ListedOffsets(Body):
-    """Body of 220 as C++ clients read it: a list."""
+    """RESET_CONSUMER_CLIENT_OFFSET (220) in the form that C++ clients read: a list."""
 
     offset_table: list[ListedOffset] = []
 
     @classmethod
     def of(cls, offsets: ResetOffsets) -> Self:
-        """The same offsets in this form."""
+        """Return the same offsets in this form."""
         table = offsets.offset_table.items()
         return cls([ListedOffset(queue.topic, queue.broker_name, queue.queue_id, offset) for queue, offset in table])
 
@@ -47,7 +53,8 @@ class ListedOffsets(Body):
 
 
 class ConsumerStatus(Body):
-    """Answers to 221 (`message_queue_table`: how far a client is) and 223 (`consumer_table`: the same by client id)."""
+    """Responses to GET_CONSUMER_STATUS_FROM_CLIENT (221), which sets `message_queue_table` (the client's offsets), and
+    to INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223), which sets `consumer_table` (these offsets by client id)."""
 
     message_queue_table: dict[MessageQueue, int] = {}
     consumer_table: dict[str, dict[MessageQueue, int]] = {}
@@ -61,7 +68,8 @@ class ConsumerStatus(Body):
 
 
 class ProcessQueueInfo(Body):
-    """One queue at a consumer. Times in ms, 0: never; `droped` (so it is written): given up."""
+    """One queue at a consumer. Times in ms, 0: never. `droped` (RocketMQ's spelling): the consumer has lost the
+    queue."""
 
     commit_offset: int = 0
     cached_msg_min_offset: int = 0
@@ -80,7 +88,7 @@ class ProcessQueueInfo(Body):
 
 
 class ConsumeStatus(Body):
-    """One topic at a consumer: times in ms, rates per second, failures of the last hour."""
+    """One topic at a consumer: times in ms, rates per second, number of failures in the last hour."""
 
     pull_rt: float = msgspec.field(default=0.0, name="pullRT")
     pull_tps: float = msgspec.field(default=0.0, name="pullTPS")
@@ -91,7 +99,7 @@ class ConsumeStatus(Body):
 
 
 class ConsumerRunningInfo(Body):
-    """Answer to 307."""
+    """Response to GET_CONSUMER_RUNNING_INFO (307)."""
 
     properties: dict[str, str] = {}
     subscription_set: list[SubscriptionData] = []
@@ -113,7 +121,7 @@ class ConsumerRunningInfo(Body):
 
 
 class ConsumeResultName(StrEnum):
-    """How a handler ended, in the answer to 309; Go's clients send the ordinal."""
+    """Result of a handler, in the response to CONSUME_MESSAGE_DIRECTLY (309); Go clients send the ordinal."""
 
     SUCCESS = "CR_SUCCESS"
     LATER = "CR_LATER"
@@ -124,7 +132,7 @@ class ConsumeResultName(StrEnum):
 
 
 class ConsumeDirectlyResult(Body):
-    """Answer to 309."""
+    """Response to CONSUME_MESSAGE_DIRECTLY (309)."""
 
     consume_result: str | int = ConsumeResultName.SUCCESS.value
     auto_commit: bool = True

@@ -1,4 +1,6 @@
-"""What name servers and brokers list: the cluster (106), topics (206, 224), and tables of texts (28, 219).
+"""Lists from name servers and brokers: the cluster, GET_BROKER_CLUSTER_INFO (106); topics,
+GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206) and GET_TOPICS_BY_CLUSTER (224); tables of texts, GET_BROKER_RUNTIME_INFO (28)
+and GET_KVLIST_BY_NAMESPACE (219).
 
 Source: docs/formats.md, "JSON bodies".
 """

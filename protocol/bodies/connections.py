@@ -1,7 +1,8 @@
-"""Who is connected to a broker: consumers of a group (203), producers of a group (204), all producers (328).
+"""Clients connected to a broker: consumers of a group, GET_CONSUMER_CONNECTION_LIST (203); producers of a group,
+GET_PRODUCER_CONNECTION_LIST (204); all producers, GET_ALL_PRODUCER_INFO (328).
 
-A group may have thousands of members, so these are encoded by msgspec, and in pieces for who makes them in slices.
-Source: docs/formats.md, "JSON bodies".
+A group may have thousands of members, so msgspec encodes these bodies. `pieces` yields a body in parts, so that a
+caller can encode it in slices. Source: docs/formats.md, "JSON bodies".
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +18,7 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 def _listed(items: Iterable[object]) -> Iterator[bytes]:
-    """A list, item by item."""
+    """Yield a JSON list, item by item."""
     comma = b"["
     for item in items:
         yield comma + _encode(item)
@@ -26,7 +27,7 @@ def _listed(items: Iterable[object]) -> Iterator[bytes]:
 
 
 class ClientConnection(Body):
-    """One member of a group. `client_addr`: ip:port; `version`: the ordinal in its requests."""
+    """One member of a group. `client_addr`: ip:port; `version`: the version ordinal in its requests."""
 
     client_id: str = ""
     client_addr: str = ""
@@ -35,7 +36,7 @@ class ClientConnection(Body):
 
 
 class ConsumerConnection(Body):
-    """Answer to 203."""
+    """Response to GET_CONSUMER_CONNECTION_LIST (203)."""
 
     connection_set: list[ClientConnection] = []
     subscription_table: dict[str, SubscriptionData] = {}
@@ -44,7 +45,7 @@ class ConsumerConnection(Body):
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
     def pieces(self) -> Iterator[bytes]:
-        """The body, bit by bit."""
+        """Yield the encoded body in parts."""
         yield b'{"connectionSet":'
         yield from _listed(self.connection_set)
         how = self.consume_from_where, self.consume_type, self.message_model
@@ -60,12 +61,12 @@ class ConsumerConnection(Body):
 
 
 class ProducerConnection(Body):
-    """Answer to 204."""
+    """Response to GET_PRODUCER_CONNECTION_LIST (204)."""
 
     connection_set: list[ClientConnection] = []
 
     def pieces(self) -> Iterator[bytes]:
-        """The body, bit by bit."""
+        """Yield the encoded body in parts."""
         yield b'{"connectionSet":'
         yield from _listed(self.connection_set)
         yield b"}"
@@ -85,12 +86,12 @@ class ProducerInfo(Body):
 
 
 class ProducerTable(Body):
-    """Answer to 328: producers by group."""
+    """Response to GET_ALL_PRODUCER_INFO (328): producers by group."""
 
     data: dict[str, list[ProducerInfo]] = {}
 
     def pieces(self) -> Iterator[bytes]:
-        """The body, bit by bit."""
+        """Yield the encoded body in parts."""
         comma = b'{"data":{'
         for group, producers in self.data.items():
             yield b"%b%b:" % (comma, _encode(group))

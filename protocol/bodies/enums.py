@@ -1,6 +1,7 @@
-"""Enumerations inside JSON bodies: a name from Java, an ordinal (the place in the list) from C++ and sometimes Go.
+"""Enumerations in JSON bodies: Java clients send a name; C++ and some Go clients send an ordinal (the position in the
+list).
 
-`BY_MEMBER` tells which JSON member holds which, so that ordinals can be turned into names wherever they stand.
+`BY_MEMBER` maps JSON members to their enumerations, so that ordinals can be replaced by names in any object.
 Source: docs/formats.md, "JSON bodies".
 """
 
@@ -42,7 +43,7 @@ BY_MEMBER: Final[dict[str, tuple[StrEnum, ...]]] = {
 
 
 def name_ordinals(members: dict[Any, Any]) -> None:
-    """Replaces, in the members of one JSON object, every known ordinal by its name; unknown ones stay as they are."""
+    """Replace every known ordinal in the members of one JSON object by its name; unknown ordinals stay unchanged."""
     for member in members.keys() & BY_MEMBER.keys():
         names, ordinal = BY_MEMBER[member], members[member]
         if isinstance(ordinal, int) and 0 <= ordinal < len(names):

@@ -1,8 +1,9 @@
-"""What clients tell a broker about themselves: heartbeats (34), the check of an expression (46), who is there (38).
+"""What clients report to a broker: bodies of HEART_BEAT (34), CHECK_CLIENT_CONFIG (46) and GET_CONSUMER_LIST_BY_GROUP
+(38).
 
-Clients differ: C++ gives enumerations as ordinals, subVersion as text, and leaves out the type of the expression, its
-tags and empty lists; Go counts subVersion in ns where the others count ms. All of it ends in the same structs.
-Source: docs/formats.md, "JSON bodies".
+The clients differ. C++ clients send enumerations as ordinals and subVersion as text, and omit the type of the
+expression, its tags and empty lists. Go clients send subVersion in ns, the others in ms. All forms decode to the same
+structs. Source: docs/formats.md, "JSON bodies".
 """
 
 from typing import ClassVar, Final
@@ -17,7 +18,8 @@ SQL92: Final = "SQL92"
 
 
 class SubscriptionData(Body):
-    """One topic of a consumer. `sub_version`: when it was made, in the client's own unit; larger is newer."""
+    """One topic of a consumer. `sub_version`: time of the subscription, in the client's own unit; a larger one is
+    newer."""
 
     topic: str = ""
     sub_string: str = "*"
@@ -46,7 +48,8 @@ class ProducerData(Body):
 
 
 class HeartbeatData(Body):
-    """`without_sub`: the subscriptions are those of the heartbeat with the same fingerprint (0: no fingerprint)."""
+    """HEART_BEAT (34). `without_sub`: the subscriptions are those of the earlier heartbeat with the same fingerprint
+    (0: no fingerprint)."""
 
     most_request_bytes: ClassVar[int] = 2 << 20  # 10,000 subscriptions
 
@@ -58,7 +61,7 @@ class HeartbeatData(Body):
 
 
 class CheckClientRequestBody(Body):
-    """Asks whether the broker understands an expression."""
+    """CHECK_CLIENT_CONFIG (46): asks the broker whether it can parse an expression."""
 
     client_id: str = ""
     group: str = ""
@@ -67,6 +70,6 @@ class CheckClientRequestBody(Body):
 
 
 class ConsumerIdList(Body):
-    """Client ids of a group."""
+    """GET_CONSUMER_LIST_BY_GROUP (38): the client ids of a group."""
 
     consumer_id_list: list[str] = []

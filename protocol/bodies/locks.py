@@ -1,4 +1,4 @@
-"""Locks of queues, which a member of an orderly group asks for (41) and gives back (42).
+"""Queue locks of an orderly consumer group: LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42).
 
 Source: docs/formats.md, "JSON bodies".
 """
@@ -10,7 +10,7 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 
 class LockRequest(Body):
-    """Requests 41 and 42: these queues, for this client."""
+    """LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42): lock or unlock these queues for this client."""
 
     client_id: str = ""
     consumer_group: str = ""
@@ -19,6 +19,6 @@ class LockRequest(Body):
 
 
 class LockedQueues(Body):
-    """Answer to 41: those of the queues that the client holds now."""
+    """Response to LOCK_BATCH_MQ (41): those of the queues that are now locked for the client."""
 
     lock_ok_mq_set: list[MessageQueue] = msgspec.field(default_factory=list, name="lockOKMQSet")

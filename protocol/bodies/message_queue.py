@@ -1,7 +1,7 @@
-"""MessageQueue: the name of one queue, wherever one is named; in maps by queue it is the key, as an object.
+"""MessageQueue: the identity of one queue. In maps by queue the key is a MessageQueue, as a JSON object.
 
-The field order is the sort order: topic, broker name, queue id. All members of a consumer group sort their queues so
-before they share them out, and have to agree. Source: docs/formats.md, "JSON bodies".
+The field order is the sort order: topic, broker name, queue id. All members of a consumer group sort their queues in
+this order before they assign them, and must agree on it. Source: docs/formats.md, "JSON bodies".
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel"):
 
     @classmethod
     def of(cls, members: Mapping[str, Any]) -> Self:
-        """From the members of a JSON object; ValueError if they are of the wrong type."""
+        """Return the queue in the members of a JSON object. Raises ValueError if a member has the wrong type."""
         return msgspec.convert(members, cls, strict=False)
 
     def __str__(self) -> str:

@@ -1,4 +1,5 @@
-"""Committed offsets of all groups: the content of consumerOffset.json and of the answer to 43.
+"""Committed offsets of all groups: the content of consumerOffset.json, and the response to GET_ALL_CONSUMER_OFFSET
+(43).
 
 Source: docs/formats.md, "JSON bodies".
 """
@@ -8,7 +9,8 @@ from skylarkmq.protocol.bodies.topic import DataVersion
 
 
 class ConsumerOffsets(Body):
-    """`offset_table`: `topic@group` -> queue id -> offset. `group_topic_map` repeats it by group; readers ignore it."""
+    """`offset_table`: `topic@group` -> queue id -> offset. `group_topic_map`: the topics by group; readers ignore
+    it."""
 
     data_version: DataVersion | None = None
     group_topic_map: dict[str, list[str]] | None = None
@@ -16,7 +18,7 @@ class ConsumerOffsets(Body):
 
 
 class DelayOffsets(Body):
-    """How far delayed messages are delivered: the content of delayOffset.json and of the answer to 45.
+    """Progress of the delay levels: the content of delayOffset.json, and the response to GET_ALL_DELAY_OFFSET (45).
 
     `offset_table`: delay level, from 1 on -> queue offset of the next message to deliver.
     """

@@ -1,7 +1,7 @@
-"""Routes: where the queues of a topic are.
+"""Routes: which brokers have the queues of a topic.
 
-The keys of `brokerAddrs` are broker ids: bare numbers for old clients, quoted, with all text in ASCII, for those that
-ask for standard JSON. Source: docs/formats.md, "Routes".
+The keys of `brokerAddrs` are broker ids. Old clients get bare numbers. Clients that request standard JSON get quoted
+keys and all text in ASCII. Source: docs/formats.md, "Routes".
 """
 
 from skylarkmq.protocol import javajson
@@ -37,5 +37,5 @@ class TopicRouteData(Body):
     filter_server_table: dict[str, list[str]] = {}
 
     def encode_standard(self) -> bytes:
-        """As strict JSON parsers want it: numeric keys quoted, non-ASCII characters escaped."""
+        """Return the route for strict JSON parsers: numeric keys quoted, non-ASCII characters escaped."""
         return javajson.dumps(self, quote_numeric_keys=True, ascii_only=True)

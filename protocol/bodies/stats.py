@@ -1,8 +1,10 @@
-"""Answers about topics, groups and queues to operators: 18, 202, 208, 300, 303, 315, 317, 321.
+"""Administrative requests and responses about topics, groups and queues: UPDATE_AND_CREATE_TOPIC_LIST (18),
+GET_TOPIC_STATS_INFO (202), GET_CONSUME_STATS (208), QUERY_TOPIC_CONSUME_BY_WHO (300), QUERY_CONSUME_TIME_SPAN (303),
+VIEW_BROKER_STATS_DATA (315), GET_BROKER_CONSUME_STATS (317), QUERY_CONSUME_QUEUE (321).
 
-Maps by queue have objects as keys, which no JSON library writes; and there may be a thousand queues, so they are put
-together from pieces that msgspec has encoded. Bodies that may be long give these pieces, too, for who makes them in
-slices. Source: docs/formats.md, "JSON bodies".
+Maps by queue have objects as keys, which no JSON library writes. There may be a thousand queues, so such maps are
+joined from parts that msgspec has encoded. For bodies that may be long `pieces` yields these parts, so that a caller
+can encode them in slices. Source: docs/formats.md, "JSON bodies".
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +21,7 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 def encode_by_queue(table: Mapping[MessageQueue, object]) -> bytes:
-    """A map with queues as its keys, each written as the object that it is."""
+    """Return the JSON of a map with queues as its keys, each as a JSON object."""
     return b"".join(_pieces_by_queue(table))
 
 
@@ -32,7 +34,7 @@ def _pieces_by_queue(table: Mapping[MessageQueue, object]) -> Iterator[bytes]:
 
 
 class TopicConfigList(Body):
-    """Request 18."""
+    """UPDATE_AND_CREATE_TOPIC_LIST (18)."""
 
     topic_config_list: list[TopicConfig] = []
 
@@ -46,7 +48,7 @@ class TopicOffset(Body):
 
 
 class TopicStatsTable(Body):
-    """Answer to 202."""
+    """Response to GET_TOPIC_STATS_INFO (202)."""
 
     offset_table: dict[MessageQueue, TopicOffset] = {}
     topic_put_tps: float = 0.0
@@ -59,7 +61,7 @@ class TopicStatsTable(Body):
 
 
 class OffsetWrapper(Body):
-    """Where a group stands in one queue; `last_timestamp`: store time (ms) of the last message that it consumed."""
+    """A group's offsets in one queue. `last_timestamp`: store time (ms) of the last consumed message."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -68,13 +70,13 @@ class OffsetWrapper(Body):
 
 
 class ConsumeStats(Body):
-    """Answer to 208."""
+    """Response to GET_CONSUME_STATS (208)."""
 
     offset_table: dict[MessageQueue, OffsetWrapper] = {}
     consume_tps: float = 0.0
 
     def pieces(self) -> Iterator[bytes]:
-        """The body, bit by bit."""
+        """Yield the encoded body in parts."""
         yield b'{"consumeTps":%b,"offsetTable":' % _encode(float(self.consume_tps))
         yield from _pieces_by_queue(self.offset_table)
         yield b"}"
@@ -84,23 +86,23 @@ class ConsumeStats(Body):
 
     @property
     def diff(self) -> int:
-        """Messages that are not consumed, over all queues."""
+        """Number of messages that are not consumed, over all queues."""
         return sum(row.broker_offset - row.consumer_offset for row in self.offset_table.values())
 
     @property
     def inflight_diff(self) -> int:
-        """Messages that were pulled and are not consumed, over all queues."""
+        """Number of messages that are pulled but not consumed, over all queues."""
         return sum(row.pull_offset - row.consumer_offset for row in self.offset_table.values())
 
 
 class ConsumeStatsList(Body):
-    """Answer to 317: of each group a map with one entry, a ConsumeStats for each of its topics."""
+    """Response to GET_BROKER_CONSUME_STATS (317): one map per group, with one entry: a ConsumeStats for each topic."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = []
     broker_addr: str = ""
 
     def pieces(self) -> Iterator[bytes]:
-        """The body, bit by bit."""
+        """Yield the encoded body in parts."""
         yield b'{"brokerAddr":%b,"consumeStatsList":[' % _encode(self.broker_addr)
         diff = inflight_diff = 0
         comma = b""
@@ -121,14 +123,14 @@ class ConsumeStatsList(Body):
 
 
 class GroupList(Body):
-    """Answer to 300."""
+    """Response to QUERY_TOPIC_CONSUME_BY_WHO (300)."""
 
     group_list: list[str] = []
 
 
 class QueueTimeSpan(Body):
-    """Store times (ms, -1: unknown) of a queue's first and last message and of the last that a group consumed there;
-    `delay_time`: the age of the first that it did not."""
+    """Store times (ms, -1: unknown) of a queue's first and last message, and of the last message that a group consumed.
+    `delay_time`: age (ms) of the first message that is not consumed."""
 
     message_queue: MessageQueue = msgspec.field(default_factory=MessageQueue)
     min_time_stamp: int = -1
@@ -138,7 +140,7 @@ class QueueTimeSpan(Body):
 
 
 class ConsumeTimeSpans(Body):
-    """Answer to 303."""
+    """Response to QUERY_CONSUME_TIME_SPAN (303)."""
 
     consume_time_span_set: list[QueueTimeSpan] = []
 
@@ -147,7 +149,7 @@ class ConsumeTimeSpans(Body):
 
 
 class StatsItem(Body):
-    """One window of a counter: how much came, how much per second, how much per call."""
+    """One window of a counter: the sum, the rate per second, and the average per call."""
 
     sum: int = 0
     tps: float = 0.0
@@ -155,7 +157,7 @@ class StatsItem(Body):
 
 
 class BrokerStatsData(Body):
-    """Answer to 315."""
+    """Response to VIEW_BROKER_STATS_DATA (315)."""
 
     stats_minute: StatsItem
     stats_hour: StatsItem
@@ -163,7 +165,7 @@ class BrokerStatsData(Body):
 
 
 class ConsumeQueueData(Body):
-    """One unit of a queue; `eval`: whether the group asked for would get it."""
+    """One unit of a queue. `eval`: whether the group's filter matches the message."""
 
     physic_offset: int
     physic_size: int
@@ -175,7 +177,7 @@ class ConsumeQueueData(Body):
 
 
 class ConsumeQueueUnits(Body):
-    """Answer to 321."""
+    """Response to QUERY_CONSUME_QUEUE (321)."""
 
     queue_data: list[ConsumeQueueData] | None = None
     min_queue_index: int = 0
@@ -185,5 +187,5 @@ class ConsumeQueueUnits(Body):
 
 
 def queues_of(topic: str, broker_name: str, count: int) -> Sequence[MessageQueue]:
-    """The queues of a topic on one broker."""
+    """Return the queues of a topic on one broker."""
     return [MessageQueue(topic, broker_name, queue_id) for queue_id in range(count)]

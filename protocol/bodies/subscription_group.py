@@ -1,4 +1,6 @@
-"""Consumer groups as a broker keeps them: subscriptionGroup.json, answers to 201 and 352, what 200 and 225 bring.
+"""A broker's consumer groups: subscriptionGroup.json; bodies of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200) and
+UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225); responses to GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201) and
+GET_SUBSCRIPTIONGROUP_CONFIG (352).
 
 Source: docs/formats.md, "JSON bodies".
 """
@@ -12,7 +14,7 @@ from skylarkmq.protocol.bodies.topic import DataVersion
 
 
 class SubscriptionGroupConfig(Body):
-    """One group. `which_broker_when_consume_slowly`: the broker id that lagging members are sent to."""
+    """One group. `which_broker_when_consume_slowly`: id of the broker that lagging members should pull from."""
 
     group_name: str = ""
     consume_enable: bool = True
@@ -31,7 +33,7 @@ class SubscriptionGroupConfig(Body):
 
 
 class SubscriptionGroupWrapper(Body):
-    """A broker's groups by name. `forbidden_table`: group -> topic -> bits, 4 = reading forbidden."""
+    """A broker's groups by name. `forbidden_table`: group -> topic -> bits; 4: reading forbidden."""
 
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
     forbidden_table: dict[str, dict[str, int]] = {}
@@ -39,6 +41,6 @@ class SubscriptionGroupWrapper(Body):
 
 
 class SubscriptionGroupList(Body):
-    """Request 225."""
+    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225)."""
 
     group_config_list: list[SubscriptionGroupConfig] = []

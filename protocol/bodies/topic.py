@@ -1,16 +1,16 @@
-"""Topics: their configuration, its version, and how a broker tells the name servers about both.
+"""Topics: their configuration, its version, and the registration that carries both from a broker to the name servers.
 
-A `DataVersion` stands beside every table that others keep a copy of: who sees another version takes the table again. It
-has to change with every change of the table.
+Every table that other processes copy has a `DataVersion`. A process that receives another version fetches the table
+again, so the version must change with every change of the table.
 
-A registration (103) carries the table as JSON, or compressed, in what RocketMQ 4.9 and its readers know:
+REGISTER_BROKER (103) carries the table as JSON, or in the compressed form of RocketMQ 4.9 and later:
 
     zlib( i32 length, DataVersion JSON | i32 topics, each i32 length, text | i32 length, filter server list JSON
           | from version 413 of the sender: i32 count, each i32 length, mapping of a static topic )
 
-where the text of a topic is `name readQueueNums writeQueueNums perm topicFilterType attributes-JSON`, the attributes
-from 5.x only; `order` and `topicSysFlag` do not travel. Static topics are not served: their mappings are not read, and
-written as none. Source: docs/formats.md, "JSON bodies", "Registration".
+The text of a topic is `name readQueueNums writeQueueNums perm topicFilterType attributes-JSON`, with the attributes
+only from 5.x on; `order` and `topicSysFlag` are not included. Static topics are not supported: their mappings are not
+read, and the number of mappings is written as 0. Source: docs/formats.md, "JSON bodies", "Registration".
 """
 
 import struct
@@ -26,11 +26,11 @@ from skylarkmq.protocol.codes import Permission
 
 STATIC_TOPIC_VERSION: Final = 413
 MAX_REGISTRATION_BYTES: Final = 16 * 1024 * 1024
-"""The largest registration, inflated: as much as one frame may carry uncompressed."""
+"""Maximum size of a registration after inflating: that of a frame, which could carry it uncompressed."""
 QUOTED_TABLE_BYTES: Final = 2 * 1024 * 1024
-"""The largest table of a registration in which bare numeric keys, those of static topics, are quoted: about 200 ms."""
+"""Maximum size of a registration's table in which bare numeric keys (of static topics) are quoted: about 200 ms."""
 MAX_TOPICS: Final = 65_536
-"""Topics of one registration; to decode so many takes 0.2 s."""
+"""Maximum number of topics in one registration; decoding so many takes 0.2 s."""
 _I32: Final = struct.Struct(">i")
 
 
@@ -44,7 +44,7 @@ class DataVersion(Body):
     counter: int = 0
 
     def next(self, now_ms: int) -> "DataVersion":
-        """The version after one more change."""
+        """Return the version after one more change."""
         return DataVersion(self.state_version, now_ms, self.counter + 1)
 
 
@@ -61,7 +61,7 @@ class TopicConfig(Body):
     attributes: dict[str, str] = {}
 
     def __str__(self) -> str:
-        """The text that RocketMQ puts into remarks."""
+        """Return the text that RocketMQ uses in remarks."""
         attributes = ", ".join(f"{name}={value}" for name, value in self.attributes.items())
         return (
             f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums}, "
@@ -72,13 +72,13 @@ class TopicConfig(Body):
 
 
 def permission_text(perm: int) -> str:
-    """`RW-` and the like: R read, W write, X inherit."""
+    """Return a text such as `RW-`: R read, W write, X inherit."""
     bits = ((Permission.READ, "R"), (Permission.WRITE, "W"), (Permission.INHERIT, "X"))
     return "".join(letter if perm & bit else "-" for bit, letter in bits)
 
 
 class TopicConfigSerializeWrapper(Body):
-    """A broker's topics by name; the content of topics.json and of the answer to 21."""
+    """A broker's topics by name: the content of topics.json, and the response to GET_ALL_TOPIC_CONFIG (21)."""
 
     most_request_bytes: ClassVar[int] = MAX_REGISTRATION_BYTES
     most_quoted_bytes: ClassVar[int] = QUOTED_TABLE_BYTES
@@ -91,7 +91,7 @@ class TopicConfigSerializeWrapper(Body):
 
 
 class RegisterBrokerBody(Body):
-    """What a broker registers beside its addresses."""
+    """The body of REGISTER_BROKER (103)."""
 
     most_request_bytes: ClassVar[int] = MAX_REGISTRATION_BYTES
     most_quoted_bytes: ClassVar[int] = QUOTED_TABLE_BYTES
@@ -102,7 +102,7 @@ class RegisterBrokerBody(Body):
     filter_server_list: list[str] = []
 
     def encode_compressed(self, version: int) -> bytes:
-        """The compressed form, as a sender of this version ordinal writes it."""
+        """Return the compressed form, as a broker of this version ordinal writes it."""
         wrapper = self.topic_config_serialize_wrapper
         topics = list(wrapper.topic_config_table.values())
         plain = [_sized(wrapper.data_version.encode()), _I32.pack(len(topics))]
@@ -114,7 +114,7 @@ class RegisterBrokerBody(Body):
 
     @classmethod
     def decode_compressed(cls, data: bytes | memoryview, most_topics: int = MAX_TOPICS) -> Self:
-        """Return a registration in the compressed form. BodyError for anything else, and above the limits."""
+        """Return a registration in the compressed form. Raises BodyError if it is invalid or exceeds a limit."""
         try:
             inflater = zlib.decompressobj()
             plain = memoryview(inflater.decompress(data, MAX_REGISTRATION_BYTES))
@@ -142,7 +142,7 @@ def _sized(data: bytes) -> bytes:
 
 
 def _take(data: memoryview, at: int) -> tuple[memoryview, int]:
-    """(the sized bytes at `at`, where they end)."""
+    """Return (the bytes whose length stands at `at`, the position after them)."""
     (length,) = _I32.unpack_from(data, at)
     start = at + _I32.size
     if not 0 <= length <= len(data) - start:

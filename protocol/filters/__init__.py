@@ -1,6 +1,6 @@
-"""Which messages a subscription wants: by tag (tag.py), or by SQL92 over the properties (sql92).
+"""Message filters of subscriptions: by tag (tag.py), or by SQL92 over the properties (sql92).
 
-Of tags a broker tests hashes, in the queue unit, without looking at the message; a client tests the text, because
-hashes collide. For SQL92 it looks at the message's properties, and the client relies on it.
+For tags the broker compares hashes in the queue unit and does not read the message. Hashes collide, so the client
+compares the text as well. For SQL92 the broker reads the message's properties, and the client does not check again.
 Source: docs/formats.md, "Subscriptions".
 """

@@ -1,1 +1,1 @@
-"""Typed ext fields: one struct per request or response header, a module per family, declared once for all dialects."""
+"""Typed ext fields: one struct per request or response header, for all dialects; one module per family."""

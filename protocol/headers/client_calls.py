@@ -1,4 +1,8 @@
-"""Headers of what is asked of clients: 220, 221, 307, 309, 326; and of brokers about clients: 222, 223.
+"""Headers of requests from the broker to clients, and of the requests that cause the broker to send some of them.
+
+To clients: RESET_CONSUMER_CLIENT_OFFSET (220), GET_CONSUMER_STATUS_FROM_CLIENT (221), GET_CONSUMER_RUNNING_INFO (307),
+CONSUME_MESSAGE_DIRECTLY (309), PUSH_REPLY_MESSAGE_TO_CLIENT (326). To brokers: INVOKE_BROKER_TO_RESET_OFFSET (222),
+INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223).
 
 Source: docs/formats.md, "Calls to clients".
 """
@@ -7,7 +11,8 @@ from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64
 
 
 class ResetOffsetHeader(Header, gc=False, rename="camel"):
-    """Requests 220 and 222: `timestamp` in ms, -1 for the end; `queue_id` -1: all queues."""
+    """RESET_CONSUMER_CLIENT_OFFSET (220) and INVOKE_BROKER_TO_RESET_OFFSET (222). `timestamp` in ms, -1: the queue's
+    end; `queue_id` -1: all queues."""
 
     group: str
     topic: str
@@ -18,7 +23,7 @@ class ResetOffsetHeader(Header, gc=False, rename="camel"):
 
 
 class ConsumerStatusHeader(Header, gc=False, rename="camel"):
-    """Requests 221 and 223."""
+    """GET_CONSUMER_STATUS_FROM_CLIENT (221) and INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223)."""
 
     topic: str
     group: str
@@ -26,7 +31,7 @@ class ConsumerStatusHeader(Header, gc=False, rename="camel"):
 
 
 class ConsumerRunningInfoHeader(Header, gc=False, rename="camel"):
-    """Request 307."""
+    """GET_CONSUMER_RUNNING_INFO (307)."""
 
     consumer_group: str
     client_id: str
@@ -34,7 +39,7 @@ class ConsumerRunningInfoHeader(Header, gc=False, rename="camel"):
 
 
 class ConsumeDirectlyHeader(Header, gc=False, rename="camel"):
-    """Request 309; a client gets the message with it, as a record."""
+    """CONSUME_MESSAGE_DIRECTLY (309). In a request to a client the body is the message, as a record."""
 
     consumer_group: str
     client_id: str | None = None
@@ -46,7 +51,8 @@ class ConsumeDirectlyHeader(Header, gc=False, rename="camel"):
 
 
 class PushReplyHeader(Header, gc=False, rename="camel"):
-    """Request 326: what a replier's send said of the reply; the body is the reply's. Hosts are `ip:port`."""
+    """PUSH_REPLY_MESSAGE_TO_CLIENT (326). Fields and body are those of the reply as it was sent. Hosts are
+    `ip:port`."""
 
     producer_group: str
     topic: str

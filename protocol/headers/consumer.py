@@ -1,4 +1,9 @@
-"""Headers about consumer groups and clients: 14, 15, 35, 38, 40, 207, 352. Source: docs/formats.md, "Groups"."""
+"""Headers about consumer groups and clients: QUERY_CONSUMER_OFFSET (14), UPDATE_CONSUMER_OFFSET (15),
+UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38), NOTIFY_CONSUMER_IDS_CHANGED (40), DELETE_SUBSCRIPTIONGROUP
+(207), GET_SUBSCRIPTIONGROUP_CONFIG (352).
+
+Source: docs/formats.md, "Groups".
+"""
 
 import msgspec
 
@@ -6,7 +11,7 @@ from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64
 
 
 class QueryConsumerOffsetHeader(Header, gc=False, rename="camel"):
-    """Request 14."""
+    """QUERY_CONSUMER_OFFSET (14)."""
 
     consumer_group: str
     topic: str
@@ -16,7 +21,8 @@ class QueryConsumerOffsetHeader(Header, gc=False, rename="camel"):
 
 
 class UpdateConsumerOffsetHeader(Header, gc=False, rename="camel"):
-    """Request 15; a missing queue or offset is refused by name, so both may be absent here."""
+    """UPDATE_CONSUMER_OFFSET (15). Queue and offset are optional here so that the broker can name the missing one in
+    its remark."""
 
     consumer_group: str
     topic: str
@@ -26,7 +32,7 @@ class UpdateConsumerOffsetHeader(Header, gc=False, rename="camel"):
 
 
 class UnregisterClientHeader(Header, gc=False, rename="camel"):
-    """Request 35: the client leaves the groups named here."""
+    """UNREGISTER_CLIENT (35): the client leaves these groups."""
 
     client_id: str = msgspec.field(name="clientID")
     producer_group: str | None = None
@@ -35,20 +41,20 @@ class UnregisterClientHeader(Header, gc=False, rename="camel"):
 
 
 class ConsumerGroupHeader(Header, gc=False, rename="camel"):
-    """One group: request 38, and 40 as the broker pushes it."""
+    """One group: GET_CONSUMER_LIST_BY_GROUP (38), and NOTIFY_CONSUMER_IDS_CHANGED (40), which the broker sends."""
 
     consumer_group: str
     bname: str | None = None
 
 
 class GroupHeader(Header, gc=False, rename="camel"):
-    """Request 352."""
+    """GET_SUBSCRIPTIONGROUP_CONFIG (352)."""
 
     group: str
 
 
 class DeleteGroupHeader(Header, gc=False, rename="camel"):
-    """Request 207; 4.9 says removeOffset."""
+    """DELETE_SUBSCRIPTIONGROUP (207). RocketMQ 4.9 sends removeOffset instead of cleanOffset."""
 
     group_name: str
     clean_offset: BoolText | None = None

@@ -1,8 +1,8 @@
-"""What all typed headers share: the base struct, the integer ranges, and RocketMQ's idea of a boolean.
+"""The base struct of all typed headers, the integer ranges, and RocketMQ's rules for booleans.
 
-A header is a msgspec struct with our names; `rename="camel"` gives the names on the wire. Integers are bounded, so that
-what passes here can be packed and added without another thought. Booleans are declared as text: RocketMQ reads `true`
-in any case as true and everything else, "1" included, as false, which no JSON library's lax mode does.
+A header is a msgspec struct with Python names; `rename="camel"` produces the names on the wire. Integers are bounded,
+so a decoded value can be packed and added without further checks. Booleans are declared as text: RocketMQ reads `true`,
+in any case, as true and everything else, "1" included, as false; no JSON library's lax mode does so.
 """
 
 from functools import cache
@@ -13,14 +13,14 @@ import msgspec
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 BoolText = str | bool | int
-"""As it came. The integer is there to stay one: msgspec would make a boolean of it otherwise."""
+"""The received value. `int` is included because msgspec would otherwise convert a number to a boolean."""
 
 
 class Header(msgspec.Struct, gc=False, rename="camel"):
-    """Ext fields with types; required fields have no default."""
+    """Base of all typed ext fields. Required fields have no default."""
 
     def to_ext(self) -> dict[str, str]:
-        """The fields as ext fields: text by wire name, None left out."""
+        """Return the fields as text by wire name; None values are left out."""
         return {
             wire: value if type(value) is str else _text(value)
             for name, wire in _wire_names(type(self))
@@ -29,12 +29,12 @@ class Header(msgspec.Struct, gc=False, rename="camel"):
 
 
 def is_true(value: BoolText | None) -> bool:
-    """Whether a boolean ext field is true: the word in any case, or JSON's own. No number is."""
+    """Return whether a boolean ext field is true: `true` in any case, or JSON's true. No number is true."""
     return value is True or (value != "false" and isinstance(value, str) and value.lower() == "true")
 
 
 def renamed(base: type[Header], name: str, wire_names: dict[str, str]) -> Any:
-    """A subclass of `base` that differs in the names on the wire only."""
+    """Return a subclass of `base` that differs only in its names on the wire."""
     fields = [
         (field.name, field.type, msgspec.field(name=wire_names[field.name], default=field.default))
         for field in msgspec.structs.fields(base)

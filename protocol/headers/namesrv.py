@@ -1,4 +1,6 @@
-"""Headers between brokers, operators and a name server: 100 to 104, 219, 224, 322, 904.
+"""Headers of requests to a name server: PUT_KV_CONFIG (100), GET_KV_CONFIG (101), DELETE_KV_CONFIG (102),
+REGISTER_BROKER (103), UNREGISTER_BROKER (104), GET_KVLIST_BY_NAMESPACE (219), GET_TOPICS_BY_CLUSTER (224),
+QUERY_DATA_VERSION (322), BROKER_HEARTBEAT (904).
 
 Source: docs/formats.md, "Name server".
 """
@@ -9,7 +11,7 @@ from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64
 
 
 class RegisterBrokerHeader(Header, gc=False, rename="camel"):
-    """Request 103. `body_crc32` is masked to 31 bits, 0 = not checked; times are milliseconds."""
+    """REGISTER_BROKER (103). `body_crc32` is masked to 31 bits, 0: not checked. Times in ms."""
 
     broker_name: str
     broker_addr: str
@@ -24,14 +26,14 @@ class RegisterBrokerHeader(Header, gc=False, rename="camel"):
 
 
 class RegisterBrokerResponseHeader(Header, gc=False, rename="camel"):
-    """Answer to 103, filled for slaves only."""
+    """Response to REGISTER_BROKER (103). The fields are set for slaves only."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
 class BrokerHeader(Header, gc=False, rename="camel"):
-    """One broker address: requests 104, 322 and 904."""
+    """One broker address: UNREGISTER_BROKER (104), QUERY_DATA_VERSION (322) and BROKER_HEARTBEAT (904)."""
 
     broker_name: str
     broker_addr: str
@@ -40,13 +42,13 @@ class BrokerHeader(Header, gc=False, rename="camel"):
 
 
 class DataVersionResponseHeader(Header, gc=False, rename="camel"):
-    """Answer to 322: whether the broker must register anew."""
+    """Response to QUERY_DATA_VERSION (322): whether the broker must register again."""
 
     changed: BoolText
 
 
 class KVConfigHeader(Header, gc=False, rename="camel"):
-    """Requests 100, 101, 102 and 219."""
+    """PUT_KV_CONFIG (100), GET_KV_CONFIG (101), DELETE_KV_CONFIG (102) and GET_KVLIST_BY_NAMESPACE (219)."""
 
     namespace: str | None = None
     key: str | None = None
@@ -54,12 +56,12 @@ class KVConfigHeader(Header, gc=False, rename="camel"):
 
 
 class KVValueResponseHeader(Header, gc=False, rename="camel"):
-    """Answer to 101."""
+    """Response to GET_KV_CONFIG (101)."""
 
     value: str | None = None
 
 
 class ClusterHeader(Header, gc=False, rename="camel"):
-    """Request 224."""
+    """GET_TOPICS_BY_CLUSTER (224)."""
 
     cluster: str

@@ -4,7 +4,7 @@ from skylarkmq.protocol.headers.fields import Header, Int32, Int64
 
 
 class PullMessageHeader(Header, gc=False, rename="camel"):
-    """What a consumer wants of one queue; `sys_flag` bits are `codes.PullSysFlag`, times are milliseconds."""
+    """A pull from one queue. The bits of `sys_flag` are `codes.PullSysFlag`. Times in ms."""
 
     consumer_group: str
     topic: str
@@ -23,7 +23,7 @@ class PullMessageHeader(Header, gc=False, rename="camel"):
 
 
 class PullMessageResponseHeader(Header, gc=False, rename="camel"):
-    """Where to go on; clients need all four offsets with every status."""
+    """The offset of the next pull, and the queue's bounds. Clients need the first four fields with every status."""
 
     suggest_which_broker_id: Int64
     next_begin_offset: Int64

@@ -1,4 +1,5 @@
-"""Headers about one queue: its bounds (29, 30, 31, 32); about messages: by key (12), by id (33).
+"""Headers about one queue: SEARCH_OFFSET_BY_TIMESTAMP (29), GET_MAX_OFFSET (30), GET_MIN_OFFSET (31),
+GET_EARLIEST_MSG_STORETIME (32); and about messages: QUERY_MESSAGE (12), VIEW_MESSAGE_BY_ID (33).
 
 Source: docs/formats.md, "Queues", "Queries".
 """
@@ -9,7 +10,7 @@ from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64
 
 
 class QueueHeader(Header, gc=False, rename="camel"):
-    """One queue: requests 30, 31 and 32."""
+    """One queue: GET_MAX_OFFSET (30), GET_MIN_OFFSET (31) and GET_EARLIEST_MSG_STORETIME (32)."""
 
     topic: str
     queue_id: Int32
@@ -18,7 +19,8 @@ class QueueHeader(Header, gc=False, rename="camel"):
 
 
 class SearchOffsetHeader(Header, gc=False, rename="camel"):
-    """Request 29: a store time in ms; `boundary_type` "upper", anything else is lower."""
+    """SEARCH_OFFSET_BY_TIMESTAMP (29). `timestamp`: store time in ms; `boundary_type`: "upper", any other text:
+    lower."""
 
     topic: str
     queue_id: Int32
@@ -28,19 +30,21 @@ class SearchOffsetHeader(Header, gc=False, rename="camel"):
 
 
 class OffsetResponseHeader(Header, gc=False, rename="camel"):
-    """A queue offset: answers to 14, 29, 30 and 31."""
+    """A queue offset: response to QUERY_CONSUMER_OFFSET (14), SEARCH_OFFSET_BY_TIMESTAMP (29), GET_MAX_OFFSET (30) and
+    GET_MIN_OFFSET (31)."""
 
     offset: Int64
 
 
 class TimestampResponseHeader(Header, gc=False, rename="camel"):
-    """A store time in ms, -1 for none: the answer to 32."""
+    """A store time in ms, -1 for none: response to GET_EARLIEST_MSG_STORETIME (32)."""
 
     timestamp: Int64
 
 
 class QueryMessageHeader(Header, gc=False, rename="camel"):
-    """Request 12: messages of a topic by key, stored in a range of ms; `is_unique_key`: the key is a unique one."""
+    """QUERY_MESSAGE (12): messages of a topic by key, stored within a range of ms. `is_unique_key`: the key is a unique
+    key."""
 
     topic: str
     key: str
@@ -51,14 +55,14 @@ class QueryMessageHeader(Header, gc=False, rename="camel"):
 
 
 class QueryMessageResponseHeader(Header, gc=False, rename="camel"):
-    """Store time (ms) and physical offset of the newest message in the index, 0 when it has nothing of that key."""
+    """Store time (ms) and physical offset of the newest indexed message; 0 if the index has no message with the key."""
 
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
 
 
 class ViewMessageHeader(Header, gc=False, rename="camel"):
-    """Request 33: a physical offset in the commit log."""
+    """VIEW_MESSAGE_BY_ID (33). `offset`: physical offset in the commit log."""
 
     offset: Int64
     topic: str | None = None

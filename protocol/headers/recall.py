@@ -1,10 +1,10 @@
-"""Headers of taking a timer message back: RECALL_MESSAGE (370). Source: docs/formats.md, "Timer messages"."""
+"""Headers of RECALL_MESSAGE (370), which cancels a timer message. Source: docs/formats.md, "Timer messages"."""
 
 from skylarkmq.protocol.headers.fields import Header
 
 
 class RecallMessageHeader(Header, gc=False, rename="camel"):
-    """Which message; `recall_handle` is from the answer to its send."""
+    """The message to cancel. `recall_handle` is from the response to its send."""
 
     topic: str
     recall_handle: str

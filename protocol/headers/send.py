@@ -1,4 +1,5 @@
-"""Headers of sending: SEND_MESSAGE (10), its one-letter form SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
+"""Headers of SEND_MESSAGE (10), of its form with one-letter names SEND_MESSAGE_V2 (310), and of SEND_BATCH_MESSAGE
+(320).
 
 Both forms are one struct here; only the names on the wire differ. Source: docs/formats.md, "Send".
 """
@@ -11,9 +12,10 @@ from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64, re
 
 
 class SendMessageHeader(Header, gc=False, rename="camel"):
-    """What a producer says of a message; its bytes are the body of the request.
+    """The attributes of a message; the message's own bytes are the body of the request.
 
-    `queue_id` below 0 lets the broker choose. `properties` is the encoded property string. `bname` names the broker.
+    With `queue_id` below 0 the broker chooses the queue. `properties` is the encoded property string. `bname` is the
+    name of the broker.
     """
 
     producer_group: str
@@ -54,8 +56,8 @@ SendMessageV2Header: Final[Any] = renamed(SendMessageHeader, "SendMessageV2Heade
 
 
 class SendMessageResponseHeader(Header, gc=False, rename="camel"):
-    """Where a message went: `msg_id` is its offset id (a batch: comma-joined), `queue_offset` that of the first; and of
-    the broker, what those who trace messages want to know."""
+    """The position of the stored message. `msg_id`: its offset id (of a batch: all ids, joined by commas);
+    `queue_offset`: that of the first message; `msg_region` and `trace_on`: the broker's values for message tracing."""
 
     msg_id: str
     queue_id: Int32

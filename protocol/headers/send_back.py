@@ -1,10 +1,11 @@
-"""Header of a consumer that sends a message back: 36. Source: docs/formats.md, "Groups"."""
+"""Header of CONSUMER_SEND_MSG_BACK (36), the negative acknowledgment. Source: docs/formats.md, "Groups"."""
 
 from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64
 
 
 class SendBackHeader(Header, gc=False, rename="camel"):
-    """Request 36: `offset` is the physical one; `delay_level` -1: to the dead letters, 0: as the broker thinks."""
+    """CONSUMER_SEND_MSG_BACK (36). `offset`: physical offset; `delay_level` -1: move the message to the dead-letter
+    topic, 0: the broker chooses the level."""
 
     offset: Int64
     group: str

@@ -1,5 +1,7 @@
-"""Headers of what operators ask about topics, groups and counters: 202, 204, 205, 208, 300, 303, 315, 317, 321, 327,
-351.
+"""Headers of administrative requests about topics, groups and counters: GET_TOPIC_STATS_INFO (202),
+GET_PRODUCER_CONNECTION_LIST (204), WIPE_WRITE_PERM_OF_BROKER (205), GET_CONSUME_STATS (208),
+QUERY_TOPIC_CONSUME_BY_WHO (300), QUERY_CONSUME_TIME_SPAN (303), VIEW_BROKER_STATS_DATA (315),
+GET_BROKER_CONSUME_STATS (317), QUERY_CONSUME_QUEUE (321), ADD_WRITE_PERM_OF_BROKER (327), GET_TOPIC_CONFIG (351).
 
 Source: docs/formats.md, "Statistics of topics and groups".
 """
@@ -8,7 +10,8 @@ from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64
 
 
 class ConsumeStatsHeader(Header, gc=False, rename="camel"):
-    """Request 208: of one topic, of several with `;` between them, or of all that the group has offsets of."""
+    """GET_CONSUME_STATS (208): for one topic, for several separated by `;`, or for all in which the group has
+    offsets."""
 
     consumer_group: str
     topic: str | None = None
@@ -16,33 +19,34 @@ class ConsumeStatsHeader(Header, gc=False, rename="camel"):
 
 
 class ProducerGroupHeader(Header, gc=False, rename="camel"):
-    """Request 204."""
+    """GET_PRODUCER_CONNECTION_LIST (204)."""
 
     producer_group: str
 
 
 class ConsumeTimeSpanHeader(Header, gc=False, rename="camel"):
-    """Request 303."""
+    """QUERY_CONSUME_TIME_SPAN (303)."""
 
     topic: str
     group: str
 
 
 class BrokerStatsHeader(Header, gc=False, rename="camel"):
-    """Request 315."""
+    """VIEW_BROKER_STATS_DATA (315)."""
 
     stats_name: str
     stats_key: str
 
 
 class BrokerConsumeStatsHeader(Header, gc=False, rename="camel"):
-    """Request 317: of ordered topics, or of all."""
+    """GET_BROKER_CONSUME_STATS (317): for ordered topics, or for all."""
 
     is_order: BoolText
 
 
 class ConsumeQueueHeader(Header, gc=False, rename="camel"):
-    """Request 321: `count` units from `index` on, and what they are to a group."""
+    """QUERY_CONSUME_QUEUE (321): `count` units from queue offset `index` on, and whether the group's filter matches
+    them."""
 
     topic: str
     queue_id: Int32
@@ -52,18 +56,18 @@ class ConsumeQueueHeader(Header, gc=False, rename="camel"):
 
 
 class BrokerNameHeader(Header, gc=False, rename="camel"):
-    """Requests 205 and 327."""
+    """WIPE_WRITE_PERM_OF_BROKER (205) and ADD_WRITE_PERM_OF_BROKER (327)."""
 
     broker_name: str
 
 
 class WipedTopicsHeader(Header, gc=False, rename="camel"):
-    """Answer to 205."""
+    """Response to WIPE_WRITE_PERM_OF_BROKER (205)."""
 
     wipe_topic_count: Int32
 
 
 class AddedTopicsHeader(Header, gc=False, rename="camel"):
-    """Answer to 327."""
+    """Response to ADD_WRITE_PERM_OF_BROKER (327)."""
 
     add_topic_count: Int32

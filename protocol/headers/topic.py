@@ -1,10 +1,14 @@
-"""Headers about topics on a broker: 17, 215. Source: docs/formats.md, "Topics"."""
+"""Headers about topics: UPDATE_AND_CREATE_TOPIC (17), GET_ROUTEINFO_BY_TOPIC (105), DELETE_TOPIC_IN_BROKER (215),
+DELETE_TOPIC_IN_NAMESRV (216).
+
+Source: docs/formats.md, "Topics".
+"""
 
 from skylarkmq.protocol.headers.fields import BoolText, Header, Int32
 
 
 class CreateTopicHeader(Header, gc=False, rename="camel"):
-    """Request 17; `attributes` is `+key=value,-key`, `topic_filter_type` SINGLE_TAG or MULTI_TAG."""
+    """UPDATE_AND_CREATE_TOPIC (17). `attributes`: `+key=value,-key`; `topic_filter_type`: SINGLE_TAG or MULTI_TAG."""
 
     topic: str
     default_topic: str | None = None
@@ -19,7 +23,8 @@ class CreateTopicHeader(Header, gc=False, rename="camel"):
 
 
 class TopicHeader(Header, gc=False, rename="camel"):
-    """One topic, everywhere or in one cluster: requests 105, 215 and 216."""
+    """One topic, everywhere or in one cluster: GET_ROUTEINFO_BY_TOPIC (105), DELETE_TOPIC_IN_BROKER (215) and
+    DELETE_TOPIC_IN_NAMESRV (216)."""
 
     topic: str = ""
     cluster_name: str | None = None

@@ -1,5 +1,4 @@
-"""Headers about transactions: how one ended (37), and the broker's question how it did (39);
-and an operator's wish that it be asked again (323).
+"""Headers about transactions: END_TRANSACTION (37), CHECK_TRANSACTION_STATE (39), RESUME_CHECK_HALF_MESSAGE (323).
 
 Source: docs/formats.md, "Transactions".
 """
@@ -8,9 +7,9 @@ from skylarkmq.protocol.headers.fields import BoolText, Header, Int32, Int64
 
 
 class EndTransactionHeader(Header, gc=False, rename="camel"):
-    """Request 37; offsets are those of the half message: in the half topic's queue, and in the log.
+    """END_TRANSACTION (37). Offsets are those of the half message: in the half topic's queue, and in the commit log.
 
-    `commit_or_rollback`: the transaction bits of a system flag, 8 for commit, 12 for rollback, 0 for not known.
+    `commit_or_rollback`: the transaction bits of a sysFlag: 8 commit, 12 rollback, 0 unknown.
     """
 
     producer_group: str
@@ -25,7 +24,8 @@ class EndTransactionHeader(Header, gc=False, rename="camel"):
 
 
 class CheckTransactionHeader(Header, gc=False, rename="camel"):
-    """Request 39, by the broker; its body is the half message as a record, under its real topic."""
+    """CHECK_TRANSACTION_STATE (39), sent by the broker. The body is the half message as a record, with its real
+    topic."""
 
     tran_state_table_offset: Int64
     commit_log_offset: Int64
@@ -37,7 +37,7 @@ class CheckTransactionHeader(Header, gc=False, rename="camel"):
 
 
 class ResumeCheckHeader(Header, gc=False, rename="camel"):
-    """Request 323: the offset id of a half message, or of one that is no longer asked about."""
+    """RESUME_CHECK_HALF_MESSAGE (323): the offset id of a half message, also of one that is no longer checked."""
 
     msg_id: str
     topic: str | None = None

@@ -1,10 +1,10 @@
 """Nodes -> functions.
 
-A function takes what the property string was made into (`properties.py`) and returns its node's value: a text as bytes,
-a number, True, False or None. Which function a node becomes is decided by its kind and the types below it. The case
-that every filter consists of, a property against a literal, has functions of its own.
+A function takes the prepared property string (see `properties.py`) and returns the value of its node: text as bytes, a
+number, True, False or None. The type of a node and the types below it select its function. The most common case, the
+comparison of a property with a literal, has functions of its own.
 
-Functions call each other no deeper than the tree is high. Source: docs/formats.md, "SQL92 expressions".
+The call depth is at most the height of the tree. Source: docs/formats.md, "SQL92 expressions".
 """
 
 import operator
@@ -44,7 +44,7 @@ _HOLDS: Final[dict[str, Compare]] = {
 
 
 class Builder:
-    """Makes functions; `find_of` makes the one that finds a property."""
+    """Builds the functions of nodes. `find_of(name)` returns the function that finds a property."""
 
     def __init__(self, find_of: Callable[[str], Find]) -> None:
         self._find_of = find_of
@@ -54,33 +54,33 @@ class Builder:
         return f"<Builder properties={len(self._finds)}>"
 
     def build(self, node: Node) -> Value:
-        """The function of a node."""
+        """Return the function of a node."""
         return _BUILDERS[type(node)](self, node)
 
     def property(self, node: Property) -> Value:
-        """Its text."""
+        """Return the property's text."""
         if node.name not in self._finds:
             self._finds[node.name] = self._find_of(node.name)
         return self._finds[node.name]
 
     def literal(self, node: Literal) -> Value:
-        """The same for every message."""
+        """Return the literal's value for every message."""
         return _constant(constant_of(node))
 
     def negated(self, node: Negated) -> Value:
-        """A number from the expression, or nothing."""
+        """Return the negative number; None if the operand is not a number of the expression."""
         number = constant_of(node)
         if number is not None:
             return _constant(number)
         operand = self.build(node.operand)
 
         def nothing(text: AnyValue) -> None:
-            operand(text)  # which may be an error
+            operand(text)  # for its errors only
 
         return nothing
 
     def is_true(self, node: IsTrue) -> Value:
-        """No text is true."""
+        """Return False, or None without the property: no text is true."""
         find = self.property(node.operand)
 
         def is_true(text: AnyValue) -> bool | None:
@@ -89,7 +89,7 @@ class Builder:
         return is_true
 
     def not_(self, node: Not) -> Value:
-        """The opposite."""
+        """Return the opposite; None of None."""
         operand = self.build(node.operand)
 
         def not_(text: AnyValue) -> bool | None:
@@ -99,7 +99,7 @@ class Builder:
         return not_
 
     def all(self, node: All) -> Value:
-        """False as soon as one is."""
+        """Return False at the first operand that is False, else None if one is None, else True."""
         operands = tuple(map(self.build, node.operands))
 
         def all_(text: AnyValue) -> bool | None:
@@ -115,7 +115,7 @@ class Builder:
         return all_
 
     def any(self, node: Any) -> Value:
-        """True as soon as one is."""
+        """Return True at the first operand that is True, else None if one is None, else False."""
         operands = tuple(map(self.build, node.operands))
 
         def any_(text: AnyValue) -> bool | None:
@@ -131,7 +131,8 @@ class Builder:
         return any_
 
     def equal(self, node: Equal) -> Value:
-        """True if both are missing; else None without the left one, and False without the right one."""
+        """Return True if both sides are missing. Otherwise return None without the left side, False without the
+        right."""
         converts = for_equality(type_of(node.left), type_of(node.right))
         constant = constant_of(node.right)
         if isinstance(node.left, Property) and constant is not None:
@@ -148,7 +149,7 @@ class Builder:
         return equal
 
     def ordered(self, node: Ordered) -> Value:
-        """None without both."""
+        """Return None unless both sides have a value."""
         converts = for_order(type_of(node.left), type_of(node.right))
         low, high = constant_of(node.left), constant_of(node.right)
         if isinstance(node.left, Property) and high is not None:
@@ -161,14 +162,14 @@ class Builder:
         def ordered(text: AnyValue) -> bool | None:
             one = left(text)
             if one is None:
-                return None  # whatever the right side is, an error too
+                return None  # the right side is not evaluated, so its errors do not count
             other = right(text)
             return None if other is None else compare(convert_left(one), convert_right(other))
 
         return ordered
 
     def one_of(self, node: OneOf) -> Value:
-        """Whether the text is among some."""
+        """Return whether the text is one of the values."""
         values = frozenset(map(encoded, node.values))
         find, is_negated = self.property(node.operand), node.is_negated
 
@@ -179,7 +180,7 @@ class Builder:
         return one_of
 
     def holds(self, node: Holds) -> Value:
-        """False for what is missing or no text, and for no piece, negated or not."""
+        """Return False, negated or not, if the operand is missing or not text, or if the piece is empty."""
         if not node.piece:
             return _constant(False)
         operand, piece = self.build(node.operand), encoded(node.piece)
@@ -208,7 +209,7 @@ _BUILDERS: Final[dict[type, Callable[[Builder, AnyValue], Value]]] = {
 
 
 def constant_of(node: Node) -> AnyValue:
-    """The value of a literal, with its signs; None if there is none, or it depends on the message."""
+    """Return the value of a literal, including its signs; None if there is none or if it depends on the message."""
     if isinstance(node, Literal):
         return encoded(node.value) if isinstance(node.value, str) else node.value
     if isinstance(node, Negated) and type_of(node) in NUMBERS:
@@ -217,7 +218,7 @@ def constant_of(node: Node) -> AnyValue:
 
 
 def encoded(text: str) -> bytes:
-    """As it would stand in a property string; half a surrogate pair is found in none."""
+    """Return the text's encoding in a property string. A text with half a surrogate pair never matches."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -237,7 +238,7 @@ def _as_it_is(value: AnyValue) -> AnyValue:
 
 
 def _against(find: Find, convert: Convert, compare: Compare, constant: AnyValue) -> Value:
-    """A property against a literal."""
+    """Return the function that compares a property with a literal."""
     if convert is None:
 
         def same_text(text: AnyValue) -> bool | None:

@@ -1,10 +1,10 @@
-"""How two values compare, by their types: what is done to each side before, so that Python's own operators do the rest.
+"""Comparison of two values, by their types: how each side is converted before Python's own operator compares them.
 
     text, text          equality by the bytes; order as floats
     text, number        the text as a number of that type
     numbers             as the wider type
-    text, TRUE/FALSE    the text is true if it is `true` in any case; only on the left, and only by equality
-    TRUE/FALSE, text    cannot be compared
+    text, TRUE/FALSE    the text is true if it is `true` in any case; only with the text on the left, and only equality
+    TRUE/FALSE, text    an error
     truth, number       never equal
 
 Source: docs/formats.md, "SQL92 expressions".
@@ -18,7 +18,7 @@ from skylarkmq.protocol.filters.sql92.nodes import NUMBERS, Type
 from skylarkmq.protocol.filters.sql92.numbers import double_for_literal, double_in_order, int32, int64
 
 Convert = Callable[[Any], Any] | None
-"""None: as it is."""
+"""None: no conversion."""
 
 _AS_NUMBER: Final[dict[Type, Callable[[bytes], Any]]] = {
     Type.INT: int32,
@@ -28,7 +28,7 @@ _AS_NUMBER: Final[dict[Type, Callable[[bytes], Any]]] = {
 
 
 def for_equality(left: Type, right: Type) -> tuple[Convert, Convert]:
-    """What makes values of these types comparable by =."""
+    """Return the conversions for values of these types before a comparison by =."""
     if left is right:
         return None, None
     if left is Type.TEXT and right is Type.LOGIC:
@@ -41,7 +41,7 @@ def for_equality(left: Type, right: Type) -> tuple[Convert, Convert]:
 
 
 def for_order(left: Type, right: Type) -> tuple[Convert, Convert]:
-    """What makes values of these types, texts and numbers, comparable by < and its kin."""
+    """Return the conversions for texts and numbers of these types before a comparison by <, <=, > or >=."""
     if left is Type.TEXT:
         return (double_in_order, double_in_order) if right is Type.TEXT else (_AS_NUMBER.get(right), None)
     if right is Type.TEXT:

@@ -1,10 +1,10 @@
-"""What is wrong with an expression (ExpressionError), or with a message that meets one (EvaluationError)."""
+"""Errors in an expression (ExpressionError), and errors while a message is tested (EvaluationError)."""
 
 SHOWN_CHARACTERS = 40
 
 
 class ExpressionError(ValueError):
-    """An expression that does not compile: `reason`, and where (`line` and `column` count from 1)."""
+    """The expression does not compile. `reason`, and its position: `line` and `column` count from 1."""
 
     def __init__(self, reason: str, text: str, at: int) -> None:
         before = text[:at].replace("\r\n", "\n").replace("\r", "\n")
@@ -15,9 +15,9 @@ class ExpressionError(ValueError):
 
 
 class EvaluationError(Exception):
-    """Two values that do not compare: the message does not match."""
+    """Two values cannot be compared: the message does not match."""
 
 
 def shown(text: str) -> str:
-    """A piece of an expression, as it stands in an error: cut, and without control characters."""
+    """Return a part of an expression for an error text: shortened, and without control characters."""
     return repr(text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…")

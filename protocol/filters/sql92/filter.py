@@ -1,11 +1,11 @@
-"""Sql92Filter: an expression, compiled.
+"""Sql92Filter: a compiled expression.
 
-Compiling takes some ten microseconds for each comparison, once for each subscription. `matches` is called for every
-message, with its property string as it stands in the record.
+Compiling takes about ten microseconds per comparison, once per subscription. `matches` is called for every message,
+with its property string as it is stored in the record.
 
-What a call may cost is told beforehand, so that whoever tests many messages in a row can stop in time: a part for the
-expression, and one for each KiB of properties, which are searched once for each property that the expression names, or
-taken apart once if it names more than MOST_SEARCHES.
+The cost of a call can be estimated in advance, so that a caller that tests many messages in a row can stop in time: one
+part for the expression, and one part per KiB of properties. The properties are searched once for each property in the
+expression; if the expression has more than MOST_SEARCHES of them, the properties are split into a dict once instead.
 """
 
 from collections.abc import Callable
@@ -26,10 +26,10 @@ _TAKE_APART_NS_PER_KIB: Final = 16_000
 
 
 class Sql92Filter:
-    """`matches(properties)`: whether a message with that property string is wanted. Never raises.
+    """`matches(properties)` returns whether a message with that property string matches. It never raises.
 
-    `evaluate` is the same with all that may come of it: True, False, None for unknown, or EvaluationError.
-    `cost_ns` and `cost_ns_per_kib`: see the module's story.
+    `evaluate(properties)` returns True, False, or None for unknown, and raises EvaluationError.
+    `cost_ns` and `cost_ns_per_kib` estimate the cost of a call, see the module docstring.
     """
 
     __slots__ = ("cost_ns", "cost_ns_per_kib", "evaluate", "matches", "text")
@@ -59,7 +59,7 @@ class Sql92Filter:
 
     @classmethod
     def compile(cls, text: str) -> Self:
-        """ExpressionError if `text` is no condition."""
+        """Return the compiled filter. Raises ExpressionError if `text` is not a condition."""
         return cls(text, parse(text))
 
     def __repr__(self) -> str:

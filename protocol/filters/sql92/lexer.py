@@ -1,13 +1,13 @@
 """Text -> tokens.
 
-    names       letters, digits, _ and $, not beginning with a digit; case counts. Keywords are names in any case.
-    numbers     5, 5L (the letter means nothing), 5. .5 5.1 5E1. Behind a leading 0 another token begins: 012 is 0, 12.
+    names       letters, digits, _ and $, not beginning with a digit; case-sensitive. Keywords are names in any case.
+    numbers     5, 5L (the letter has no effect), 5. .5 5.1 5E1. After a leading 0 a new token begins: 012 is 0, 12.
     texts       'it''s'
     marks       = <> > >= < <= ( ) , + -
     space       blanks, -- to the end of a line, /* to */
 
-The longest token counts. `--` behind which no line ends is two minus signs. Tokens are made one at a time, when the
-parser asks: what stands behind the end of a complete expression is never looked at, but for the first token of it.
+The longest token wins. `--` without a line end after it is two minus signs. The parser requests tokens one at a time:
+of the text after a complete expression only the first token is read.
 
 Source: docs/formats.md, "SQL92 expressions".
 """
@@ -43,7 +43,8 @@ _KINDS: Final = ("", NAME, FLOAT, WHOLE, TEXT, "")
 
 
 class Token(NamedTuple):
-    """`kind`: one of those above, a keyword in capitals, or a mark. `text` as it stands there, at character `at`."""
+    """`kind`: one of the constants above, a keyword in capitals, or a mark. `text`: the source text, from index `at`
+    on."""
 
     kind: str
     text: str
@@ -54,7 +55,7 @@ class Token(NamedTuple):
 
 
 class Lexer:
-    """The tokens of `text`, each when it is asked for."""
+    """The tokens of `text`, made one at a time."""
 
     __slots__ = ("_at", "_last_line_at", "text")
 
@@ -67,7 +68,7 @@ class Lexer:
         return f"<Lexer at={self._at} of={len(self.text)}>"
 
     def next(self) -> Token:
-        """The next token; at the end, END again and again. ExpressionError where none begins."""
+        """Return the next token; after the last one always END. Raises ExpressionError if no token begins here."""
         text = self.text
         at = self._at
         space = (_SPACE if at < self._last_line_at else _SPACE_OF_LAST_LINE).match(text, at)

@@ -1,9 +1,9 @@
-"""What an expression consists of.
+"""The nodes of an expression.
 
-Every node knows its `height`, so that no function that walks the tree can be led too deep, and where it begins (`at`),
-for errors. BETWEEN, <>, IS NULL and their opposites are made of the others.
+Every node has its `height`, which bounds the recursion of functions that walk the tree, and its position in the text
+(`at`), for errors. BETWEEN, <>, IS NULL and their opposites are built from the other nodes.
 
-`type_of` says what a node's value is, when it is not None. Only properties and logic depend on the message.
+`type_of` returns the type of a node's value when it is not None. Only properties and logic depend on the message.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ import msgspec
 
 
 class Type(Enum):
-    """Types of values. A number has that of the literal from which it comes."""
+    """Types of values. A number has the type of the literal that it comes from."""
 
     TEXT = auto()
     INT = auto()
@@ -25,7 +25,7 @@ class Type(Enum):
 
 
 class Property(msgspec.Struct, frozen=True):
-    """The text of a property, None without one."""
+    """The text of a property; None without the property."""
 
     at: int
     name: str
@@ -33,7 +33,7 @@ class Property(msgspec.Struct, frozen=True):
 
 
 class Literal(msgspec.Struct, frozen=True):
-    """A value that stands in the expression; `value` None is NULL."""
+    """A value in the expression; `value` None is NULL."""
 
     at: int
     type: Type
@@ -42,7 +42,7 @@ class Literal(msgspec.Struct, frozen=True):
 
 
 class Negated(msgspec.Struct, frozen=True):
-    """`-operand`: of what is no number, None."""
+    """`-operand`; None if the operand is not a number."""
 
     at: int
     operand: "Node"
@@ -50,7 +50,8 @@ class Negated(msgspec.Struct, frozen=True):
 
 
 class IsTrue(msgspec.Struct, frozen=True):
-    """A property where a condition should be. Its value is a text, so it is False, or None without one."""
+    """A property where a condition is expected. Its value is text, so the result is False; None without the
+    property."""
 
     at: int
     operand: Property
@@ -58,7 +59,7 @@ class IsTrue(msgspec.Struct, frozen=True):
 
 
 class Not(msgspec.Struct, frozen=True):
-    """The opposite; of None, None."""
+    """NOT: the opposite; None of None."""
 
     at: int
     operand: "Node"
@@ -66,7 +67,7 @@ class Not(msgspec.Struct, frozen=True):
 
 
 class All(msgspec.Struct, frozen=True):
-    """Operands with AND between them."""
+    """Operands joined by AND."""
 
     at: int
     operands: tuple["Node", ...]
@@ -74,7 +75,7 @@ class All(msgspec.Struct, frozen=True):
 
 
 class Any(msgspec.Struct, frozen=True):
-    """Operands with OR between them."""
+    """Operands joined by OR."""
 
     at: int
     operands: tuple["Node", ...]
@@ -82,7 +83,7 @@ class Any(msgspec.Struct, frozen=True):
 
 
 class Equal(msgspec.Struct, frozen=True):
-    """`left = right`, or `left IS NULL`: then the right side is the literal NULL."""
+    """`left = right`, or `left IS NULL`, with the literal NULL as the right side."""
 
     at: int
     left: "Node"
@@ -127,7 +128,7 @@ NUMBERS: Final = frozenset((Type.INT, Type.LONG, Type.DOUBLE))
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """A node and all below it."""
+    """Yield a node and all nodes below it."""
     yield node
     for child in _children(node):
         yield from walk(child)
@@ -144,7 +145,7 @@ def _children(node: Node) -> tuple[Node, ...]:
 
 
 def type_of(node: Node) -> Type:
-    """The type of a node's value."""
+    """Return the type of a node's value."""
     if isinstance(node, Property):
         return Type.TEXT
     if isinstance(node, Literal):

@@ -1,12 +1,13 @@
-"""Texts that are numbers, as Java reads them.
+"""Number parsing by Java's rules.
 
 Each function takes the UTF-8 of a property's value and returns the number, or raises EvaluationError. Python's own
-readers are more tolerant (`1_000`, blanks) and less (`5d`, `0x1p3`), so what is no plain number is looked at first.
+functions accept more (`1_000`, blanks) and less (`5d`, `0x1p3`), so texts other than plain digits are checked first.
 
     whole numbers   an optional sign, digits of any script, within 32 or 64 bits
-    floats          blanks around, an optional sign, NaN, Infinity, decimal or hexadecimal (0x1.8p1), a final f or d
+    floats          surrounding blanks, an optional sign, NaN, Infinity, decimal or hexadecimal (0x1.8p1), a final f or
+    d
 
-*Ours*: what is longer than a thousand bytes is no number.
+*Skylark's own limit*: a text longer than a thousand bytes is not a number.
 """
 
 import math
@@ -23,21 +24,21 @@ _FLOAT: Final = re.compile(
          (?:(?<![Ny])[fFdD])?+ [\x00-\x20]*+""",
     re.VERBOSE,
 )
-_SAFE_DIGITS: Final = 9  # any so many are within 32 bits
+_SAFE_DIGITS: Final = 9  # every number with so many digits fits into 32 bits
 _MOST_DIGITS: Final = 19  # of a 64-bit number
 _LAST_OF_BASIC_PLANE: Final = "\uffff"
 _LONGEST: Final = 1_000
 
 
 def int32(text: bytes) -> int:
-    """A number of 32 bits."""
+    """Return a whole number of 32 bits."""
     if len(text) <= _SAFE_DIGITS and text.isdigit():
         return int(text)
     return _whole(text, 31)
 
 
 def int64(text: bytes) -> int:
-    """A number of 64 bits."""
+    """Return a whole number of 64 bits."""
     if len(text) <= _SAFE_DIGITS and text.isdigit():
         return int(text)
     return _whole(text, 63)
@@ -56,7 +57,7 @@ def _whole(text: bytes, bits: int) -> int:
 
 
 def double(text: bytes) -> float:
-    """A number of double precision; too large ones are infinite."""
+    """Return a number of double precision; a number that is too large becomes infinite."""
     if len(text) <= _LONGEST and text.replace(b".", b"", 1).isdigit():
         return float(text)
     match = _FLOAT.fullmatch(text) if len(text) <= _LONGEST else None
@@ -72,12 +73,12 @@ def double(text: bytes) -> float:
 
 
 def double_for_literal(text: bytes) -> float:
-    """As `double`, to be compared with a literal: NaN, for Java the largest number of all, is infinite here."""
+    """Return the same as `double`, for a comparison with a literal: NaN, which Java orders last, becomes infinite."""
     number = double(text)
     return math.inf if math.isnan(number) else number
 
 
 def double_in_order(text: bytes) -> tuple[int, float, float]:
-    """As `double`, in Java's order: -0.0 before 0.0, NaN behind everything and equal to itself."""
+    """Return `double` as a key with Java's order: -0.0 before 0.0, NaN after all other numbers and equal to itself."""
     number = double(text)
     return (1, 0.0, 0.0) if math.isnan(number) else (0, number, math.copysign(1.0, number))

@@ -8,15 +8,15 @@
     signed     = "+" signed | "-" signed | NOT signed | primary
     primary    = text | number | TRUE | FALSE | NULL | name | "(" any ")"
 
-So NOT binds more tightly than a comparison: `NOT a = 5` is `(NOT a) = 5`. What follows a complete expression is
-ignored.
+So NOT binds more tightly than a comparison: `NOT a = 5` is `(NOT a) = 5`. Text after a complete expression is ignored.
 
-Checked here, because nothing could ever match: an order against a text, a truth value or a condition; equality with the
-word NULL (there is IS NULL), or of a truth value on the left with another literal; BETWEEN (but not NOT BETWEEN) with
-its ends in the wrong order; IN of anything but a property; a value where a condition should be.
+The parser rejects expressions that no message can match: an order comparison with a text, a truth value or a condition;
+equality with the word NULL (instead of IS NULL); equality of a truth value on the left with another literal; BETWEEN
+(but not NOT BETWEEN) with its ends in the wrong order; IN with anything but a property on its left; a value where a
+condition is expected.
 
-An expression is bounded in its length, in its number of tokens and in how deeply it is nested: whoever sends one has it
-compiled by the broker's only thread, and every message tested by it. Source: docs/formats.md, "SQL92 expressions".
+The length of an expression, its number of tokens and its nesting are limited: the broker's only thread compiles the
+expression, and tests every message with it. Source: docs/formats.md, "SQL92 expressions".
 """
 
 import math
@@ -55,14 +55,14 @@ _CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
 
 
 def parse(text: str) -> Node:
-    """The condition that `text` stands for. ExpressionError."""
+    """Return the condition in `text`. Raises ExpressionError."""
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(f"{len(text)} characters are too many, the limit is {MAX_CHARACTERS}", text, 0)
     return Parser(text).condition()
 
 
 class Parser:
-    """Reads one expression; `_token` is the one that comes next."""
+    """Parses one expression; `_token` is the next token."""
 
     __slots__ = ("_depth", "_lexer", "_token", "_tokens_left")
 
@@ -76,7 +76,7 @@ class Parser:
         return f"<Parser next={self._token}>"
 
     def condition(self) -> Node:
-        """The whole, which has to be true or false."""
+        """Return the whole expression, which must be a condition."""
         return self._as_condition(self._any())
 
     # ----------------------------------------------------------------------------------------------------- precedence
@@ -136,7 +136,7 @@ class Parser:
         return self._primary()
 
     def _nested(self, inner: Callable[[], Node]) -> Node:
-        """What follows the next token, one level further in."""
+        """Parse `inner` after the next token, one nesting level deeper."""
         if self._depth >= MAX_DEPTH:
             raise self._too_deep()
         self._depth += 1
@@ -190,7 +190,7 @@ class Parser:
     # ---------------------------------------------------------------------------------------------------- comparisons
 
     def _equal(self, left: Node) -> Node:
-        """`left`, then = or <>, then an operand."""
+        """Parse = or <> and its right operand, after `left`."""
         token = self._advance()
         right = self._order()
         for side in (left, right):
@@ -201,7 +201,7 @@ class Parser:
         return Equal(left.at, left, right, self._height(left, right))
 
     def _null_test(self, left: Node) -> Node:
-        """`left`, then IS NULL or IS NOT NULL."""
+        """Parse IS NULL or IS NOT NULL, after `left`."""
         self._advance()
         is_negated = self._token.kind == "NOT"
         if is_negated:
@@ -217,7 +217,7 @@ class Parser:
         return Ordered(left.at, mark, left, right, self._height(left, right))
 
     def _tested(self, left: Node) -> Node:
-        """`left`, then BETWEEN, IN or CONTAINS and its kin, perhaps with a NOT before it."""
+        """Parse [NOT] BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH, after `left`."""
         is_negated = self._token.kind == "NOT"
         if is_negated:
             self._advance()
@@ -244,7 +244,7 @@ class Parser:
         return All(value.at, inside, self._height(*inside))
 
     def _check_ends(self, token: Token, low: Node, high: Node) -> None:
-        """Of literals, which can only be numbers by now; what has a sign is no literal."""
+        """Check literal ends, which are numbers here; an end with a sign is not a literal and is not checked."""
         if isinstance(low, Literal) and isinstance(high, Literal):
             ends = low.value, high.value
             if Type.DOUBLE in (low.type, high.type):

@@ -1,8 +1,8 @@
-"""One property out of a property string, without making a map of all of them.
+"""Lookup of one property in a property string, without a dict of all of them.
 
-The string is searched from its end, since the last entry of a name counts; empty values do not. An expression that asks
-for many names, each of which would search the whole string, has it taken apart once instead (`entries_of`). Both ways
-find the same. Source: docs/formats.md, "Properties".
+The string is searched from its end, because the last entry of a name counts; empty values do not count. An expression
+with many names would search the whole string for each; for it the string is split into a dict once (`entries_of`).
+Both ways return the same value. Source: docs/formats.md, "Properties".
 """
 
 from collections.abc import Callable, Mapping
@@ -13,24 +13,24 @@ NAME_END: Final = b"\x01"
 _ENTRY_END_BYTE: Final = 2
 
 Find = Callable[[Any], bytes | None]
-"""`(what enclosed or entries_of made)` -> the value, None without one"""
+"""`(result of enclosed or entries_of)` -> the value, None if there is none"""
 
 _join: Final = b"".join
 
 
 def enclosed(properties: bytes | memoryview) -> bytes:
-    """The property string with an entry's end on both sides: what `finder` searches."""
+    """Return the property string between two entry ends, for `finder`."""
     return _join((ENTRY_END, properties, ENTRY_END))
 
 
 def entries_of(properties: bytes | memoryview) -> Mapping[bytes, bytes]:
-    """All entries of a property string by name: what `getter` asks."""
+    """Return all entries of a property string by name, for `getter`."""
     parts = [entry.partition(NAME_END) for entry in bytes(properties).split(ENTRY_END)]
     return {name: value for name, _, value in parts if name and value}
 
 
 def finder(name: str) -> Find:
-    """Finds the value of a name in what `enclosed` made."""
+    """Return a function that finds the value of a name in the result of `enclosed`."""
     key = _join((ENTRY_END, name.encode(), NAME_END))
     size = len(key)
 
@@ -45,7 +45,7 @@ def finder(name: str) -> Find:
 
 
 def _last_value(pieces: list[bytes]) -> bytes | None:
-    """The last value that is not empty; each piece but the first begins with one."""
+    """Return the last value that is not empty; each piece but the first begins with a value."""
     for piece in reversed(pieces[1:]):
         if piece and piece[0] != _ENTRY_END_BYTE:
             return piece.partition(ENTRY_END)[0]
@@ -53,7 +53,7 @@ def _last_value(pieces: list[bytes]) -> bytes | None:
 
 
 def getter(name: str) -> Find:
-    """Finds the value of a name in what `entries_of` made."""
+    """Return a function that finds the value of a name in the result of `entries_of`."""
     key = name.encode()
 
     def find(entries: Mapping[bytes, bytes]) -> bytes | None:
