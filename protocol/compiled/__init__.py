@@ -1,12 +1,14 @@
-"""Compiled leaves: twins of the hottest codecs in C, where an installation could build them.
+"""Compiled modules: C versions of the hottest codecs, for installations that could build them.
 
-Each module here is written in Cython's pure-Python mode and is of use only when it was compiled (setup.py): then an
-extension module stands beside its source and is found first. What a leaf does, the plain modules of `protocol` do too,
-with the same results (tests/protocol/compiled); whoever has a leaf to offer asks for it once, when it is imported:
+Each module here is written in Cython's pure-Python mode, and can be used only after setup.py has compiled it: Python
+then finds the extension module beside the source first. For each compiled module there is a pure-Python version, here
+in `protocol` or elsewhere, with the same results (tests/protocol/compiled). The module that contains the pure-Python
+version selects one of the two when it is imported:
 
-    _leaf = compiled.load("decode")    # None: interpreted
+    _compiled = compiled.load("decode")    # None: use the pure-Python version
 
-`SKYLARK_COMPILED=0` in the environment forces the interpreted variant. See docs/decisions/0007-compiled-modules.md.
+The environment variable `SKYLARK_COMPILED=0` forces the pure-Python versions. See
+docs/decisions/0007-compiled-modules.md.
 """
 
 import os
@@ -25,19 +27,20 @@ is_switched_off: Final = os.environ.get(SWITCH) == "0"
 
 
 def load(name: str) -> Any:
-    """The leaf of that name; None where they were not built, or shall not be used. They share types: all or none."""
+    """Return the compiled module of that name; None if modules are missing or switched off. They share types, so either
+    all are used or none."""
     return None if is_switched_off or _missing() else import_module(f"{__name__}.{name}")
 
 
 def is_built(name: str) -> bool:
-    """Whether the extension module is there; its source alone can do nothing."""
+    """Return whether the extension module exists. Its source alone cannot be used."""
     spec = find_spec(f"{__name__}.{name}")
     origin = (spec and spec.origin) or ""
     return origin.endswith(tuple(EXTENSION_SUFFIXES))
 
 
 def variant() -> str:
-    """`compiled`, or `interpreted` and why; for people."""
+    """Return `compiled`, or `interpreted` with the reason; for display."""
     if is_switched_off:
         return f"interpreted: {SWITCH}=0"
     missing = _missing()

@@ -1,4 +1,4 @@
-# Memory that will be needed soon is asked for now: of many places that are in no cache, one need not wait for the other.
+# Prefetch memory that is needed soon, so that the cache misses of several addresses overlap.
 
 cdef extern from *:
     """

@@ -1,4 +1,4 @@
-"""Answers to accepted sends, filled in in C. See broker.processors.send.response, the interpreted twin."""
+"""Frames of responses to accepted sends. The pure-Python version is broker/processors/send/response.py."""
 
 import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -14,11 +14,14 @@ MSGPACK = cython.declare(cython.int, 0x4D)
 @cython.final
 @cython.cclass
 class Answers:
-    """Fills in answers. `pieces`, of JSON: what stands before the physical offset (16 hex digits), queue id, queue
-    offset, unique key and opaque, and behind the last. `binary`: what stands before the opaque, the length of the ext
-    block, the physical offset, and the lengths of queue id, queue offset and unique key. `packed`, of MessagePack: what
-    stands before opaque, physical offset, queue id, queue offset and the length of the unique key, and behind the key.
-    `ok` is the status of what is stored."""
+    """Fills response frames from templates.
+
+    `pieces` (JSON): the text before the physical offset (16 hex digits), queue id, queue offset, unique key and opaque,
+    and after the opaque. `binary`: the bytes before the opaque, the length of the ext block, the physical offset, and
+    the lengths of queue id, queue offset and unique key. `packed` (MessagePack): the bytes before opaque, physical
+    offset, queue id, queue offset and the length of the unique key, and after the key. `ok` is the status of a stored
+    append.
+    """
 
     pieces = cython.declare(list)
     binary = cython.declare(list)
@@ -40,7 +43,7 @@ class Answers:
         )
 
     def stored(self, sends):
-        """The frames that say where messages went, and the sends that need another answer or none."""
+        """Return the response frames of stored sends, and the sends that need another response or none."""
         others: list = []
         size: cython.Py_ssize_t = 0
         for send in sends:
@@ -74,7 +77,7 @@ class Answers:
 
     @cython.cfunc
     def fill(self, frame: cython.p_char, append: Append, unique_key: bytes, opaque: cython.longlong) -> cython.p_char:
-        """One frame; returns where the next one goes."""
+        """Write one frame; return the position after it."""
         at: cython.p_char = copied(frame + PREFIX, self.pieces[0])
         at = hex_digits(at, append.physical_offset)
         at = copied(at, self.pieces[1])
@@ -94,7 +97,7 @@ class Answers:
     def fill_binary(
         self, frame: cython.p_char, append: Append, unique_key: bytes, opaque: cython.longlong
     ) -> cython.p_char:
-        """The same in the binary dialect."""
+        """Write one frame in the binary dialect; return the position after it."""
         at: cython.p_char = copied(frame + PREFIX, self.binary[0])
         put32(at, cython.cast(cython.uint, opaque))
         at = copied(at + 4, self.binary[1])
@@ -115,7 +118,7 @@ class Answers:
     def fill_packed(
         self, frame: cython.p_char, append: Append, unique_key: bytes, opaque: cython.longlong
     ) -> cython.p_char:
-        """The same in MessagePack."""
+        """Write one frame in the MSGPACK dialect; return the position after it."""
         size: cython.Py_ssize_t = len(unique_key)  # 64 at most
         at: cython.p_char = copied(frame + PREFIX, self.packed[0])
         put32(at, cython.cast(cython.uint, opaque))
@@ -139,7 +142,7 @@ class Answers:
 @cython.inline
 @cython.exceptval(check=False)
 def counted_digits(at: cython.p_char, value: cython.longlong) -> cython.p_char:
-    """The same behind its length."""
+    """Write the number's length (4 bytes) and its decimal digits; return the position after them."""
     end: cython.p_char = digits(at + 4, value)
     put32(at, cython.cast(cython.uint, end - at - 4))
     return end
@@ -149,7 +152,7 @@ def counted_digits(at: cython.p_char, value: cython.longlong) -> cython.p_char:
 @cython.inline
 @cython.exceptval(check=False)
 def hex_digits(at: cython.p_char, value: cython.longlong) -> cython.p_char:
-    """A number in 16 hexadecimal digits."""
+    """Write a number as 16 hexadecimal digits; return the position after them."""
     n: cython.int
     digit: cython.int
     for n in range(16):

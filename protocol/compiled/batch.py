@@ -1,14 +1,14 @@
-"""From the body of a batch to what is stored of its messages, and from that to its answer's ids, in C.
+"""The appends of a batch body, and the offset ids in the response to a batch.
 
-A batch is plain, here, if every message in it has properties of printable ASCII that are those of a plain send
-(protocol.compiled.properties); those of the batch that it lacks are added. Any other is taken apart by
-protocol.message.decode_batch and broker.processors.send.stored_properties, which see to the rest and say what is wrong.
+A batch takes the fast path if the properties of every message in it are printable ASCII and those of a fast-path send
+(properties.py here); properties of the batch that a message lacks are added. Any other batch goes to the pure-Python
+version, protocol/message.py (decode_batch) and broker/processors/send/stored_properties.py, which also reports errors.
 
-Messages of a batch mostly differ in body and keys only. Properties that have the bytes of those before them, but for
-other keys of the same length, are what those are, and are not looked through again.
+Messages of a batch usually differ only in body and keys. If the properties of a message have the bytes of the previous
+message's properties, except for other keys of the same length, the results for those are reused without another scan.
 
-Bodies are not copied: each append knows its place, where the batch stands. Nothing is read behind the end of the
-batch: every length is checked before it is gone by.
+Bodies are not copied: each append has a pointer into the batch. Every length is checked before it is used, so nothing
+is read beyond the end of the batch.
 """
 
 import cython
@@ -31,7 +31,7 @@ DIGITS = cython.declare(cython.p_char, b"0123456789ABCDEF")
 @cython.final
 @cython.cclass
 class Batches:
-    """`pending` is the status that appends begin with, `cluster_entry` closes all properties."""
+    """Makes appends. `pending` is the initial status of an append, `cluster_entry` is appended to all properties."""
 
     pending = cython.declare(object)
     cluster_entry = cython.declare(bytes)
@@ -51,15 +51,18 @@ class Batches:
         born_host: bytes,
         reconsume_times: cython.int,
     ):
-        """The appends of a batch with the properties `shared`, each as `(02 name 01, what a message gains that lacks
-        it)`, where b"" says that such a message is not plain. None: the batch is not plain."""
+        """Return the appends of a batch with the properties `shared`, or None if the batch is not on the fast path.
+
+        Each of `shared` is `(02 name 01, entry to add to a message without that name)`; with the entry b"" a message
+        without that name is not on the fast path.
+        """
         found: list = []
         view: Py_buffer
         owner = memoryview(body)
         PyObject_GetBuffer(owner, cython.address(view), PyBUF_SIMPLE)
         start: Text = cython.cast(Text, view.buf)
         end: cython.Py_ssize_t = view.len
-        PyBuffer_Release(cython.address(view))  # `owner` keeps the bytes where they are
+        PyBuffer_Release(cython.address(view))  # `owner` keeps the bytes in place
         append: Append
         last: Append = None
         last_text: Text = cython.NULL
@@ -104,7 +107,7 @@ class Batches:
 
     @cython.cfunc
     def complete(self, append: Append, text: Text, size: cython.Py_ssize_t, shared: tuple):
-        """Give it what is stored as its properties, and what they say; whether they are plain."""
+        """Set the append's stored properties and the values found in them; return whether they are on the fast path."""
         found: Properties
         added: bytes = self.cluster_entry
         is_open: cython.bint
@@ -132,7 +135,7 @@ class Batches:
 
 
 def offset_ids(host: bytes, appends: list):
-    """As protocol.message_id.encode_offset_ids, of stored messages."""
+    """Return the offset ids of stored messages, as protocol.message_id.encode_offset_ids does."""
     first: bytes = host.hex().upper().encode()
     host_size: cython.Py_ssize_t = len(first)
     step: cython.Py_ssize_t = host_size + 17
@@ -155,7 +158,7 @@ def offset_ids(host: bytes, appends: list):
 @cython.inline
 @cython.exceptval(check=False)
 def is_alike(text: Text, last: Text, size: cython.Py_ssize_t, append: Append) -> cython.bint:
-    """Whether properties differ in their keys only, at most, from those of the last append, and these are keys."""
+    """Return whether these properties differ from the last append's properties in valid keys only, if at all."""
     first_at: cython.Py_ssize_t = append.key_at
     first_end: cython.Py_ssize_t = first_at + append.key_size
     second_at: cython.Py_ssize_t = first_end
@@ -176,7 +179,7 @@ def is_alike(text: Text, last: Text, size: cython.Py_ssize_t, append: Append) ->
 @cython.cfunc
 @cython.inline
 def follow(append: Append, last: Append, text: Text, size: cython.Py_ssize_t):
-    """Give it the properties of the last one, with the keys that stand in the text."""
+    """Set the append's properties: those of `last`, with the keys in `text`."""
     before: bytes = last.held_properties
     stored: bytes = PyBytes_FromStringAndSize(cython.NULL, len(before))
     chars: cython.p_char = PyBytes_AS_STRING(stored)
@@ -192,7 +195,7 @@ def follow(append: Append, last: Append, text: Text, size: cython.Py_ssize_t):
 @cython.inline
 @cython.exceptval(check=False)
 def is_value(text: Text, size: cython.Py_ssize_t) -> cython.bint:
-    """Whether there is nothing but printable ASCII."""
+    """Return whether all bytes are printable ASCII."""
     at: cython.Py_ssize_t
     for at in range(size):
         if not 0x20 <= text[at] <= 0x7E:
@@ -203,7 +206,7 @@ def is_value(text: Text, size: cython.Py_ssize_t) -> cython.bint:
 @cython.cfunc
 @cython.exceptval(check=True)
 def is_named(text: Text, size: cython.Py_ssize_t, mark: bytes) -> cython.bint:
-    """Whether one of the entries has the name of a mark, 02 name 01."""
+    """Return whether one of the entries has the name in `mark` (02 name 01)."""
     name: cython.p_char = PyBytes_AS_STRING(mark) + 1
     name_size: cython.Py_ssize_t = len(mark) - 1
     end: Text = text + size
@@ -220,11 +223,11 @@ def is_named(text: Text, size: cython.Py_ssize_t, mark: bytes) -> cython.bint:
 @cython.cfunc
 @cython.exceptval(check=False)
 def is_printable(text: Text, size: cython.Py_ssize_t) -> cython.bint:
-    """Whether there is nothing but printable ASCII between the separators 01 and 02."""
+    """Return whether all bytes are printable ASCII or the separators 01 and 02."""
     at: cython.Py_ssize_t
     byte: cython.uchar
     others: cython.uchar = 0
-    for at in range(size):  # without a way out, so that the compiler takes many at a time
+    for at in range(size):  # without an early exit, so that the compiler can vectorize
         byte = text[at]
         others |= (byte > 0x7E) | ((byte < 0x20) & (byte != 1) & (byte != 2))
     return others == 0

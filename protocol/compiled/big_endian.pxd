@@ -1,4 +1,4 @@
-# Numbers as they stand in frames and records: the highest byte first, wherever it lies.
+# Read and write big-endian numbers, as frames and records contain them, at any alignment.
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 ctypedef const unsigned char* Text
 ctypedef int64_t* Places
 
-cdef struct Part:  # of a record; NULL: it has none
+cdef struct Part:  # a byte range of a record; `at` is NULL if the record does not have this part
     Text at
     Py_ssize_t size
 

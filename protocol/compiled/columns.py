@@ -1,11 +1,11 @@
-"""From records to the columns of a batch, in C; the twin of `clients.spark.arrow.columns`, for plain records.
+"""The columns of an Arrow batch from records. The pure-Python version is clients/spark/arrow/columns.py.
 
-Plain ones have IPv4 hosts, a body that is not compressed, topic and properties in ASCII, and times that Spark has.
-Their numbers are turned to the machine's byte order, and their texts are copied once, as Arrow lays them out: values
-one behind the other, where each begins and the last one ends (int32), and a bit for each that is there.
+This module handles records in the common layout: IPv4 hosts, a body that is not compressed, topic and properties in
+ASCII, and times within Spark's range. Numbers are converted to the machine's byte order. Texts are copied once, into
+Arrow's layout: the values one after the other, their begins and the last end (int32), and a validity bit for each.
 
-`steps` is the twin of `clients.spark.arrow.record_layout.plain_steps`. Nothing outside of a record is read: every
-length is looked at before it is used. Layout: protocol.record.
+The pure-Python version of `steps` is in clients/spark/arrow/record_layout.py. Every length is checked before it is
+used, so nothing is read outside of a record. Layout: protocol.record.
 """
 
 import cython
@@ -29,9 +29,9 @@ STORE_TIMESTAMP_AT = cython.declare(cython.int, 56)
 RECONSUME_TIMES_AT = cython.declare(cython.int, 72)
 BODY_SIZE_AT = cython.declare(cython.int, 84)
 BODY_AT = cython.declare(cython.int, 88)
-NOT_PLAIN = cython.declare(uint32_t, 0x31)  # compressed, or a host of IPv6
-FIRST_MS = cython.declare(int64_t, -62_135_596_800_000)  # that Spark has a timestamp for
-LAST_MS = cython.declare(int64_t, 253_402_300_800_000)  # and behind the last one
+NOT_PLAIN = cython.declare(uint32_t, 0x31)  # sysFlag bits: compressed, born host IPv6, store host IPv6
+FIRST_MS = cython.declare(int64_t, -62_135_596_800_000)  # the first time that Spark can represent
+LAST_MS = cython.declare(int64_t, 253_402_300_800_000)  # the end of Spark's range, exclusive
 HIGH_BITS = cython.declare(uint64_t, 0x8080808080808080)
 
 BODY = cython.declare(cython.int, 0)
@@ -43,7 +43,7 @@ PARTS = cython.declare(cython.int, 5)
 
 
 def steps(buffer, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
-    """Where the records begin (int64) that stand one behind the other in `buffer[at:end]`, by their lengths alone."""
+    """Return the begins (int64) of the consecutive records in `buffer[at:end]`, from their lengths alone."""
     source: Py_buffer
     count: cython.Py_ssize_t
     PyObject_GetBuffer(buffer, cython.address(source), PyBUF_SIMPLE)
@@ -61,7 +61,7 @@ def steps(buffer, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
 @cython.cfunc
 @cython.exceptval(check=False)
 def step(source: Text, at: cython.Py_ssize_t, end: cython.Py_ssize_t, found: Places) -> cython.Py_ssize_t:
-    """Count the records, and tell where they begin if there is room for that."""
+    """Return the number of records; also store their begins in `found` unless it is NULL."""
     size: cython.Py_ssize_t
     count: cython.Py_ssize_t = 0
     while end - at >= SMALLEST_RECORD:
@@ -76,11 +76,11 @@ def step(source: Text, at: cython.Py_ssize_t, end: cython.Py_ssize_t, found: Pla
 
 
 def columns(buffer, starts):
-    """The columns of the records that begin at `starts` (int64, ascending): numbers, and texts as (bits of those that
-    are there or None, offsets, values). None if any of them is not plain, or no whole record.
+    """Return the columns of the records that begin at `starts` (int64, ascending); None if one of them is damaged or
+    not in the common layout.
 
-    Numbers: queue ids, flags, reconsume times (int32); queue offsets, store and born times in µs (int64). Texts: body,
-    topic, TAGS, KEYS, UNIQ_KEY.
+    The columns are numbers: queue ids, flags, reconsume times (int32), queue offsets, store and born times in µs
+    (int64); and texts: body, topic, TAGS, KEYS, UNIQ_KEY, each as (validity bits or None, offsets, values).
     """
     source: Py_buffer
     places: Py_buffer
@@ -101,7 +101,7 @@ def columns(buffer, starts):
 
 @cython.cfunc
 def columns_of(source: Text, size: cython.Py_ssize_t, starts: Places, count: cython.Py_ssize_t):
-    """The same of the buffers' content."""
+    """Return the same as `columns`, for the buffers' content."""
     parts: Parts = cython.cast(Parts, PyMem_Malloc((count + 1) * PARTS * cython.sizeof(Part)))
     if parts == cython.NULL:
         raise MemoryError
@@ -128,7 +128,7 @@ def columns_of(source: Text, size: cython.Py_ssize_t, starts: Places, count: cyt
         PyMem_Free(parts)
 
 
-# --- where the parts lie --------------------------------------------------------------------------
+# --- parts of records -----------------------------------------------------------------------------
 
 
 @cython.cfunc
@@ -136,7 +136,7 @@ def columns_of(source: Text, size: cython.Py_ssize_t, starts: Places, count: cyt
 def find_all(
     source: Text, size: cython.Py_ssize_t, starts: Places, count: cython.Py_ssize_t, parts: Parts
 ) -> cython.bint:
-    """The parts of all records; whether these are whole, plain, and do not overlap."""
+    """Find the parts of all records; return whether all are whole, in the common layout, and without overlap."""
     n: cython.Py_ssize_t
     at: cython.Py_ssize_t
     length: cython.Py_ssize_t
@@ -156,7 +156,7 @@ def find_all(
 @cython.cfunc
 @cython.exceptval(check=False)
 def find_parts(record: Text, length: cython.Py_ssize_t, parts: Parts) -> cython.bint:
-    """The parts of a record; whether it is one, and plain."""
+    """Find the parts of a record; return whether it is valid and in the common layout."""
     magic: uint32_t = get32(record + 4)
     width: cython.int = 2 if magic == MAGIC_V2 else 1
     end: Text = record + length
@@ -190,7 +190,7 @@ def find_parts(record: Text, length: cython.Py_ssize_t, parts: Parts) -> cython.
 @cython.cfunc
 @cython.exceptval(check=False)
 def find_properties(entry: Text, end: Text, parts: Parts) -> cython.void:
-    """The last of each name that has a column, of those that are not empty."""
+    """Find the last value that is not empty of each property with a column."""
     mark: Text
     size: cython.Py_ssize_t
     parts[TAGS].at = parts[KEYS].at = parts[ID].at = cython.NULL
@@ -214,7 +214,7 @@ def find_properties(entry: Text, end: Text, parts: Parts) -> cython.void:
 @cython.inline
 @cython.exceptval(check=False)
 def is_known(place: Text) -> cython.bint:
-    """Whether Spark has a timestamp for these milliseconds."""
+    """Return whether Spark can represent this time in milliseconds."""
     ms: int64_t = cython.cast(int64_t, get64(place))
     return FIRST_MS <= ms < LAST_MS
 
@@ -223,7 +223,7 @@ def is_known(place: Text) -> cython.bint:
 @cython.inline
 @cython.exceptval(check=False)
 def is_ascii(place: Text, size: cython.Py_ssize_t) -> cython.bint:
-    """Whether no byte has its highest bit."""
+    """Return whether no byte has its highest bit set."""
     word: uint64_t
     bits: uint64_t = 0
     n: cython.Py_ssize_t
@@ -242,7 +242,7 @@ def is_ascii(place: Text, size: cython.Py_ssize_t) -> cython.bint:
 
 @cython.cfunc
 def ints(source: Text, starts: Places, count: cython.Py_ssize_t):
-    """The int32 at each start."""
+    """Return the int32 at each start, as bytes."""
     taken = PyBytes_FromStringAndSize(cython.NULL, count * 4)
     values: cython.pointer(int32_t) = cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(taken))
     n: cython.Py_ssize_t
@@ -253,7 +253,7 @@ def ints(source: Text, starts: Places, count: cython.Py_ssize_t):
 
 @cython.cfunc
 def longs(source: Text, starts: Places, count: cython.Py_ssize_t, factor: int64_t):
-    """The int64 at each start, so many times."""
+    """Return the int64 at each start, multiplied by `factor`, as bytes."""
     taken = PyBytes_FromStringAndSize(cython.NULL, count * 8)
     values: Places = cython.cast(Places, PyBytes_AS_STRING(taken))
     n: cython.Py_ssize_t
@@ -264,7 +264,7 @@ def longs(source: Text, starts: Places, count: cython.Py_ssize_t, factor: int64_
 
 @cython.cfunc
 def text(part: Parts, count: cython.Py_ssize_t):
-    """Every fifth part, as a column."""
+    """Return every PARTS-th part as a column: (validity bits or None, offsets, values)."""
     offsets = PyBytes_FromStringAndSize(cython.NULL, (count + 1) * 4)
     ends: cython.pointer(int32_t) = cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(offsets))
     target: cython.p_char
@@ -287,7 +287,7 @@ def text(part: Parts, count: cython.Py_ssize_t):
 
 @cython.cfunc
 def present(part: Parts, count: cython.Py_ssize_t):
-    """A bit for each fifth part that is there."""
+    """Return the validity bits: one for each PARTS-th part, set if the part exists."""
     taken = PyBytes_FromStringAndSize(cython.NULL, (count + 7) // 8)
     bits: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(taken))
     n: cython.Py_ssize_t
@@ -305,5 +305,5 @@ def present(part: Parts, count: cython.Py_ssize_t):
 @cython.inline
 @cython.exceptval(check=False)
 def get16(place: Text) -> uint32_t:
-    """Two bytes, big-endian."""
+    """Return two bytes as a big-endian number."""
     return cython.cast(uint32_t, place[0]) << 8 | place[1]

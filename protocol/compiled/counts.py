@@ -1,6 +1,6 @@
-"""Sizes counted by bounds, in C.
+"""Histograms of sizes: counts of values per bucket.
 
-The interpreted twins are `plain_count_up` in broker.buckets and `plain_note_units` in broker.store.topic_traffic.
+The pure-Python versions are in broker/histogram.py and broker/store/topic_traffic.py.
 """
 
 import cython
@@ -15,9 +15,10 @@ MOST_BOUNDS = cython.declare(cython.int, 16)
 
 
 def count_up(values: list, bounds: tuple, counts: list) -> int:
-    """Add to `counts` how many values lie up to each of the bounds, and above all of them; returns their sum.
+    """Add each value to the count of its bucket in `counts`; return the sum of the values.
 
-    Whole numbers of up to 63 bits, at most 15 bounds.
+    Bucket n contains values up to `bounds[n]`, the last one all larger values. Values are whole numbers of up to 63
+    bits. Raises ValueError for more than 15 bounds.
     """
     limits: cython.longlong[16]
     tally: cython.longlong[16]
@@ -45,12 +46,13 @@ def count_up(values: list, bounds: tuple, counts: list) -> int:
     return total
 
 
-_bounds = cython.declare(tuple, None)  # those that stand in _limits
+_bounds = cython.declare(tuple, None)  # the bounds that _limits contains
 _limits = cython.declare(cython.longlong[16])
 
 
 def note_units(queue: QueueTail):
-    """The twin of broker.store.topic_traffic.plain_note_units; at most 15 bounds, the same for most queues."""
+    """Count the sizes of the queue's new units; see broker/store/topic_traffic.py. At most 15 bounds; most queues share
+    them."""
     global _bounds  # noqa: PLW0603
     traffic = queue.traffic
     bounds: tuple = traffic.bounds
@@ -66,7 +68,7 @@ def note_units(queue: QueueTail):
     if bounds is not _bounds:
         if many >= MOST_BOUNDS:
             raise ValueError(f"{many} bounds are too many")
-        _bounds = None  # until all limits are those of `bounds`
+        _bounds = None  # while the limits are incomplete
         for at in range(many):
             _limits[at] = bounds[at]
         _bounds = bounds

@@ -9,7 +9,7 @@ cdef class Send:
     cdef readonly str topic
     cdef readonly int queue_id
     cdef object held_body
-    cdef Text body_at  # in `data`; NULL once somebody gave it another body
+    cdef Text body_at  # in `data`; NULL once the body was replaced
     cdef Py_ssize_t body_size
     cdef int sys_flag
     cdef int message_flag
@@ -17,7 +17,7 @@ cdef class Send:
     cdef int reconsume_times
     cdef bytes properties
     cdef int tags_code
-    cdef Py_ssize_t key_at  # the unique key and the value of KEYS in `properties`
+    cdef Py_ssize_t key_at  # positions in `properties`: the unique key, and the value of KEYS
     cdef Py_ssize_t key_size
     cdef Py_ssize_t keys_at
     cdef Py_ssize_t keys_size

@@ -1,23 +1,24 @@
-"""From the bytes of a read to commands, and from these to what is stored, in C.
+"""Commands from the bytes of a read, and appends from the commands.
 
-`Decoder.decode` cuts a read into frames. A frame that is a plain send becomes a `Send` in one pass over its bytes, a
-plain pull a `Pull` (pull.py); every other frame goes to the general decoder. `Sends.plain` makes of Sends what is put
-into the store.
+`Decoder.decode` splits a read into frames. One pass over the bytes of a fast-path send makes it a `Send`, one pass over
+a fast-path pull makes it a `Pull` (pull.py). Every other frame goes to the general decoder. `Sends.plain` makes appends
+for the store from Sends.
 
-A send in JSON is plain, here, if its header is
+A send takes the fast path if its header has the common layout. In JSON that is
 
-    {"code":310, ... "extFields":{...} ... }      310 or 10 first, no white space, each member once or the last one wins
+    {"code":310, ... "extFields":{...} ... }      310 or 10 first, no white space; of a repeated member the last counts
 
-with nothing but printable ASCII in its texts (escapes in the properties only: one byte long, or \\u00xx below 80),
-numbers as integers or their text, no null, all required fields there, no batch; and if its properties are entries of
-which none has an empty part, or a name that wants a look, and one is a UNIQ_KEY of letters and digits. In the binary
-dialect, where there are no escapes and all is text, the same fields must be there. In the MSGPACK dialect they stand by
-their place (packed.py).
+with only printable ASCII in its texts (escapes only in the properties: of one byte, or \\u00xx below 80), numbers as
+integers or their text, no null, all required fields, and no batch. Its properties must be entries without an empty part
+and without a name that needs special handling, and must include a UNIQ_KEY of letters and digits. In the binary
+dialect, where all values are text without escapes, the same fields are required. In the MSGPACK dialect the fields are
+positional (packed.py).
 
-Whatever is not known to be so is not plain. So all that can be read here is read alike by the general decoder, and what
-is wrong is found by it alone. The interpreted twins: protocol.send_command, broker.processors.send.stored_properties.
+Any other header goes to the general decoder. So the general decoder decodes every header that this module accepts, with
+the same result, and it alone reports errors. The pure-Python versions are protocol/send_command.py and
+broker/processors/send/stored_properties.py.
 
-Nothing here reads behind the end of its input: each loop is bounded by it, and a frame is looked at when it is whole.
+Every loop is bounded by the end of its input, and only whole frames are decoded, so nothing is read beyond the end.
 """
 
 import cython
@@ -40,18 +41,19 @@ MSGPACK = cython.declare(cython.int, 0x4D)
 @cython.freelist(512)
 @cython.cclass
 class Send:
-    """A plain send. It is used like a RemotingCommand; what only few ask for is read by the general decoder then."""
+    """A fast-path send, with the attributes of a RemotingCommand. The general decoder decodes rarely used ones on
+    access."""
 
     @cython.cfunc
     def general(self):
-        """The same command as the general decoder has it."""
+        """Return the same command, decoded by the general decoder."""
         if self.command is None:
             self.command = self.decode((self.dialect, self.data[self.header_at : self.header_end], self.body))
         return self.command
 
     @property
     def body(self):
-        """The bytes behind the header, where they were received."""
+        """The bytes after the header, in the receive buffer."""
         if self.held_body is None:
             self.held_body = self.data[self.header_end : self.header_end + self.body_size]
         return self.held_body
@@ -63,7 +65,7 @@ class Send:
 
     @property
     def sent(self):
-        """Where topic and queue id are found."""
+        """The command itself: it has the fields `topic` and `queue_id` of a send header."""
         return self
 
     @property
@@ -105,7 +107,7 @@ class Send:
         return self.general().ext_fields()
 
     def detached(self):
-        """With memory of its own."""
+        """See RemotingCommand."""
         self.command = None
         self.body = bytes(self.body)
         self.data = bytes(self.data[self.header_at : self.header_end])
@@ -114,7 +116,7 @@ class Send:
         return self
 
     def let_go(self):
-        """Without anything of what was received but the numbers."""
+        """See RemotingCommand. The numbers are kept."""
         self.command = None
         self.body = b""
         self.data = b""
@@ -131,8 +133,8 @@ class Send:
 @cython.final
 @cython.cclass
 class Decoder:
-    """Cuts reads into commands. `general(frame)` decodes one frame, `illegal(length, word, limit)` makes an error,
-    `pull_header` is the type of pulls' headers."""
+    """Splits reads into commands. `general(frame)` decodes one frame, `illegal(length, word, limit)` returns an error,
+    `pull_header` is the type of a pull's header."""
 
     general = cython.declare(object)
     illegal = cython.declare(object)
@@ -146,7 +148,7 @@ class Decoder:
         self.topics = Words()
 
     def decode(self, data, start: cython.Py_ssize_t, limit: cython.Py_ssize_t, commands: list):
-        """Add the commands of all whole frames from `start` on; returns where the first incomplete one begins."""
+        """Append the commands of all whole frames from `start` on; return the position of the first incomplete one."""
         view: Py_buffer
         PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
         try:
@@ -199,7 +201,7 @@ class Decoder:
         frame_end: cython.Py_ssize_t,
         dialect: cython.int,
     ):
-        """The Send in a frame; None if it is none."""
+        """Return the Send in a frame; None if the frame is not a fast-path send."""
         found: Found
         begin: Text = bytes_ + header_at
         if dialect == MSGPACK:
@@ -243,10 +245,10 @@ class Decoder:
 @cython.final
 @cython.cclass
 class Sends:
-    """Makes what is stored of a Send. `pending` is the status that it begins with, `cluster_entry` closes the
-    properties, `general` makes the same of commands that are no Sends."""
+    """Makes appends from Sends. `pending` is the initial status of an append, `cluster_entry` is appended to all
+    properties, `general` does the same for commands that are not Sends."""
 
-    pending = cython.declare(object)  # the status of an append that is not decided
+    pending = cython.declare(object)  # the status of an append without a result
     cluster_entry = cython.declare(bytes)
     general = cython.declare(object)
 
@@ -256,7 +258,8 @@ class Sends:
         self.general = general
 
     def plain(self, commands, at: cython.Py_ssize_t, queues: dict, host: bytes):
-        """(command, append, unique key) of each plain send from `at` on; `queues`: how many a topic has."""
+        """Return (command, append, unique key) of each fast-path send from `at` on. `queues`: number of queues by
+        topic."""
         sends: list = []
         send: Send
         topic: str = None

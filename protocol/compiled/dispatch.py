@@ -1,6 +1,6 @@
-"""From the log to the queues, in C: what was appended becomes units of its queues, and these can be seen.
+"""Queue units from appended messages, and their publication to consumers.
 
-The interpreted twins are in broker.store.reput, and say what is what.
+The pure-Python version, with the full documentation, is broker/store/reput.py.
 """
 
 import cython
@@ -11,7 +11,7 @@ UNIT_SIZE = cython.declare(cython.Py_ssize_t, 20)
 
 
 def gather_units(appends, deliver_time, jumped):
-    """The twin of broker.store.reput.plain_gather_units."""
+    """Add the units of appended messages to their queues; see broker/store/reput.py."""
     touched: list = []
     append: Append
     queue: QueueTail
@@ -26,15 +26,15 @@ def gather_units(appends, deliver_time, jumped):
             jumped(queue)
         if queue.turn == 0:
             touched.append(queue)
-        add_unit(queue, append.physical_offset, append.size, append.tags_code)  # may fail: it is counted behind that
+        add_unit(queue, append.physical_offset, append.size, append.tags_code)  # may raise, so count after it
         queue.turn += 1
         queue.pending_next = append.queue_offset + 1
     return touched
 
 
 def publish(full_bytes: cython.Py_ssize_t, queues, waiting: dict, topics, on_arrival):
-    """Let new units be seen of queues that have less than `full_bytes` in memory; how many units, and the queues left
-    over."""
+    """Make the new units visible of queues with less than `full_bytes` in memory; return the number of these units, and
+    the other queues."""
     units: cython.Py_ssize_t = 0
     others: list = []
     queue: QueueTail

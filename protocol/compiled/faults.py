@@ -1,12 +1,12 @@
-"""Mapped files whose bytes are gone: a fault that would end the process becomes a page of zeros and a count.
+"""Lost bytes of mapped files: a fault that would end the process becomes a page of zeros and a count.
 
-A read or write of a mapping faults with SIGBUS where its file was truncated, or where the disk fails to read. The
-handler (sigbus.pxd) replaces the page by an anonymous one, notes which bytes of which watched mapping it was, and lets
-the instruction run again. Whoever reads a mapping checks afterwards: `Range.lost` says which bytes are not the file's,
-`count` that some mapping had a fault. The page stays replaced until the file is mapped again.
+A read or write of a mapping raises SIGBUS where its file was truncated, or where the disk cannot read. The handler
+(sigbus.pxd) replaces the page by an anonymous one, records which bytes of which watched mapping were lost, and restarts
+the instruction. Readers of a mapping check afterward: `Range.lost` returns the bytes that are not the file's, `count`
+the number of faults in all mappings. The page stays replaced until the file is mapped again.
 
-Faults outside of watched mappings go to the handler that was installed before (faulthandler's, which prints where the
-interpreter is, and ends the process). There is no interpreted counterpart: see broker.page_faults.
+A fault outside of watched mappings goes to the previous handler (faulthandler's, which prints the Python stack and ends
+the process). There is no pure-Python version: see broker/host/page_faults.py.
 """
 
 import cython
@@ -21,21 +21,21 @@ from cython.cimports.skylarkmq.protocol.compiled.sigbus import (
 
 
 def install():
-    """Handle SIGBUS from now on. OSError: it cannot be."""
+    """Handle SIGBUS from now on. Raises OSError if the handler cannot be installed."""
     problem: cython.int = skylark_install()
     if problem:
         raise OSError(problem, "no handler of SIGBUS")
 
 
 def count() -> int:
-    """Faults of this process that were handled."""
+    """Return the number of faults that were handled in this process."""
     return skylark_faults
 
 
 @cython.final
 @cython.cclass
 class Range:
-    """One mapping, watched until `forget`. ValueError: 16,384 are watched already."""
+    """One mapping, watched until `forget`. Raises ValueError if 16,384 mappings are watched already."""
 
     slot = cython.declare(cython.int)
 
@@ -48,7 +48,7 @@ class Range:
             raise ValueError("too many mappings are watched")
 
     def touch(self, at: cython.longlong):
-        """Read byte `at`, so that a fault comes now. IndexError: it is not in the mapping."""
+        """Read byte `at`, to cause a possible fault now. Raises IndexError if `at` is outside of the mapping."""
         if (
             self.slot < 0
             or at < 0
@@ -59,13 +59,13 @@ class Range:
 
     @property
     def lost(self) -> tuple:
-        """`(first, behind)` of the bytes that had faults, (0, 0): none."""
+        """`(first, end)` of the bytes that had faults; (0, 0) if none had."""
         if self.slot < 0:
             return 0, 0
         return skylark_ranges[self.slot].first, skylark_ranges[self.slot].behind
 
     def forget(self):
-        """The mapping goes; to be called before it is unmapped."""
+        """Stop watching the mapping; to be called before it is unmapped."""
         if self.slot >= 0:
             skylark_ranges[self.slot].begin = 0
             skylark_ranges[self.slot].end = 0

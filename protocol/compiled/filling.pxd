@@ -1,4 +1,4 @@
-# Filling in answers: pieces of text, and numbers in decimal, one behind the other; each returns where the next one goes.
+# Write parts of a response: text and decimal numbers. Each function returns the position after its output.
 
 from libc.string cimport memcpy
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -9,7 +9,7 @@ cdef inline char* copied(char* at, bytes piece):
     return at + len(piece)
 
 
-# A place for 20 characters is enough.
+# Needs at most 20 bytes at `at`.
 cdef inline char* digits(char* at, long long value) noexcept:
     cdef char[20] reversed
     cdef int count = 0

@@ -1,10 +1,11 @@
-"""Prepared frames of a load: patched, under way, answered, in C.
+"""Requests in flight of the load generator: patching of prepared frames, and matching of their responses.
 
-The twins are `PlainField` and `PlainFlights` of `clients.mqbench.in_flight` and `opaques_by_numpy` of
-`clients.mqbench.response_counter`, which say what is what. With few frames to a read NumPy's calls are most of what a
-load costs, and its broker waits for them.
+The pure-Python versions, with the full documentation, are clients/mqbench/in_flight.py and
+clients/mqbench/response_counter.py. With few frames per read NumPy's calls would be most of the load generator's cost,
+and would delay the requests to the broker.
 
-Nothing is written outside of a block or of a table: places are checked when a field is made, frames at each call.
+Positions are checked when a field is made, frame numbers at each call, so nothing is written outside of a block or
+table.
 """
 
 import cython
@@ -25,13 +26,13 @@ MARK = cython.declare(cython.p_const_char, b'"opaque":')
 MARK_SIZE = cython.declare(cython.Py_ssize_t, 9)
 DIGITS = cython.declare(cython.Py_ssize_t, 10)
 LENGTH_SIZE = cython.declare(cython.Py_ssize_t, 4)
-SHORTEST = cython.declare(cython.Py_ssize_t, 37)  # from an answer's length to behind its opaque
+SHORTEST = cython.declare(cython.Py_ssize_t, 37)  # bytes of a response up to and including its opaque
 
 
 @cython.final
 @cython.cclass
 class Field:
-    """Places of one width in a block, whose buffer is held as long as this lives."""
+    """Positions of fields of one width in a block; it pins the block's buffer as long as it exists."""
 
     block = cython.declare(Py_buffer)
     is_held = cython.declare(cython.bint)
@@ -72,7 +73,7 @@ class Field:
 @cython.final
 @cython.cclass
 class Flights:
-    """Under which opaque each frame of a block is under way, and since when."""
+    """The opaque and the send time of each frame of a block that is in flight."""
 
     frames = cython.declare(cython.Py_ssize_t)
     step = cython.declare(int64_t)
@@ -149,14 +150,16 @@ class Flights:
 @cython.cfunc
 @cython.exceptval(-1)
 def check(first: cython.Py_ssize_t, end: cython.Py_ssize_t, count: cython.Py_ssize_t) -> cython.int:
-    """IndexError, unless `[first, end)` is within so many."""
+    """Raise IndexError unless `[first, end)` is within `count`."""
     if first < 0 or end > count:
         raise IndexError(f"[{first}, {end}) is not within {count}")
     return 0
 
 
 def plain_opaques(data: bytes, behind: cython.Py_ssize_t):
-    """As the twin, by the lengths of the answers: the bytes that are in front of an opaque are not read."""
+    """Return (opaques, end of the last one) of the responses in `data`, or None; see
+    clients/mqbench/response_counter.py. It goes by the lengths of the responses; the bytes before an opaque are not
+    read."""
     last: cython.Py_ssize_t = 0
     at: cython.Py_ssize_t
     place: cython.Py_ssize_t
@@ -185,7 +188,7 @@ def plain_opaques(data: bytes, behind: cython.Py_ssize_t):
 @cython.cfunc
 @cython.exceptval(check=False)
 def number_at(place: Text) -> int64_t:
-    """Of ten digits."""
+    """Return the number in ten digits."""
     digit: cython.int
     number: int64_t = 0
     for digit in range(10):

@@ -1,8 +1,8 @@
-"""From queue units to the records that they point to, and from there to a socket, in C.
+"""The records that queue units point to, and their way to a socket.
 
-The twin of `protocol.unit_runs`, of the plain head in broker/processors/pull/response.py, and of the write in
-broker/remoting/write_buffers.py. Nothing is read outside of the units or of the segment: every place is checked before
-anybody is told of it.
+The pure-Python versions are protocol/unit_runs.py, `found_head` in broker/processors/pull/response.py, and `write` in
+broker/remoting/write_buffers.py. Every position is checked before it is used or returned, so nothing is read outside of
+the units or of the segment.
 """
 
 import cython
@@ -24,7 +24,7 @@ UNIT = cython.declare(cython.Py_ssize_t, 20)
 PREFIX = cython.declare(cython.Py_ssize_t, 8)
 SIZE_AT = cython.declare(cython.Py_ssize_t, 8)
 MOST_UNITS = cython.declare(cython.int, 64)
-MOST_VECTORS = cython.declare(cython.int, 1024)  # of one call
+MOST_VECTORS = cython.declare(cython.int, 1024)  # per writev call
 
 
 @cython.final
@@ -32,8 +32,8 @@ MOST_VECTORS = cython.declare(cython.int, 1024)  # of one call
 @cython.freelist(32)
 @cython.cclass
 class Records:
-    """Records of a segment, one behind the other without being moved: bytes to whoever asks for them, vectors to
-    `write`. The segment's buffer is held as long as this lives."""
+    """Records of a segment, concatenated without a copy: a buffer of bytes for readers, I/O vectors for `write`. It
+    pins the segment's buffer as long as it exists."""
 
     segment = cython.declare(Py_buffer)
     is_held = cython.declare(cython.bint)
@@ -47,7 +47,7 @@ class Records:
 
     @cython.cfunc
     def copied(self) -> bytes:
-        """The bytes, copied when they are first asked for."""
+        """Return the bytes, copied on the first call."""
         target: cython.p_char
         number: cython.int
         if self.copy is None:
@@ -101,7 +101,7 @@ class Records:
 @cython.no_gc
 @cython.cclass
 class Stretch:
-    """Units whose records stand in order in one segment: those of `units` up to the first of which that is not so."""
+    """The first units of `units` whose records lie in order in one segment; see protocol.unit_runs.PlainStretch."""
 
     first = cython.declare(cython.longlong, visibility="readonly")
     count = cython.declare(cython.Py_ssize_t, visibility="readonly")
@@ -142,8 +142,8 @@ class Stretch:
             place += UNIT
 
     def take(self, offset: cython.longlong, wanted: cython.longlong, most_bytes: cython.longlong):
-        """The records of up to `wanted` units from `offset` on, as many as `most_bytes` allow, but one at least. None
-        if not all of these units are here, or the segment is deleted."""
+        """Return the records of up to `wanted` units from queue offset `offset` on: as many as fit into `most_bytes`,
+        but at least one. Return None if the stretch lacks one of the units, or if the segment is deleted."""
         records: Records
         place: Text
         size: cython.int
@@ -185,7 +185,7 @@ def found_head(
     opaque: cython.int,
     size: cython.Py_ssize_t,
 ) -> bytes:
-    """A frame's head in JSON: between five `pieces` stand these numbers; a body of `size` bytes goes behind it."""
+    """Return a frame's head in JSON: the five `pieces` with these numbers between them, for a body of `size` bytes."""
     numbers: cython.longlong[4]
     number: cython.int
     fixed: cython.Py_ssize_t = PREFIX
@@ -210,7 +210,7 @@ def found_head(
 
 
 def write(fd: cython.int, parts: list) -> cython.Py_ssize_t:
-    """Write parts, bytes and Records and views, to a socket that does not wait; returns how many bytes it took."""
+    """Write parts (bytes, views, Records) to a non-blocking socket; return how many bytes it accepted."""
     vectors: iovec[1024]
     count: cython.int
     number: cython.Py_ssize_t = 0
@@ -236,7 +236,7 @@ def write(fd: cython.int, parts: list) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.exceptval(-1)
 def add(part, vectors: cython.pointer(iovec), count: cython.pointer(cython.int)) -> cython.Py_ssize_t:
-    """Where a part's bytes are, as vectors behind the others; they stay there while it lives. How many bytes."""
+    """Add the vectors of a part's bytes, which stay valid while the part exists; return the number of bytes."""
     view: Py_buffer
     records: Records
     if isinstance(part, Records):
@@ -256,7 +256,7 @@ def add(part, vectors: cython.pointer(iovec), count: cython.pointer(cython.int))
 @cython.inline
 @cython.exceptval(check=False)
 def offset_at(unit: Text) -> cython.longlong:
-    """Its record's offset."""
+    """Return the physical offset in a unit."""
     return cython.cast(cython.longlong, get64(unit))
 
 
@@ -264,5 +264,5 @@ def offset_at(unit: Text) -> cython.longlong:
 @cython.inline
 @cython.exceptval(check=False)
 def size_at(unit: Text) -> cython.int:
-    """Its record's size."""
+    """Return the record size in a unit."""
     return cython.cast(cython.int, get32(unit + SIZE_AT))

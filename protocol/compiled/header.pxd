@@ -1,6 +1,6 @@
 from skylarkmq.protocol.compiled.properties cimport Properties, Text
 
-cdef struct Found:  # what a plain send's header says; texts are places in it
+cdef struct Found:  # the fields of a fast-path send's header; texts are pointers into it
     int code
     int flag
     int opaque

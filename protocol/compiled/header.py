@@ -1,7 +1,7 @@
-"""The header of a plain send, JSON or binary, read in one pass over its bytes. What is plain: see decode.py.
+"""The header of a fast-path send, JSON or binary, read in one pass over its bytes. See decode.py for the layout.
 
-A reader gets a position and the end, and gives the position behind what it read; NULL: it is not plain. Nothing is read
-at or behind the end.
+A reader takes a position and the end, and returns the position after what it has read; NULL if the header does not have
+the common layout. Nothing is read at or beyond the end. The pure-Python version is protocol/send_command.py.
 """
 
 import cython
@@ -24,7 +24,7 @@ BRACE = cython.declare(cython.int, 125)
 @cython.cfunc
 @cython.exceptval(check=False)
 def read_header(at: Text, end: Text, found: cython.pointer(Found)) -> cython.bint:
-    """Whether this is the whole header of a plain send; `found` tells what is in it."""
+    """Return whether this is the whole header of a fast-path send; store its fields in `found`."""
     fields: cython.int = 0
     number: cython.longlong = 0
     name: Text
@@ -56,9 +56,9 @@ def read_header(at: Text, end: Text, found: cython.pointer(Found)) -> cython.bin
         elif size == 4 and memcmp(name, b"code", 4) == 0:
             return False
         elif size and (name[0] == PARENTHESIS):
-            return False  # a name that RemotingCommand gives to a field of its own
+            return False  # a name of RemotingCommand's internal fields
         else:
-            at = read_text(at, end)  # language, remark, or what nobody asks for
+            at = read_text(at, end)  # language, remark, or a member that is not used
         if at == cython.NULL:
             return False
     return at + 1 == end and at[0] == BRACE and fields & REQUIRED == REQUIRED and not found.flag & 1
@@ -67,7 +67,7 @@ def read_header(at: Text, end: Text, found: cython.pointer(Found)) -> cython.bin
 @cython.cfunc
 @cython.exceptval(check=False)
 def read_fields(at: Text, end: Text, found: cython.pointer(Found), fields: cython.p_int) -> Text:
-    """The ext fields. Of `fields`, bit n says that there is a field with the nth letter."""
+    """Read the ext fields. Set bit n of `fields` for a field with the nth letter."""
     letter: cython.int
     name: Text
     found.reconsume_times = 0
@@ -85,7 +85,7 @@ def read_fields(at: Text, end: Text, found: cython.pointer(Found), fields: cytho
         if letter >= 0:
             fields[0] |= 1 << letter
         if at[0] == BRACE:
-            return at + 1 if fields[0] & (1 << 8) else cython.NULL  # there are properties
+            return at + 1 if fields[0] & (1 << 8) else cython.NULL  # the properties are required
         if at[0] != COMMA:
             return cython.NULL
 
@@ -93,7 +93,7 @@ def read_fields(at: Text, end: Text, found: cython.pointer(Found), fields: cytho
 @cython.cfunc
 @cython.exceptval(check=False)
 def read_field(letter: cython.int, at: Text, end: Text, found: cython.pointer(Found)) -> Text:
-    """The value of one field."""
+    """Read the value of one field."""
     begin: Text = at + 1
     unused: cython.int = 0
     if letter == 8:  # i, properties
@@ -125,7 +125,7 @@ def read_field(letter: cython.int, at: Text, end: Text, found: cython.pointer(Fo
 @cython.cfunc
 @cython.exceptval(check=False)
 def letter_of(name: Text, size: cython.Py_ssize_t, code: cython.int) -> cython.int:
-    """Which field of a send this is, as the number of its letter in the short form: 0 to 13; -1: none that matters."""
+    """Return the number of a field's letter in the short form, 0 to 13; -1 if the field is not used."""
     if code == 310:
         return name[0] - 97 if size == 1 and 97 <= name[0] <= 110 else -1
     if size == 5:
@@ -161,7 +161,7 @@ def letter_of(name: Text, size: cython.Py_ssize_t, code: cython.int) -> cython.i
 @cython.inline
 @cython.exceptval(check=False)
 def read_text(at: Text, end: Text) -> Text:
-    """A text of printable ASCII, with its quotes, without an escape."""
+    """Read a text of printable ASCII in quotes, without escapes."""
     if at >= end or at[0] != QUOTE:
         return cython.NULL
     at += 1
@@ -174,7 +174,7 @@ def read_text(at: Text, end: Text) -> Text:
 @cython.inline
 @cython.exceptval(check=False)
 def read_number(at: Text, end: Text, number: cython.p_longlong) -> Text:
-    """An integer of up to 18 digits, without a sign +, zeros in front, a fraction or an exponent."""
+    """Read an integer of up to 18 digits, without a plus sign, leading zeros, fraction or exponent."""
     value: cython.longlong = 0
     is_negative: cython.bint = at < end and at[0] == MINUS
     if is_negative:
@@ -195,7 +195,7 @@ def read_number(at: Text, end: Text, number: cython.p_longlong) -> Text:
 @cython.inline
 @cython.exceptval(check=False)
 def read_int32(at: Text, end: Text, number: cython.p_int) -> Text:
-    """An integer that fits into 32 bits."""
+    """Read an integer of 32 bits."""
     value: cython.longlong = 0
     at = read_number(at, end, cython.address(value))
     if value < -2147483648 or value > 2147483647:
@@ -208,7 +208,7 @@ def read_int32(at: Text, end: Text, number: cython.p_int) -> Text:
 @cython.inline
 @cython.exceptval(check=False)
 def read_number_text(at: Text, end: Text, number: cython.p_longlong) -> Text:
-    """An integer, or the text of one."""
+    """Read an integer, or the text of an integer."""
     if at >= end or at[0] != QUOTE:
         return read_number(at, end, number)
     at = read_number(at + 1, end, number)
@@ -219,7 +219,7 @@ def read_number_text(at: Text, end: Text, number: cython.p_longlong) -> Text:
 @cython.inline
 @cython.exceptval(check=False)
 def read_int32_text(at: Text, end: Text, number: cython.p_int) -> Text:
-    """The same within 32 bits."""
+    """Read an integer of 32 bits, or the text of one."""
     value: cython.longlong = 0
     at = read_number_text(at, end, cython.address(value))
     if value < -2147483648 or value > 2147483647:
@@ -234,7 +234,8 @@ def read_int32_text(at: Text, end: Text, number: cython.p_int) -> Text:
 @cython.cfunc
 @cython.exceptval(check=False)
 def read_binary_header(at: Text, end: Text, found: cython.pointer(Found)) -> cython.bint:
-    """As read_header, of a header in the binary dialect without a remark: numbers are texts there."""
+    """Do the same as `read_header` for the binary dialect, where numbers are texts; a header with a remark is
+    rejected."""
     fields: cython.int = 0
     letter: cython.int
     name_size: cython.longlong
@@ -277,7 +278,7 @@ def read_binary_header(at: Text, end: Text, found: cython.pointer(Found)) -> cyt
 def read_binary_field(
     letter: cython.int, at: Text, size: cython.Py_ssize_t, found: cython.pointer(Found)
 ) -> cython.bint:
-    """One value; whether it is plain."""
+    """Read one value; return whether it is on the fast path."""
     end: Text = at + size
     unused: cython.longlong = 0
     number: cython.int = 0
@@ -309,7 +310,7 @@ def read_binary_field(
 @cython.inline
 @cython.exceptval(check=False)
 def is_printable(text: Text, size: cython.Py_ssize_t) -> cython.bint:
-    """Whether it is ASCII without control characters."""
+    """Return whether the text is ASCII without control characters."""
     n: cython.Py_ssize_t
     for n in range(size):
         if text[n] < 0x20 or text[n] > 0x7E:

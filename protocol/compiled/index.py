@@ -1,9 +1,10 @@
-"""From messages to the items of an index file, in C.
+"""Items of an index file from messages.
 
-The interpreted twins are in broker.store (index_entries, index_file) and say what is what; keys that are not known are
-found by who owns the message (`find_keys`). Layout: protocol.disk.
+The pure-Python versions, with the full documentation, are broker/store/index/entries.py and broker/store/index/file.py.
+If the keys of a message are not known, `find_keys` is called. Layout: protocol.disk.
 
-Nothing is written behind the end of a mapping: the room for all items is checked before the first.
+The remaining space for all items is checked before the first is written, so nothing is written beyond the end of a
+mapping.
 """
 
 import cython
@@ -21,18 +22,19 @@ Numbers = cython.typedef(cython.pointer(int64_t))
 
 ITEM_SIZE = cython.declare(cython.Py_ssize_t, 20)
 INDEX_HEADER_SIZE = cython.declare(cython.Py_ssize_t, 40)
-KEPT_BYTES = cython.declare(cython.Py_ssize_t, 8 << 20)  # larger columns are given back
+KEPT_BYTES = cython.declare(cython.Py_ssize_t, 8 << 20)  # larger columns are freed
 TRANSACTION = cython.declare(cython.int, 0xC)
 ROLLBACK = cython.declare(cython.int, 0xC)
-AHEAD = cython.declare(cython.Py_ssize_t, 16)  # so many items before it is needed a slot is asked for
+AHEAD = cython.declare(cython.Py_ssize_t, 16)  # a slot is prefetched this many items before it is used
 MAX_SECONDS = cython.declare(int64_t, 0x7FFFFFFF)
 
 
 @cython.cclass
 class IndexEntries:
-    """The twin of broker.store.index.entries.PlainIndexEntries, without `first`: `columns` gives the same as bytes.
+    """Index entries that are not in a file yet; see broker/store/index/entries.py. It has no `first`, and `columns`
+    returns bytes.
 
-    Rows of three int64 in the machine's order: hash, physical offset, store time.
+    Columns of int64 in the machine's byte order: hash, physical offset, store time.
     """
 
     find_keys = cython.declare(object)
@@ -40,8 +42,8 @@ class IndexEntries:
     offsets = cython.declare(bytearray)
     timestamps = cython.declare(bytearray)
     count = cython.declare(cython.Py_ssize_t)
-    capacity = cython.declare(cython.Py_ssize_t)  # entries that each column has room for
-    topic = cython.declare(object)  # the last one, and the hash of `topic#`
+    capacity = cython.declare(cython.Py_ssize_t)  # number of entries that fit into each column
+    topic = cython.declare(object)  # the last topic; `prefix` is the hash of `topic#`
     prefix = cython.declare(uint32_t)
 
     def __init__(self, find_keys):
@@ -50,7 +52,7 @@ class IndexEntries:
         self.clear()
 
     def clear(self):
-        """Nothing waits any more."""
+        """Drop all entries."""
         if 8 * self.capacity > KEPT_BYTES:
             self.give_back()
         self.count = 0
@@ -58,12 +60,12 @@ class IndexEntries:
 
     @cython.cfunc
     def give_back(self):
-        """New columns, without capacity."""
+        """Free the columns; the new ones have no capacity."""
         self.count = self.capacity = 0
         self.hashes, self.offsets, self.timestamps = bytearray(), bytearray(), bytearray()
 
     def add(self, messages, passed: cython.Py_ssize_t = 0):
-        """Note the keys of messages, but for the first `passed` keys of the first of them."""
+        """Add the keys of messages, without the first `passed` keys of the first message."""
         append: Append
         for message in messages:
             if type(message) is Append:
@@ -98,7 +100,7 @@ class IndexEntries:
 
     @cython.cfunc
     def add_places(self, append: Append):
-        """The keys of a message that are known by their places: ASCII."""
+        """Add the keys of a message whose positions in the properties are known; they are ASCII."""
         check_places(append)
         self.turn_to(append.topic)
         text: Byte = cython.cast(Byte, PyBytes_AS_STRING(append.held_properties))
@@ -139,7 +141,7 @@ class IndexEntries:
 
     @cython.cfunc
     def grow(self):
-        """Double the capacity. It counts once all columns have it: after a MemoryError the entries are as before."""
+        """Double the capacity. It is set after all columns have it: a MemoryError leaves the entries unchanged."""
         capacity: cython.Py_ssize_t = 2 * self.capacity + 1024
         PyByteArray_Resize(self.hashes, 8 * capacity)
         PyByteArray_Resize(self.offsets, 8 * capacity)
@@ -150,12 +152,12 @@ class IndexEntries:
         return self.count
 
     def columns(self, count: cython.Py_ssize_t):
-        """The oldest entries, up to `count`: hashes, offsets, store times, each as bytes of int64."""
+        """Return the oldest entries, up to `count`: hashes, offsets, store times, each as bytes of int64."""
         size: cython.Py_ssize_t = 8 * min(count, self.count)
         return bytes(self.hashes[:size]), bytes(self.offsets[:size]), bytes(self.timestamps[:size])
 
     def drop(self, count: cython.Py_ssize_t):
-        """The oldest `count` are in a file."""
+        """Drop the oldest `count` entries, which are in a file."""
         if count >= self.count:
             self.clear()
         elif count > 0:
@@ -170,7 +172,7 @@ class IndexEntries:
 
 @cython.cfunc
 def move_front(column: bytearray, dropped: cython.Py_ssize_t, count: cython.Py_ssize_t):
-    """The `count` numbers behind the first `dropped` begin the column."""
+    """Move the `count` numbers after the first `dropped` to the front of the column."""
     numbers: Numbers = cython.cast(Numbers, PyByteArray_AS_STRING(column))
     memmove(numbers, numbers + dropped, 8 * count)
 
@@ -178,7 +180,7 @@ def move_front(column: bytearray, dropped: cython.Py_ssize_t, count: cython.Py_s
 @cython.cfunc
 @cython.exceptval(check=False)
 def hash_bytes(text: Byte, size: cython.Py_ssize_t, code: uint32_t) -> uint32_t:
-    """Java's hash of ASCII text behind text of hash `code`."""
+    """Return Java's hash of a text whose beginning has the hash `code` and whose rest is this ASCII text."""
     at: cython.Py_ssize_t
     for at in range(size):
         code = 31 * code + text[at]
@@ -198,7 +200,7 @@ def is_ascii(text: Byte, size: cython.Py_ssize_t) -> cython.bint:
 @cython.cfunc
 @cython.exceptval(check=True)
 def hash_text(text: str, code: uint32_t) -> uint32_t:
-    """The same of any text, over its UTF-16 units."""
+    """Return the same as `hash_bytes` for any text, over its UTF-16 units."""
     character: cython.Py_UCS4
     point: uint32_t
     for character in text:
@@ -224,7 +226,7 @@ def hash_key(key: bytes, code: uint32_t) -> uint32_t:
 @cython.cfunc
 @cython.exceptval(check=False)
 def positive(code: uint32_t) -> int64_t:
-    """Java's absolute value; 0 where there is none."""
+    """Return Java's absolute value as the index uses it: 0 for -2^31."""
     number: int64_t = cython.cast(int32_t, code)
     if number < 0:
         number = -number
@@ -240,7 +242,7 @@ def put_items(
     offsets: cython.const[int64_t][:],
     timestamps: cython.const[int64_t][:],
 ):
-    """Put items `first` and on into the mapping of an index file; how many chains they began."""
+    """Write items into the mapping of an index file, from number `first` on; return how many chains they begin."""
     view: Py_buffer
     count: cython.Py_ssize_t = hashes.shape[0]
     begun: cython.Py_ssize_t = 0
@@ -274,7 +276,7 @@ def put_items(
 def put_item(
     slot: Byte, item: Byte, number: int64_t, code: uint32_t, offset: uint64_t, seconds: uint32_t
 ) -> cython.int:
-    """One item, and its slot; 1 if it begins its chain."""
+    """Write one item and its slot; return 1 if the item begins its chain."""
     old: int64_t = cython.cast(int32_t, get32(slot))
     if old < 0 or old > number:
         old = 0

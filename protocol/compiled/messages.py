@@ -1,9 +1,9 @@
-"""From the records of a pull's answer to the messages that its consumer gets, in C.
+"""Messages from the records of a pull response.
 
-The twin of `plain_messages` in protocol/record.py, which says what is plain here, too: a sound V1 record with IPv4
-hosts. A topic or the name of a property that is not ASCII, and text that is not UTF-8, are left to the general way as
-well. Names, topics and hosts that were met lately are the same objects again. Nothing is read outside of a record:
-every length is looked at before it is used.
+The pure-Python version is protocol/record.py. Both handle valid V1 records with IPv4 hosts; this one also leaves
+records with a topic or property name that is not ASCII, and text that is not UTF-8, to the general parser. Recent
+property names, topics and hosts are reused as the same objects. Every length is checked before it is used, so nothing
+is read outside of a record.
 """
 
 import cython
@@ -29,7 +29,7 @@ ENTRY_END = cython.declare(cython.int, 2)
 
 @cython.cclass
 class Host:
-    """The last one of its kind: eight bytes, and what they are to people."""
+    """A cache of the last host: its eight bytes, and the decoded address."""
 
     decode = cython.declare(object)
     stored = cython.declare(uint64_t)
@@ -37,7 +37,7 @@ class Host:
 
     @cython.cfunc
     def of(self, stored: Text):
-        """What stands there."""
+        """Return the host at this position."""
         number: uint64_t = get64(stored)
         if self.known is None or number != self.stored:
             self.known = self.decode(PyBytes_FromStringAndSize(cython.cast(cython.p_char, stored), 8))
@@ -48,7 +48,7 @@ class Host:
 @cython.final
 @cython.cclass
 class Messages:
-    """Makes messages: `new` of their fields, with hosts as `decode_host` has them."""
+    """Makes messages: calls `new` with their fields; `decode_host` decodes hosts."""
 
     new = cython.declare(object)
     topics = cython.declare(Words)
@@ -65,7 +65,8 @@ class Messages:
         self.born_host.decode = self.store_host.decode = decode_host
 
     def read(self, source, at: cython.Py_ssize_t, check_body: cython.bint, messages: list):
-        """Add the plain messages that stand from `at` on to `messages`; where the first other one is, or the end."""
+        """Append the messages in the common layout from `at` on to `messages`; return the position of the first other
+        record, or the end."""
         view: Py_buffer
         PyObject_GetBuffer(source, cython.address(view), PyBUF_SIMPLE)
         try:
@@ -78,14 +79,14 @@ class Messages:
                 messages.append(message)
                 at += get32(cython.cast(Text, view.buf) + at)
         except UnicodeDecodeError:
-            pass  # of the record at `at`
+            pass  # raised for the record at `at`
         finally:
             PyBuffer_Release(cython.address(view))
         return at
 
     @cython.cfunc
     def message_at(self, record: Text, room: cython.Py_ssize_t, check_body: cython.bint):
-        """The message; None if it is not plain."""
+        """Return the message; None if the record is not in the common layout."""
         size: cython.Py_ssize_t = cython.cast(int32_t, get32(record))
         crc: int32_t = cython.cast(int32_t, get32(record + 8))
         sys_flag: uint32_t = get32(record + 36)
@@ -126,7 +127,7 @@ class Messages:
 
     @cython.cfunc
     def properties(self, at: Text, size: cython.Py_ssize_t) -> dict:
-        """What `protocol.message.decode_properties` makes of them."""
+        """Return the same as `protocol.message.decode_properties`."""
         found: dict = {}
         end: Text = at + size
         entry_end: Text
@@ -149,5 +150,5 @@ class Messages:
 
 @cython.cfunc
 def checksum(body: bytes) -> int32_t:
-    """As a record has it."""
+    """Return the CRC as a record stores it."""
     return cython.cast(int32_t, cython.cast(uint32_t, crc32(body)) & 0x7FFFFFFF)

@@ -1,10 +1,11 @@
-"""The header of a plain send in the MSGPACK dialect, its fields by place, read in one pass over its bytes.
+"""The header of a fast-path send in the MSGPACK dialect, with positional fields, read in one pass over its bytes.
 
     97 cd 01 36   flag   language   opaque   c0   version   9f 01   a b c d e f g h i j k l m n
 
-Plain is exactly that, or without some of the last five: no remark, numbers as integers, printable ASCII in the texts,
-nil only where a field need not be there. What the properties must be: see properties.py. Nothing is read at or behind
-the end; a reader that is handed NULL hands it on. Source: docs/formats.md, "Header dialects".
+A fast-path header has exactly this form, or lacks some of the last five fields. It has no remark, numbers are integers,
+texts are printable ASCII, and only optional fields may be nil. For the properties see properties.py. Nothing is read at
+or beyond the end; a reader that gets NULL returns NULL. The pure-Python version is protocol/msgpack_header.py.
+Source: docs/formats.md, "Header dialects".
 """
 
 import cython
@@ -12,7 +13,7 @@ from cython.cimports.libc.string import memcmp
 from cython.cimports.skylarkmq.protocol.compiled.header import Found, is_printable
 from cython.cimports.skylarkmq.protocol.compiled.properties import Text, copy_properties
 
-LEAST = cython.declare(cython.Py_ssize_t, 24)  # bytes of a header with nothing in it
+LEAST = cython.declare(cython.Py_ssize_t, 24)  # bytes of the shortest header
 NIL = cython.declare(cython.int, 0xC0)
 FALSE = cython.declare(cython.int, 0xC2)
 UINT8 = cython.declare(cython.int, 0xCC)
@@ -26,7 +27,7 @@ SENDS_BY_PLACE = cython.declare(cython.int, 1)
 @cython.cfunc
 @cython.exceptval(check=False)
 def read_packed_header(at: Text, end: Text, found: cython.pointer(Found)) -> cython.bint:
-    """As read_header."""
+    """See header.read_header."""
     unused: cython.int = 0
     if end - at < LEAST or memcmp(at, b"\x97\xcd\x01\x36", 4) != 0:
         return False
@@ -44,7 +45,7 @@ def read_packed_header(at: Text, end: Text, found: cython.pointer(Found)) -> cyt
 @cython.cfunc
 @cython.exceptval(check=False)
 def read_fields(at: Text, end: Text, found: cython.pointer(Found), count: cython.int) -> cython.bint:
-    """So many fields, nine at least, and nothing behind them."""
+    """Read `count` fields, nine at least; return whether they are on the fast path and end at `end`."""
     text: Text = cython.NULL
     size: cython.Py_ssize_t = 0
     unused: cython.int = 0
@@ -65,7 +66,7 @@ def read_fields(at: Text, end: Text, found: cython.pointer(Found), count: cython
     if count > 10:
         at = read_false_or_nil(at, end)  # k, unit mode
     if count > 11:
-        at = read_int_or_nil(at, end, cython.address(unused))  # l, how often it may be tried
+        at = read_int_or_nil(at, end, cython.address(unused))  # l, maximum number of deliveries
     if count > 12:
         at = read_false_or_nil(at, end)  # m, batch
     if count > 13:
@@ -77,7 +78,7 @@ def read_fields(at: Text, end: Text, found: cython.pointer(Found), count: cython
 @cython.inline
 @cython.exceptval(check=False)
 def read_integer(at: Text, end: Text, number: cython.p_longlong) -> Text:
-    """An integer that fits into 64 bits, in any of its encodings."""
+    """Read an integer of 64 bits, in any of its encodings."""
     byte: cython.int
     size: cython.int
     n: cython.int
@@ -110,7 +111,7 @@ def read_integer(at: Text, end: Text, number: cython.p_longlong) -> Text:
 @cython.inline
 @cython.exceptval(check=False)
 def read_int(at: Text, end: Text, number: cython.p_int) -> Text:
-    """One that fits into 32 bits."""
+    """Read an integer of 32 bits."""
     value: cython.longlong = 0
     at = read_integer(at, end, cython.address(value))
     if value < -2147483648 or value > 2147483647:
@@ -123,7 +124,7 @@ def read_int(at: Text, end: Text, number: cython.p_int) -> Text:
 @cython.inline
 @cython.exceptval(check=False)
 def read_int_or_nil(at: Text, end: Text, number: cython.p_int) -> Text:
-    """The same; nil leaves the number as it is."""
+    """Read an integer of 32 bits, or nil, which leaves `number` unchanged."""
     if at != cython.NULL and at < end and at[0] == NIL:
         return at + 1
     return read_int(at, end, number)
@@ -133,7 +134,7 @@ def read_int_or_nil(at: Text, end: Text, number: cython.p_int) -> Text:
 @cython.inline
 @cython.exceptval(check=False)
 def read_nil(at: Text, end: Text) -> Text:
-    """Nil, and nothing else."""
+    """Read nil."""
     return at + 1 if at != cython.NULL and at < end and at[0] == NIL else cython.NULL
 
 
@@ -141,7 +142,7 @@ def read_nil(at: Text, end: Text) -> Text:
 @cython.inline
 @cython.exceptval(check=False)
 def read_false_or_nil(at: Text, end: Text) -> Text:
-    """What is not true, or says so."""
+    """Read false, the text false, or nil."""
     if at == cython.NULL or at >= end:
         return cython.NULL
     if at[0] == FALSE or at[0] == NIL:
@@ -153,7 +154,7 @@ def read_false_or_nil(at: Text, end: Text) -> Text:
 @cython.inline
 @cython.exceptval(check=False)
 def read_string(at: Text, end: Text, text: cython.pointer(Text), size: cython.p_Py_ssize_t) -> Text:
-    """A text of less than 64 KiB, whatever its bytes."""
+    """Read a text of less than 64 KiB with any bytes."""
     byte: cython.int
     length: cython.Py_ssize_t
     if at == cython.NULL or at >= end:
@@ -181,7 +182,7 @@ def read_string(at: Text, end: Text, text: cython.pointer(Text), size: cython.p_
 @cython.inline
 @cython.exceptval(check=False)
 def read_printable(at: Text, end: Text, text: cython.pointer(Text), size: cython.p_Py_ssize_t) -> Text:
-    """One of ASCII without control characters."""
+    """Read a text of ASCII without control characters."""
     at = read_string(at, end, text, size)
     return at if at != cython.NULL and is_printable(text[0], size[0]) else cython.NULL
 
@@ -190,7 +191,7 @@ def read_printable(at: Text, end: Text, text: cython.pointer(Text), size: cython
 @cython.inline
 @cython.exceptval(check=False)
 def read_printable_or_nil(at: Text, end: Text) -> Text:
-    """The same, of what nobody asks for."""
+    """Read a text of ASCII without control characters, or nil, and ignore it."""
     text: Text = cython.NULL
     size: cython.Py_ssize_t = 0
     if at != cython.NULL and at < end and at[0] == NIL:

@@ -1,6 +1,6 @@
 ctypedef const unsigned char* Text
 
-cdef struct Properties:  # of one message, unescaped; what is found in them as places in `text`
+cdef struct Properties:  # the unescaped properties of one message; key and keys are positions in `text`
     Text text
     Py_ssize_t size
     int tags_code
@@ -9,7 +9,7 @@ cdef struct Properties:  # of one message, unescaped; what is found in them as p
     Py_ssize_t keys_at
     Py_ssize_t keys_size
 
-cdef unsigned char[256] IS_PLAIN  # what stands in a JSON text for itself, and is ASCII
+cdef unsigned char[256] IS_PLAIN  # printable ASCII that a JSON text contains without an escape
 
 cdef Text read_properties(Text at, Text end, Properties* found) noexcept
 cdef bint scan_properties(Text text, Py_ssize_t size, Properties* found) noexcept

@@ -1,11 +1,11 @@
-"""The properties of a plain send, as they stand in a JSON text: unescaped, looked through, all in one pass over them.
+"""The properties of a fast-path send in a JSON text: unescaped and checked in one pass.
 
-Plain ones are entries (the last may lack its end) without an empty part, of which none has a name that wants a look,
-WAIT is true, and one is a UNIQ_KEY of up to 64 letters and digits. It is the text's bytes that are looked at: printable
-ASCII, and escapes of one byte or \\u00xx below 80. The unescaped text stands in memory of this module's own until the
-next one is read.
+The fast path requires entries (the last one may lack its end) without an empty part and without a name that needs
+special handling; WAIT must be true, and a UNIQ_KEY of up to 64 letters and digits must be present. The bytes of the
+text must be printable ASCII, or escapes of one byte or \\u00xx below 80. The unescaped text is stored in a static
+buffer of this module, and is valid until the next text is read.
 
-See broker.processors.send.stored_properties, the interpreted twin.
+The pure-Python version is broker/processors/send/stored_properties.py.
 """
 
 import cython
@@ -27,7 +27,7 @@ for _byte in range(256):
 @cython.cfunc
 @cython.exceptval(check=False)
 def read_properties(at: Text, end: Text, found: cython.pointer(Properties)) -> Text:
-    """The text of properties; returns the place behind it, or NULL if they are not plain."""
+    """Read the text of properties; return the position after it, or NULL if they are not on the fast path."""
     size: cython.Py_ssize_t = 0
     entry_at: cython.Py_ssize_t = 0
     value_at: cython.Py_ssize_t = -1
@@ -36,7 +36,7 @@ def read_properties(at: Text, end: Text, found: cython.pointer(Properties)) -> T
         return cython.NULL
     at += 1
     if end - at > SCRATCH_BYTES - 1:
-        end = at + SCRATCH_BYTES - 1  # what does not fit, with an end of its own, is not plain
+        end = at + SCRATCH_BYTES - 1  # a text that does not fit, with its end, is not on the fast path
     found.tags_code = 0
     found.key_at = found.key_size = found.keys_at = found.keys_size = 0
     while True:
@@ -79,7 +79,7 @@ def read_properties(at: Text, end: Text, found: cython.pointer(Properties)) -> T
 @cython.cfunc
 @cython.exceptval(check=False)
 def copy_properties(at: Text, size: cython.Py_ssize_t, found: cython.pointer(Properties)) -> cython.bint:
-    """The same for a text that needs no unescaping; whether it is plain."""
+    """Do the same for a text without escapes; return whether it is on the fast path."""
     n: cython.Py_ssize_t
     if size >= SCRATCH_BYTES:
         return False
@@ -99,7 +99,7 @@ def copy_properties(at: Text, size: cython.Py_ssize_t, found: cython.pointer(Pro
 @cython.inline
 @cython.exceptval(check=False)
 def unicode_escape(at: Text, end: Text) -> cython.int:
-    """What stands behind \\u, if it is ASCII; else -1."""
+    """Return the character after \\u if it is ASCII, else -1."""
     if end - at < 4 or at[0] != 48 or at[1] != 48 or at[2] < 48 or at[2] > 55:
         return -1
     low: cython.int = at[3]
@@ -117,7 +117,7 @@ def unicode_escape(at: Text, end: Text) -> cython.int:
 @cython.cfunc
 @cython.exceptval(check=False)
 def short_escape(letter: cython.int) -> cython.int:
-    """What a letter behind a backslash stands for; -1: nothing."""
+    """Return the character that a letter after a backslash stands for; -1 if none."""
     if letter == QUOTE or letter == BACKSLASH or letter == 47:
         return letter
     if letter == 110:
@@ -134,7 +134,7 @@ def short_escape(letter: cython.int) -> cython.int:
 @cython.cfunc
 @cython.exceptval(check=False)
 def scan_properties(text: Text, size: cython.Py_ssize_t, found: cython.pointer(Properties)) -> cython.bint:
-    """Whether all entries are plain; finds the last of each name that matters."""
+    """Return whether all entries are on the fast path; find the last one of each name that is used."""
     at: cython.Py_ssize_t = 0
     value_at: cython.Py_ssize_t
     entry_end: cython.Py_ssize_t
@@ -166,7 +166,8 @@ def note_entry(
     end: cython.Py_ssize_t,
     found: cython.pointer(Properties),
 ) -> cython.bint:
-    """Remember the property at `at`, if it matters; whether it is plain. `value_at`: -1 if it has no value."""
+    """Record the property at `at` if its name is used; return whether it is on the fast path. `value_at` -1: no
+    value."""
     if value_at < 0 or value_at - at == 1 or value_at == end:
         return False
     name: Text = text + at
@@ -201,7 +202,7 @@ def note_entry(
 
 @cython.cfunc
 def add_keys(keys: list, text: cython.p_char, size: cython.Py_ssize_t):
-    """The pieces of KEYS between spaces."""
+    """Append the words of KEYS."""
     end: cython.p_char = text + size
     mark: cython.p_char
     while text < end:
@@ -216,7 +217,7 @@ def add_keys(keys: list, text: cython.p_char, size: cython.Py_ssize_t):
 @cython.cfunc
 @cython.exceptval(check=False)
 def is_alphanumeric(text: Text, size: cython.Py_ssize_t) -> cython.bint:
-    """Whether these are one to 64 letters and digits."""
+    """Return whether the text has at most 64 bytes, all of them letters or digits."""
     n: cython.Py_ssize_t
     if size > 64:
         return False
@@ -230,7 +231,7 @@ def is_alphanumeric(text: Text, size: cython.Py_ssize_t) -> cython.bint:
 @cython.inline
 @cython.exceptval(check=False)
 def java_hash(text: Text, size: cython.Py_ssize_t) -> cython.int:
-    """Java's String.hashCode of ASCII text."""
+    """Return Java's String.hashCode of an ASCII text."""
     code: cython.uint = 0
     n: cython.Py_ssize_t
     for n in range(size):

@@ -1,16 +1,16 @@
-"""The header of a plain pull, JSON or MSGPACK, read in one pass over its bytes, in C.
+"""The header of a fast-path pull, JSON or MSGPACK, read in one pass over its bytes.
 
-A pull in JSON is plain, here, if its header is
+A pull takes the fast path if its header has the common layout. In JSON that is
 
-    {"code":11, ... "extFields":{...} ... }       11 or 361 first, no white space, each member once or the last one wins
+    {"code":11, ... "extFields":{...} ... }       11 or 361 first, no white space; of a repeated member the last counts
 
-with nothing but printable ASCII without escapes in its texts, numbers as integers or their text, no null, and all
-required fields there. In the MSGPACK dialect the fields stand by their place, as `protocol.msgpack_header` has them:
+with only printable ASCII without escapes in its texts, numbers as integers or their text, no null, and all required
+fields. In the MSGPACK dialect the fields are positional, as in `protocol.msgpack_header`:
 
     97 0b   flag   language   opaque   c0   version   9f 02   group topic queue offset ...
 
-Whatever is not known to be so is not plain, and goes to the general decoder (decode.py). The interpreted twin:
-protocol.pull_command. Nothing is read at or behind the end of a header.
+Any other header goes to the general decoder (decode.py). The pure-Python version is protocol/pull_command.py. Nothing
+is read at or beyond the end of a header.
 """
 
 from sys import intern
@@ -35,7 +35,7 @@ PARENTHESIS = cython.declare(cython.int, 40)
 OPENING_BRACE = cython.declare(cython.int, 123)
 BRACE = cython.declare(cython.int, 125)
 
-# Fields by their place in PullMessageHeader.
+# Fields, by their position in PullMessageHeader.
 GROUP = cython.declare(cython.int, 0)
 TOPIC = cython.declare(cython.int, 1)
 QUEUE_ID = cython.declare(cython.int, 2)
@@ -56,7 +56,7 @@ Asked = cython.struct(
     opaque=cython.int,
     version=cython.int,
     code=cython.int,
-    fields=cython.int,  # bit n: field n is there
+    fields=cython.int,  # bit n: field n is present
     numbers=cython.longlong[14],
     texts=Text[14],
     sizes=cython.Py_ssize_t[14],
@@ -68,8 +68,8 @@ Asked = cython.struct(
 @cython.freelist(64)
 @cython.cclass
 class Pull:
-    """A plain pull. It is used like a RemotingCommand, and is its own header, which is used like a PullMessageHeader;
-    what only few ask for is read by the general decoder then."""
+    """A fast-path pull, with the attributes of a RemotingCommand. It is also its own header, with the attributes of a
+    PullMessageHeader. The general decoder decodes rarely used attributes on access."""
 
     dialect = cython.declare(cython.int, visibility="readonly")
     code = cython.declare(cython.int, visibility="readonly")
@@ -100,18 +100,18 @@ class Pull:
 
     @cython.cfunc
     def general(self):
-        """The same command as the general decoder has it."""
+        """Return the same command, decoded by the general decoder."""
         if self.command is None:
             self.command = self.decode((self.dialect, self.data[self.header_at : self.header_end], self.body))
         return self.command
 
     def header(self, header_type):
-        """Itself, or the ext fields as something else."""
+        """Return the command itself if this is its header type, else the ext fields as another type."""
         return self if header_type is self.header_type else self.general().header(header_type)
 
     @property
     def sent(self):
-        """It is no send."""
+        """None: this is not a send."""
         return None
 
     @property
@@ -150,7 +150,7 @@ class Pull:
         return self.general().ext_fields()
 
     def detached(self):
-        """With memory of its own."""
+        """See RemotingCommand."""
         self.command = None
         self.body = bytes(self.body)
         self.data = bytes(self.data[self.header_at : self.header_end])
@@ -159,7 +159,7 @@ class Pull:
         return self
 
     def let_go(self):
-        """Without anything of what was received but the fields."""
+        """See RemotingCommand. The fields are kept."""
         self.command = None
         self.body = b""
         self.data = b""
@@ -171,8 +171,9 @@ class Pull:
 
 @cython.cclass
 class Words:
-    """The texts of a kind that came lately: who sends the same bytes gets the same object, whose hash is known, and
-    which is the same everywhere (sys.intern). Two have a place together; a third one takes that of the older."""
+    """A cache of recent texts of one field: equal bytes give the same object, so its hash is computed once, and the
+    object is the same in the whole process (sys.intern). It is two-way set-associative; the older entry of a set is
+    replaced."""
 
     def __init__(self):
         self.last = ""
@@ -180,7 +181,7 @@ class Words:
 
     @cython.cfunc
     def of(self, text: Text, size: cython.Py_ssize_t) -> str:
-        """The text of those ASCII bytes."""
+        """Return the text of these ASCII bytes."""
         word: str = self.last
         code: cython.uint = 0
         n: cython.Py_ssize_t
@@ -210,7 +211,8 @@ def says(word: str, text: Text, size: cython.Py_ssize_t) -> cython.bint:
 
 @cython.cclass
 class Pulls:
-    """Makes Pulls of frames. `general(frame)` decodes one frame, `header_type` is what a Pull is a header of."""
+    """Makes Pulls from frames. `general(frame)` decodes one frame, `header_type` is the header type that a Pull
+    replaces."""
 
     def __init__(self, general, header_type):
         self.general = general
@@ -231,7 +233,7 @@ class Pulls:
         frame_end: cython.Py_ssize_t,
         dialect: cython.int,
     ):
-        """The Pull in a frame; None if it is none."""
+        """Return the Pull in a frame; None if the frame is not a fast-path pull."""
         found: Asked
         found.fields = 0
         if dialect == MSGPACK:
@@ -279,7 +281,7 @@ class Pulls:
 @cython.cfunc
 @cython.exceptval(check=False)
 def read_pull(at: Text, end: Text, found: cython.pointer(Asked)) -> cython.bint:
-    """Whether this is the whole header of a plain pull; `found` tells what is in it."""
+    """Return whether this is the whole header of a fast-path pull; store its fields in `found`."""
     name: Text
     size: cython.Py_ssize_t
     found.flag = found.opaque = found.version = 0
@@ -313,9 +315,9 @@ def read_pull(at: Text, end: Text, found: cython.pointer(Asked)) -> cython.bint:
         elif size == 4 and memcmp(name, b"code", 4) == 0:
             return False
         elif size and name[0] == PARENTHESIS:
-            return False  # a name that RemotingCommand gives to a field of its own
+            return False  # a name of RemotingCommand's internal fields
         else:
-            at = read_text(at, end)  # language, remark, or what nobody asks for
+            at = read_text(at, end)  # language, remark, or a member that is not used
         if at == cython.NULL:
             return False
     return at + 1 == end and at[0] == BRACE and found.fields & REQUIRED == REQUIRED and not found.flag & 1
@@ -324,7 +326,7 @@ def read_pull(at: Text, end: Text, found: cython.pointer(Asked)) -> cython.bint:
 @cython.cfunc
 @cython.exceptval(check=False)
 def read_fields(at: Text, end: Text, found: cython.pointer(Asked)) -> Text:
-    """The ext fields."""
+    """Read the ext fields."""
     field: cython.int
     name: Text
     begin: Text
@@ -362,7 +364,7 @@ def read_fields(at: Text, end: Text, found: cython.pointer(Asked)) -> Text:
 @cython.inline
 @cython.exceptval(check=False)
 def is_text(field: cython.int) -> cython.bint:
-    """Whether it is no number."""
+    """Return whether the field is a text."""
     return field <= TOPIC or field == SUBSCRIPTION or field == EXPRESSION_TYPE or field == BNAME
 
 
@@ -370,14 +372,14 @@ def is_text(field: cython.int) -> cython.bint:
 @cython.inline
 @cython.exceptval(check=False)
 def is_long(field: cython.int) -> cython.bint:
-    """Whether it is a number of 64 bits."""
+    """Return whether the field is a number of 64 bits."""
     return field == QUEUE_OFFSET or COMMIT_OFFSET <= field <= SUB_VERSION
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
 def field_of(name: Text, size: cython.Py_ssize_t) -> cython.int:
-    """Which field of a pull this is, by its place; -1: none that matters."""
+    """Return the position of a field in PullMessageHeader; -1 if the field is not used."""
     if size == 5:
         if memcmp(name, b"topic", 5) == 0:
             return TOPIC
@@ -413,7 +415,7 @@ def field_of(name: Text, size: cython.Py_ssize_t) -> cython.int:
 @cython.cfunc
 @cython.exceptval(check=False)
 def read_packed_pull(at: Text, end: Text, found: cython.pointer(Asked)) -> cython.bint:
-    """As read_pull, of fields that stand by their place."""
+    """Do the same as `read_pull` for positional fields."""
     unused: cython.int = 0
     count: cython.int
     if end - at < 16 or at[0] != 0x97 or at[1] != 11:
@@ -433,7 +435,7 @@ def read_packed_pull(at: Text, end: Text, found: cython.pointer(Asked)) -> cytho
 @cython.cfunc
 @cython.exceptval(check=False)
 def read_placed(at: Text, end: Text, found: cython.pointer(Asked), count: cython.int) -> Text:
-    """So many fields, nine at least."""
+    """Read `count` fields, nine at least."""
     field: cython.int
     number: cython.int = 0
     for field in range(count):

@@ -2,10 +2,10 @@ cdef class QueueTail:
     cdef public long long next_offset
     cdef public long long pending_next
     cdef public long long end
-    cdef unsigned char* units  # that are in no file yet
+    cdef unsigned char* units  # units that are not in a file yet
     cdef int units_size  # bytes
     cdef int units_room
-    cdef int turn  # units gathered since the last take_turn
+    cdef int turn  # number of units added since the last take_turn
     cdef public int unnoted
     cdef public int queue_id
     cdef public int magic
@@ -13,7 +13,7 @@ cdef class QueueTail:
     cdef public bint is_removed
     cdef readonly str topic
     cdef public bytes topic_field
-    cdef public object traffic  # all above, which every message needs, lies close together
+    cdef public object traffic  # the fields above are needed for every message, so they share cache lines
 
 
 cdef add_unit(QueueTail queue, long long position, int size, long long tags_code)

@@ -1,6 +1,6 @@
-"""Where new units of a queue wait for their file, in C.
+"""The units of a queue that are not in a file yet.
 
-The interpreted twin is in broker.store.queue.tail, and says what is what. Layout of a unit: protocol.disk.
+The pure-Python version, with the full documentation, is broker/store/queue/tail.py. Layout of a unit: protocol.disk.
 """
 
 import cython
@@ -12,13 +12,13 @@ from cython.cimports.skylarkmq.protocol.compiled.big_endian import get64, put32,
 Byte = cython.typedef(cython.p_uchar)
 
 UNIT_SIZE = cython.declare(cython.Py_ssize_t, 20)
-FEWEST_UNITS = cython.declare(cython.int, 8)  # that room is made for
+FEWEST_UNITS = cython.declare(cython.int, 8)  # initial capacity
 MOST_FIELDS = cython.declare(cython.Py_ssize_t, 1 << 14)
 
 
 @cython.cclass
 class QueueTail:
-    """The twin of broker.store.queue.tail.PlainQueueTail."""
+    """The end of a queue; see broker/store/queue/tail.py."""
 
     def __init__(self, topic: str, queue_id: cython.int):
         self.topic = topic
@@ -39,18 +39,18 @@ class QueueTail:
 
     @property
     def pending(self):
-        """A copy of the units."""
+        """A copy of the units that are not in a file yet."""
         return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self.units), self.units_size)
 
     def drop_pending(self):
-        """They are in a file, or not wanted any more."""
+        """Drop the units, because they are in a file or the queue is deleted."""
         PyMem_Free(self.units)
         self.units = cython.NULL
         self.units_size = self.units_room = 0
         self.turn = self.unnoted = 0
 
     def take_turn(self):
-        """Tags codes of the units gathered since the last call."""
+        """Return the tags codes of the units added since the last call."""
         codes: list = []
         unit: Byte = self.units + self.units_size - UNIT_SIZE * self.turn
         while self.turn:
@@ -65,7 +65,7 @@ fields_of_topics = cython.declare(dict, {})
 
 @cython.cfunc
 def topic_field_of(topic: str) -> bytes:
-    """The topic with its length, as it stands in records; the queues of a topic share one."""
+    """Return the topic with its length, as records contain it; the queues of a topic share one object."""
     field: bytes = fields_of_topics.get(topic)
     if field is None:
         if len(fields_of_topics) >= MOST_FIELDS:
@@ -78,7 +78,7 @@ def topic_field_of(topic: str) -> bytes:
 
 @cython.cfunc
 def add_unit(queue: QueueTail, position: cython.longlong, size: cython.int, tags_code: cython.longlong):
-    """One more unit of this turn."""
+    """Add a unit to the queue. Raises MemoryError, which leaves the queue unchanged."""
     if queue.units_size == queue.units_room:
         room: cython.int = max(2 * queue.units_room, FEWEST_UNITS * UNIT_SIZE)
         units: cython.p_void = PyMem_Realloc(queue.units, room)

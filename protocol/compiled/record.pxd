@@ -17,10 +17,10 @@ cdef class Append:
     cdef public long long store_timestamp
     cdef public object queue
     cdef object held_body
-    cdef const unsigned char* body_at  # a body that stands in what was received, which `held_body` keeps; or NULL
+    cdef const unsigned char* body_at  # a body in the receive buffer, which `held_body` keeps alive; or NULL
     cdef Py_ssize_t body_size
     cdef object held_keys
-    cdef Py_ssize_t key_at  # the unique key and the value of KEYS in `held_properties`, if the keys were not asked for
+    cdef Py_ssize_t key_at  # positions in `held_properties`: unique key and value of KEYS, while `key_size` > 0
     cdef Py_ssize_t key_size
     cdef Py_ssize_t keys_at
     cdef Py_ssize_t keys_size

@@ -1,9 +1,10 @@
-"""From a message to its record, in C.
+"""Records from messages.
 
-The interpreted twins are in broker.store (append, record_batch) and say what is what. Here is only what every message
-needs; the rest is called back (`unusual`) or done by those who own these objects. Layout: protocol.record.
+The pure-Python versions, with the full documentation, are broker/store/log/append.py and
+broker/store/log/record_batch.py. This module does what every message needs. For everything else it calls `unusual`, or
+leaves it to the owners of its objects. Layout: protocol.record.
 
-Nothing is written behind the end of what was made room for: a record's room is made before its first byte.
+Space for a record is reserved before its first byte is written, so nothing is written beyond the reserved space.
 """
 
 import cython
@@ -27,24 +28,24 @@ from isal.isal_zlib import crc32
 Byte = cython.typedef(cython.p_uchar)
 
 BLANK_SIZE = cython.declare(cython.Py_ssize_t, 8)
-AROUND = cython.declare(cython.Py_ssize_t, 74)  # of a record without hosts, body, topic field and properties
-KEPT_BYTES = cython.declare(cython.Py_ssize_t, 8 << 20)  # a larger buffer is given back
-FEWEST_PLACES = cython.declare(cython.Py_ssize_t, 1 << 10)  # for known queues
+AROUND = cython.declare(cython.Py_ssize_t, 74)  # size of a record without hosts, body, topic field and properties
+KEPT_BYTES = cython.declare(cython.Py_ssize_t, 8 << 20)  # a larger buffer is freed
+FEWEST_PLACES = cython.declare(cython.Py_ssize_t, 1 << 10)  # initial size of the table of known queues
 SPREAD = cython.declare(uint64_t, 0x9E3779B1)  # a multiplier that mixes bits
-HEAD_BYTES = cython.declare(cython.Py_ssize_t, 16)  # of an object
+HEAD_BYTES = cython.declare(cython.Py_ssize_t, 16)  # of an object's head
 LINE_BYTES = cython.declare(cython.Py_ssize_t, 64)
 BORN_HOST_V6 = cython.declare(cython.int, 0x10)
 STORE_HOST_V6 = cython.declare(cython.int, 0x20)
 TRANSACTION = cython.declare(cython.int, 0xC)
 COMMIT = cython.declare(cython.int, 0x8)
-RECORD_FLAGS = cython.declare(cython.int, 0x70F)  # what a record keeps of its sender's sysFlag
+RECORD_FLAGS = cython.declare(cython.int, 0x70F)  # the sysFlag bits of a message that its record keeps
 
 initial_status = cython.declare(object, None)
 
 
 def begin_with(status):
-    """The status of every new append."""
-    global initial_status  # noqa: PLW0603 - told once, at import
+    """Set the initial status of every append."""
+    global initial_status  # noqa: PLW0603 - set once, at import
     initial_status = status
 
 
@@ -53,7 +54,7 @@ def begin_with(status):
 @cython.freelist(1024)
 @cython.cclass
 class Append:
-    """The twin of broker.store.log.append.Append, where the fields are explained."""
+    """A message on its way into the log; broker/store/log/append.py documents the fields."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Append:
 
     @property
     def body(self):
-        """Bytes, or a view of them. What still stands in the receive buffer is copied from there."""
+        """Bytes, or a view of them. A body in the receive buffer is copied on access."""
         if self.body_at != cython.NULL:
             self.held_body = PyBytes_FromStringAndSize(cython.cast(cython.p_const_char, self.body_at), self.body_size)
             self.body_at = cython.NULL
@@ -112,18 +113,18 @@ class Append:
 
     @property
     def properties(self):
-        """The final bytes."""
+        """The final bytes of the properties."""
         return self.held_properties
 
     @properties.setter
     def properties(self, properties: bytes):
-        if self.key_size:  # places in the bytes that are replaced
+        if self.key_size:  # positions in the bytes that are replaced
             self.keys = self.keys
         self.held_properties = properties
 
     @property
     def keys(self):
-        """The unique key and the others, if they are known."""
+        """The unique key and the other keys, or None if they are not known."""
         if self.key_size:
             check_places(self)
             text: cython.p_char = PyBytes_AS_STRING(self.held_properties)
@@ -144,7 +145,7 @@ class Append:
 @cython.cfunc
 @cython.exceptval(-1, check=True)
 def check_places(append: Append) -> cython.int:
-    """ValueError, unless the unique key and the value of KEYS are within the properties."""
+    """Raise ValueError unless the unique key and the value of KEYS are within the properties."""
     size: cython.Py_ssize_t = len(append.held_properties)
     if append.key_at < 0 or append.key_size < 0 or append.key_at > size - append.key_size:
         raise ValueError(f"a key of {append.key_size} bytes at {append.key_at} of {size}")
@@ -162,7 +163,7 @@ def body_length(append: Append) -> cython.Py_ssize_t:
 @cython.final
 @cython.cclass
 class Received:
-    """Bytes that stand somewhere in memory, for who wants an object: the next body's as soon as that is looked at."""
+    """Bytes at an address, as an object with a buffer. The object is reused: it is valid until the next body."""
 
     begin = cython.declare(Byte)
     size = cython.declare(cython.Py_ssize_t)
@@ -175,7 +176,7 @@ class Received:
 @cython.inline
 @cython.exceptval(check=False)
 def place_of(topic: str, queue_id: cython.int, places: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Where a queue is looked for first, by its topic's object; `places` is a power of two."""
+    """Return the first slot in which a queue is looked up, from its topic's address; `places` is a power of two."""
     mixed: uint64_t = cython.cast(uint64_t, cython.cast(cython.p_void, topic)) >> 4
     mixed = (mixed * 31 + cython.cast(uint64_t, queue_id)) * SPREAD
     return cython.cast(cython.Py_ssize_t, (mixed >> 16) & cython.cast(uint64_t, places - 1))
@@ -184,7 +185,7 @@ def place_of(topic: str, queue_id: cython.int, places: cython.Py_ssize_t) -> cyt
 @cython.final
 @cython.cclass
 class RecordBatch:
-    """The twin of broker.store.log.record_batch.PlainRecordBatch."""
+    """The records of a batch; see broker/store/log/record_batch.py."""
 
     at = cython.declare(cython.longlong, visibility="public")
     unchecked_size = cython.declare(cython.longlong, visibility="public")
@@ -218,7 +219,7 @@ class RecordBatch:
         self.known_count = 0
 
     def open(self, at: cython.longlong, segment_end: cython.longlong, timestamp: cython.longlong):
-        """Records go to `at` and on, up to where a blank still fits into the segment."""
+        """Write the next records at log offset `at`, up to where a blank still fits into the segment."""
         self.at = at
         self.room_end = segment_end - BLANK_SIZE
         self.timestamp = timestamp
@@ -228,7 +229,7 @@ class RecordBatch:
         self.put_one(append, is_checked, None)
 
     def put_run(self, appends, is_checked: cython.bint = False):
-        """Add messages one behind the other."""
+        """Add messages in their order."""
         append: Append
         queue = None
         self.look_ahead(appends)
@@ -238,7 +239,7 @@ class RecordBatch:
 
     @cython.cfunc
     def look_ahead(self, appends: list):
-        """Ask for what these messages' queues have in memory."""
+        """Prefetch the queues of these messages."""
         append: Append
         place: cython.Py_ssize_t
         for item in appends:
@@ -252,12 +253,12 @@ class RecordBatch:
             fetch_ahead(cython.cast(Byte, cython.cast(cython.p_void, queue)) + HEAD_BYTES + LINE_BYTES)
 
     def put_alike(self, appends):
-        """Add messages that differ in body, properties and flag only, and are known to fit."""
+        """Add messages that differ only in body, properties and flag, and for which the space was checked."""
         self.put_run(appends, True)
 
     @cython.cfunc
     def put_one(self, append: Append, is_checked: cython.bint, last):
-        """Add one message; `last`: the queue of the one before, or None. Returns its own, or None."""
+        """Add one message; `last` is the queue of the previous one, or None. Return the message's queue, or None."""
         queue: QueueTail = last
         if queue is None or append.queue_id != queue.queue_id or append.topic != queue.topic:
             queue = self.queue_of(append)
@@ -294,7 +295,7 @@ class RecordBatch:
 
     @cython.cfunc
     def queue_of(self, append: Append) -> QueueTail:
-        """Its queue, if there is one. Those that were asked for before are found without a key being made."""
+        """Return the append's queue, or None. Recently used queues are found in a table without making a key."""
         places: cython.Py_ssize_t = len(self.known)
         place: cython.Py_ssize_t = place_of(append.topic, append.queue_id, places)
         queue: QueueTail = self.known[place]
@@ -304,7 +305,7 @@ class RecordBatch:
         if queue is None or queue.is_removed:
             is_new: cython.bint = queue is None
             queue = self.queues.get((append.topic, append.queue_id))
-            if queue is not None and queue.topic is append.topic:  # the same text may be another object
+            if queue is not None and queue.topic is append.topic:  # an equal text can be another object
                 self.known[place] = queue
                 self.known_count += is_new
                 if 3 * self.known_count > places:
@@ -313,7 +314,7 @@ class RecordBatch:
 
     @cython.cfunc
     def know_more(self):
-        """Twice as many places for queues; those that are removed go."""
+        """Double the table of known queues; removed queues are dropped."""
         queue: QueueTail
         place: cython.Py_ssize_t
         before: list = self.known
@@ -347,7 +348,7 @@ class RecordBatch:
         queue_offset: cython.longlong = 0
         to: Byte
         self.make_room(size)
-        self.appends.append(append)  # from here on nothing can fail
+        self.appends.append(append)  # nothing can raise from here on
         to = cython.cast(Byte, PyByteArray_AS_STRING(self.buffer)) + self.used
         if host_size == 20:
             sys_flag |= BORN_HOST_V6
@@ -357,7 +358,7 @@ class RecordBatch:
             queue_offset = queue.next_offset
             queue.next_offset = queue_offset + 1
             append.queue = queue
-            fetch_ahead(queue.units + queue.units_size)  # where its unit will go
+            fetch_ahead(queue.units + queue.units_size)  # the position of its unit
         put32(to, cython.cast(uint32_t, size))
         put32(to + 4, cython.cast(uint32_t, queue.magic))
         put32(to + 8, checksum)
@@ -397,12 +398,13 @@ class RecordBatch:
             PyByteArray_Resize(self.buffer, max(2 * capacity, self.used + size))
 
     def record_size(self, append: Append, topic_size: cython.Py_ssize_t):
-        """Bytes that a message's record will take; `topic_size`: of the topic field."""
+        """Return the size of a message's record in bytes; `topic_size` is the size of the topic field."""
         hosts: cython.Py_ssize_t = len(append.born_host) + self.store_host_size
         return AROUND + hosts + body_length(append) + topic_size + len(append.held_properties)
 
     def total_size(self, appends):
-        """Bytes of the records of messages that only need room; 0 if something else has to be asked about one."""
+        """Return the total size of the records; 0 if one of the messages needs any check other than that of the
+        space."""
         append: Append
         queue: QueueTail = None
         total: cython.longlong = 0
@@ -421,24 +423,24 @@ class RecordBatch:
         return total
 
     def total_size_alike(self, appends):
-        """The same of messages that differ in body, properties and flag only."""
+        """Return the same for messages that differ only in body, properties and flag."""
         return self.total_size(appends)
 
     def data(self, padding: cython.Py_ssize_t = 0):
-        """The records since the last `open`, and so many zeros. To be released before the next call here."""
+        """Return the records since the last `open`, and `padding` zeros. Release it before the next call here."""
         self.make_room(padding)
         memset(PyByteArray_AS_STRING(self.buffer) + self.used, 0, padding)
         return memoryview(self.buffer)[: self.used + padding]
 
     def restart(self):
-        """What `data` gave is taken care of; the next record opens a segment, or a batch."""
+        """Forget the data, which is written; the next record begins a segment or a batch."""
         self.used = 0
         self.room_end = -1
         if len(self.buffer) > KEPT_BYTES:
             self.buffer = bytearray(1 << 16)
 
     def close(self):
-        """The batch is written, or given up; who was in."""
+        """End the batch, which is written or abandoned; return its appends."""
         self.restart()
         appends = self.appends
         self.appends = []
@@ -449,7 +451,7 @@ class RecordBatch:
 
 
 def settle(appends, status):
-    """The twin of broker.store.log.append.plain_settle."""
+    """Set the status of appends that have the initial status; see broker/store/log/append.py."""
     append: Append
     for item in appends:
         append = item

@@ -1,5 +1,5 @@
-# SIGBUS in a mapping of a file that was truncated or cannot be read: a page of zeros takes the place of the lost one, and
-# the fault is counted. Only faults.py includes this: the table below exists once.
+# Handling of SIGBUS in a mapping of a file that was truncated or cannot be read: the handler replaces the lost page by
+# a page of zeros and counts the fault. Only faults.py may include this file, because the table below must exist once.
 
 cdef extern from *:
     """
@@ -15,7 +15,7 @@ cdef extern from *:
     typedef struct {
         volatile uintptr_t begin;  /* 0: free */
         volatile uintptr_t end;
-        volatile int64_t first;    /* lost bytes of the range, [first, behind) */
+        volatile int64_t first;    /* lost bytes of the range: [first, behind) */
         volatile int64_t behind;
     } skylark_range;
 
@@ -44,7 +44,7 @@ cdef extern from *:
     static void skylark_handle(int number, siginfo_t* info, void* context) {
         int saved = errno;
         (void) number; (void) context;
-        /* Not ours: the handler before gets the same fault again. */
+        /* Not in a watched range: restore the previous handler, which gets the same fault again. */
         if (!skylark_replace((uintptr_t) info->si_addr)) sigaction(SIGBUS, &skylark_before, NULL);
         errno = saved;
     }

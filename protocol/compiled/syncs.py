@@ -1,14 +1,14 @@
-"""One file synced again and again, by a thread that does not need the interpreter for it.
+"""Repeated syncs of one file, by a thread that does not need the interpreter for them.
 
-Whoever submits (one thread, which has the interpreter) stores where the file ends; the syncing thread takes that,
-syncs, only then stores it as done, and announces it. All of it is whole numbers, read and stored at once and in order:
-an end before its timestamp, read the other way round, so that a timestamp never belongs to more than is synced;
-`is_leaving` before the end of a file that is not ours, so that such an end is never taken.
+The submitting thread, which has the interpreter, stores the end of the file. The syncing thread loads it, syncs, stores
+it as done afterward, and signals that. All shared values are whole numbers that are loaded and stored atomically and in
+order: an end is stored before its timestamp and loaded after it, so a timestamp never belongs to more than is synced;
+`is_leaving` is stored before the end in another file, so such an end is never used for this file.
 
-Who is known to submit again soon, because one sender waits for each sync (`stay_awake`), is waited for without sleep,
-for a while: to be woken takes half as long as a sync. Whoever else wants the CPU has it meanwhile.
+If another submission is expected soon, because one producer waits for each sync (`stay_awake`), the thread spins for a
+while instead of sleeping: a wake-up takes half as long as a sync. It yields the CPU to other threads meanwhile.
 
-The interpreted way is broker.store.flush.flusher, which also says what is done with it.
+The pure-Python version, which also documents the use of this module, is broker/store/flush/flusher.py.
 """
 
 import cython
@@ -21,9 +21,9 @@ from cython.cimports.posix.unistd import fdatasync, read, write
 @cython.final
 @cython.cclass
 class Syncs:
-    """`wake_fd` is a blocking eventfd that ends the thread's sleep, `event_fd` the one that announces.
+    """`wake_fd` is a blocking eventfd that wakes the thread, `event_fd` is the eventfd that signals a finished sync.
 
-    Everything below `end` was durable before.
+    Everything below `end` is durable already.
     """
 
     wake_fd = cython.declare(cython.int)
@@ -49,7 +49,7 @@ class Syncs:
         self.syncs = self.took_ns = 0
 
     def submit(self, end: cython.longlong, timestamp: cython.longlong, fd: cython.int):
-        """Have everything below `end` synced; `fd` -1: it takes more than a sync of one file."""
+        """Request a sync of everything below `end`; `fd` -1: that takes more than a sync of one file."""
         if fd != self.fd:
             atomic_write(cython.address(self.is_leaving), 1)
         atomic_write(cython.address(self.awake_ns), 0)
@@ -59,21 +59,22 @@ class Syncs:
             tell(self.wake_fd)
 
     def stay_awake(self, limit_us: cython.longlong):
-        """Behind the sync of what was submitted last, wait so long for more before going to sleep."""
+        """Spin for up to `limit_us` after the last submitted sync before the thread sleeps."""
         atomic_write(cython.address(self.awake_ns), limit_us * 1000)
 
     def leave(self):
-        """Have `run` return."""
+        """Make `run` return."""
         atomic_write(cython.address(self.is_leaving), 1)
         tell(self.wake_fd)
 
     def turn_to(self, fd: cython.int):
-        """From now on `run` syncs this file."""
+        """Make `run` sync this file from now on."""
         self.fd = fd
         atomic_write(cython.address(self.is_leaving), 0)
 
     def run(self) -> int:
-        """Sync what is submitted until something else is; an errno if a sync failed, which is the last one then."""
+        """Sync what is submitted until `leave` or another file; return 0, or the errno of a failed sync, which is the
+        last one then."""
         problem: cython.int
         with cython.nogil:
             problem = self.sync_on()
@@ -106,7 +107,7 @@ class Syncs:
     @cython.nogil
     @cython.exceptval(check=False)
     def comes_soon(self, end: cython.longlong) -> cython.bint:
-        """Wait awake, if that was asked for, until something is submitted; whether it was."""
+        """Spin for up to `awake_ns` until something is submitted; return whether something was."""
         until: cython.longlong = now_ns() + atomic_read(cython.address(self.awake_ns))
         while now_ns() < until:
             if atomic_read(cython.address(self.submitted_end)) != end or atomic_read(cython.address(self.is_leaving)):
@@ -134,11 +135,12 @@ class Syncs:
         tell(self.event_fd)
 
     def synced(self, end: cython.longlong, timestamp: cython.longlong):
-        """Somebody else has synced everything below `end`."""
+        """Record that another thread has synced everything below `end`."""
         self.publish(end, timestamp)
 
     def done(self) -> tuple:
-        """`(end, timestamp, number of syncs, how long the last one took in ns)`; each of them is true."""
+        """Return `(end, timestamp, number of syncs, duration of the last one in ns)`; each value is valid on its
+        own."""
         end: cython.longlong = atomic_read(cython.address(self.done_end))
         timestamp: cython.longlong = atomic_read(cython.address(self.done_timestamp))
         return end, timestamp, self.syncs, atomic_read(cython.address(self.took_ns))
