@@ -1,1 +1,1 @@
-"""Random input in large numbers: it decodes or it closes the connection, nothing else."""
+"""Large numbers of random inputs: each decodes, or closes the connection, and has no other effect."""

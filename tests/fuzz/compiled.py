@@ -1,4 +1,4 @@
-"""Fuzz the compiled modules under AddressSanitizer and UBSan, against their interpreted counterparts.
+"""Fuzz the compiled modules under AddressSanitizer and UBSan, against their pure-Python versions.
 
     python -m tests.fuzz.compiled --module decode --seconds 600 --seed 1
     python -m tests.fuzz.compiled --module all --seconds 600 --seed 1 --results docs/benchmarks/fuzz.csv
@@ -36,8 +36,8 @@ _NUMBER_BYTES: Final = 8
 
 
 def run(module: str, seed: int, first: int, count: int, seconds: float, at: "mmap | bytearray") -> None:
-    """Run executions from `first` on; the number of the one under way stands in `at`. AssertionError and whatever else
-    an execution raises: a finding."""
+    """Run executions from `first` on; write the number of the current one to `at`. An AssertionError or any other
+    exception of an execution is a finding."""
     from tests.fuzz.cases import FUZZERS  # noqa: PLC0415 (they load the modules, which the outer process does not)
 
     fuzzer, deadline = FUZZERS[module], time.monotonic() + seconds
@@ -50,18 +50,18 @@ def run(module: str, seed: int, first: int, count: int, seconds: float, at: "mma
 
 
 def _run_here(arguments: argparse.Namespace) -> int:
-    """In the process that has the modules: run, with the number in the file that the outer process reads."""
+    """Run the executions in this process, with their number in the file that the outer process reads."""
     with open(arguments.progress, "r+b") as file, mmap(file.fileno(), _NUMBER_BYTES) as at:
         try:
             run(arguments.module, arguments.seed, arguments.first, arguments.count, arguments.seconds, at)
-        except Exception:  # noqa: BLE001 (any of them is a finding, and printed)
+        except Exception:  # noqa: BLE001 (any exception is a finding and is printed)
             traceback.print_exc()
             return 1
     return 0
 
 
 def _run_module(arguments: argparse.Namespace, module: str) -> bool:
-    """Run one module in a process of its own; whether nothing was found."""
+    """Run one module in its own process; return whether there was no finding."""
     with tempfile.NamedTemporaryFile() as progress:
         progress.write(arguments.first.to_bytes(_NUMBER_BYTES, "little"))
         progress.flush()
@@ -84,7 +84,7 @@ def _run_module(arguments: argparse.Namespace, module: str) -> bool:
 
 
 def main(words: Sequence[str]) -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--module", choices=(*compiled.LEAVES, "all"), required=True)
     parser.add_argument("--seed", type=int, default=1)

@@ -4,11 +4,11 @@
     python -m tests.fuzz.sanitized python -m skylarkmq.broker
     python -m tests.fuzz.sanitized --build
 
-The modules are built into build/sanitized when a source is newer than they are (about a minute); the ordinary build
-stays as it is. Every Python process that the command starts loads them: a `sitecustomize` on PYTHONPATH finds them
-before the ordinary ones. A finding is printed to stderr and ends the process: with 1 (AddressSanitizer, UBSan).
+The modules are built into build/sanitized if a source is newer than them (about a minute); the ordinary build stays
+unchanged. Every Python process that the command starts loads them: a `sitecustomize` on PYTHONPATH finds them before
+the ordinary ones. A finding is printed to stderr and ends the process with exit code 1 (AddressSanitizer, UBSan).
 
-Needs gcc with libasan and libubsan. Leaks are not looked for: the interpreter itself leaves memory behind.
+Needs gcc with libasan and libubsan. Leaks are not reported, because the interpreter itself does not free all memory.
 """
 
 import os
@@ -53,16 +53,16 @@ sys.meta_path.insert(0, Finder)
 
 
 def can_build() -> bool:
-    """Whether there are a compiler, its sanitizers and Cython."""
+    """Return whether a compiler, its sanitizers and Cython are installed."""
     try:
-        import Cython  # noqa: F401, PLC0415 (whether it is there is the question)
+        import Cython  # noqa: F401, PLC0415 (the test is whether it can be imported)
     except ImportError:
         return False
     return shutil.which("gcc") is not None and all(Path(_library(name)).is_file() for name in ("asan", "ubsan"))
 
 
 def build() -> None:
-    """Build what is older than its source. CalledProcessError: a module does not compile."""
+    """Build outdated modules. Raises CalledProcessError if a module does not compile."""
     sources = [path for path in (*_SOURCES.glob("*.py"), *_SOURCES.glob("*.pxd"), ROOT / "setup.py") if path.is_file()]
     newest = max(path.stat().st_mtime for path in sources)
     if _STAMP.is_file() and _STAMP.stat().st_mtime > newest:
@@ -77,11 +77,11 @@ def build() -> None:
 
 
 def environment() -> dict[str, str]:
-    """This environment, in which Python processes load the sanitized modules."""
+    """Return this environment, changed so that Python processes load the sanitized modules."""
     search = [str(_SITE), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(search),
-        "PYTHONMALLOC": "malloc",  # so that each object has bounds of its own
+        "PYTHONMALLOC": "malloc",  # so that each object has its own bounds
         "LD_PRELOAD": _library("asan"),
         "ASAN_OPTIONS": "detect_leaks=0:exitcode=1:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:exitcode=1",
@@ -89,13 +89,13 @@ def environment() -> dict[str, str]:
 
 
 def _library(name: str) -> str:
-    """The path of a sanitizer's library; its bare name if the compiler has none."""
+    """Return the path of a sanitizer's library; its bare name if the compiler has none."""
     asked = ("gcc", f"-print-file-name=lib{name}.so")
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Build, then become the command."""
+    """Build the modules, then replace this process by the command."""
     if not arguments:
         print(__doc__, file=sys.stderr)
         return 2

@@ -22,14 +22,14 @@ USUAL_EXECUTIONS = 400
 
 @pytest.mark.parametrize("module", compiled.LEAVES)
 def test_some_executions(module: str) -> None:
-    """Nothing is found; the number of the last execution is kept for reports."""
+    """There is no finding; the number of the last execution is kept for reports."""
     at, count = bytearray(8), EXECUTIONS.get(module, USUAL_EXECUTIONS)
     run(module, 20_261_123, 0, count, 3600, at)
     assert int.from_bytes(at, "little") == count
 
 
 def test_the_command_appends_its_results(tmp_path: Path) -> None:
-    """One line for each module, with what was run."""
+    """One line per module, with the parameters of the run."""
     record = tmp_path / "fuzz.csv"
     command = [sys.executable, "-m", "tests.fuzz.compiled", "--plain", "--module", "counts", "--count", "5"]
     command += ["--seed", "7", "--first", "3", "--results", str(record)]

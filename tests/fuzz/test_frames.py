@@ -1,4 +1,4 @@
-"""Random and damaged frames never do anything but decode or fail with the documented error."""
+"""Random and damaged frames decode or raise the documented error, and nothing else."""
 
 import random
 
@@ -19,7 +19,7 @@ JSON_BITS = b"""{"code": 310 , "extFields": { } "a": null 'x' [ ] 1e999 " \\u tr
 
 
 def seeds() -> list[bytes]:
-    """Frames as clients send them, in all dialects."""
+    """Return frames as clients send them, in all dialects."""
     header = SendMessageV2Header("g", "T", "TBW102", 4, 0, 0, 1, 0, "KEYS\x01k\x02", batch=False)
     frames = []
     for dialect in (0, 1, 0x4D):
@@ -30,7 +30,7 @@ def seeds() -> list[bytes]:
 
 
 def mutated(choice: random.Random, frame: bytes) -> bytes:
-    """One frame with a few bytes changed, cut out, doubled, or replaced by pieces of JSON."""
+    """Return a frame with a few bytes changed, cut out, doubled, or replaced by pieces of JSON."""
     data = bytearray(frame)
     for _ in range(choice.randint(1, 4)):
         at = choice.randrange(len(data) + 1)
@@ -49,13 +49,13 @@ def mutated(choice: random.Random, frame: bytes) -> bytes:
 
 
 def reframed(choice: random.Random, frame: bytes) -> bytes:
-    """The same damage inside a frame whose lengths are right, so that it reaches the header decoders."""
+    """Return the same damage inside a frame with correct lengths, so that it reaches the header decoders."""
     dialect, header = frame[4], frame[8 : 8 + int.from_bytes(frame[5:8], "big")]
     return encode_frame(dialect if choice.random() < 0.98 else choice.randrange(256), mutated(choice, header), b"body")
 
 
 def decode(stream: bytes) -> None:
-    """What a connection does with what it reads."""
+    """Decode a stream as a connection does."""
     decoder = FrameDecoder()
     for frame in decoder.feed(memoryview(stream)):
         command = decode_command(frame)
@@ -71,7 +71,7 @@ def decode(stream: bytes) -> None:
 
 
 def test_frames_decode_or_close(fuzz_rounds: int) -> None:
-    """Nothing but ProtocolError comes out, whatever comes in."""
+    """No input raises anything but ProtocolError."""
     choice = random.Random(20_261_121)
     frames = seeds()
     decoded = 0

@@ -1,4 +1,4 @@
-"""A command under the sanitizers ends at their first finding, and loads their modules."""
+"""A command under the sanitizers loads the sanitized modules, and ends at the first finding."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ OVERFLOW = "import ctypes; ctypes.memmove(ctypes.create_string_buffer(40), ctype
 
 
 def test_a_finding_ends_the_process() -> None:
-    """With exit code 1 and a report, which names what was read."""
+    """The exit code is 1, and the report names the access."""
     command = (sys.executable, "-c", OVERFLOW)
     ended = subprocess.run(command, env=sanitized.environment(), capture_output=True, text=True, check=False)
     assert ended.returncode == 1

@@ -1,4 +1,4 @@
-"""Random cuts and damage in TLS streams never do anything but arrive whole, or end the connection in order."""
+"""Randomly cut and damaged TLS streams arrive whole, or end the connection without an exception."""
 
 import asyncio
 import random
@@ -34,7 +34,7 @@ class Transport(MemoryTransport):
         self.protocol = protocol
 
     def feed(self, data: bytes) -> None:
-        """What one recv brings, as often as it takes."""
+        """Pass the bytes of one recv to the protocol, in as many pieces as it takes."""
         while data and not self.closing:
             buffer = memoryview(self.protocol.get_buffer(-1))
             size = min(len(data), len(buffer))
@@ -44,7 +44,7 @@ class Transport(MemoryTransport):
 
 
 class Conversation:
-    """A client and a server in one step each; `spoil` may change what the client sends."""
+    """A client and a server, exchanged step by step; `spoil` may change the client's bytes."""
 
     def __init__(self, choice: random.Random, tls: ServerTls) -> None:
         self.choice = choice
@@ -55,7 +55,7 @@ class Conversation:
         self.answered = bytearray()
 
     def exchange(self, *, is_spoiled: bool) -> None:
-        """Everything the client has to send goes in pieces of any size, and back comes what the server says."""
+        """Send all the client's bytes in pieces of any size, and return the server's bytes to the client."""
         sent = bytearray(self.outgoing.read())
         if is_spoiled and sent:
             at = self.choice.randrange(len(sent))
@@ -69,7 +69,7 @@ class Conversation:
         self.transport.written.clear()
 
     def shake_hands(self) -> None:
-        """SSLWantReadError if the server has nothing more to say, other SSLErrors if it says no."""
+        """Do a step of the handshake. Raises SSLWantReadError while it is incomplete, another SSLError if it fails."""
         while not self.transport.closing:
             try:
                 self.engine.do_handshake()
@@ -88,7 +88,7 @@ class Conversation:
 
 
 def talk(conversation: Conversation, requests: int) -> int:
-    """How many answers came to so many requests."""
+    """Return the number of responses to `requests` requests."""
     choice, engine = conversation.choice, conversation.engine
     for n in range(requests):
         engine.write(frame({"code": UNKNOWN_CODE, "opaque": n}, choice.randbytes(choice.choice((0, 10, 20_000)))))
@@ -98,7 +98,7 @@ def talk(conversation: Conversation, requests: int) -> int:
         while piece := engine.read(1 << 16):
             answers += piece
     except ssl.SSLWantReadError:
-        pass  # that was all
+        pass  # no more data
     return answers.count(b"not supported")
 
 
@@ -115,7 +115,7 @@ async def test_any_cuts_bring_everything(fuzz_rounds: int) -> None:
 
 
 async def test_damage_ends_the_connection_in_order(fuzz_rounds: int, caplog: pytest.LogCaptureFixture) -> None:
-    """In a hello, in a later step, in a record: a line in the log at most, never an exception, and nothing is left."""
+    """Damage in a hello, a later step or a record: at most one line in the log, no exception, and nothing remains."""
     caplog.set_level("INFO")
     choice, tls = random.Random(2), ServerTls(TlsConfig())
     for _ in range(fuzz_rounds // 500):
@@ -127,7 +127,7 @@ async def test_damage_ends_the_connection_in_order(fuzz_rounds: int, caplog: pyt
             else:
                 conversation.engine.do_handshake()
         except ssl.SSLWantReadError:
-            pass  # the first step is done
+            pass  # the first step is complete
         conversation.exchange(is_spoiled=True)
         conversation.end()
     assert "Traceback" not in caplog.text
@@ -136,7 +136,7 @@ async def test_damage_ends_the_connection_in_order(fuzz_rounds: int, caplog: pyt
 
 
 async def test_garbage_behind_a_first_byte_ends_the_connection(fuzz_rounds: int) -> None:
-    """Whatever follows 0x16, or comes instead, is refused or waits for more."""
+    """Any bytes after or instead of 0x16 end the connection, or are an incomplete record."""
     choice, tls = random.Random(3), ServerTls(TlsConfig())
     for _ in range(fuzz_rounds // 50):
         conversation = Conversation(choice, tls)

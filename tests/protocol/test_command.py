@@ -1,4 +1,4 @@
-"""RemotingCommand: no member of a header on the wire reaches a field that the decoder keeps for itself."""
+"""RemotingCommand: no member of a received header fills an internal field."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def decoded(a_pass: stream.Pass, header: str) -> RemotingCommand:
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("name", OWN)
 def test_a_header_cannot_name_our_own_fields(a_pass: stream.Pass, start: str, name: str) -> None:
-    """A member with the name of a private field is ignored like every unknown one, whatever its value."""
+    """A member with the name of an internal field is ignored like every unknown member, whatever its value."""
     for value in VALUES:
         command = decoded(a_pass, f'{start}"{name}":{value},"extFields":{{{EXT}}},"flag":0,"opaque":7}}')
         assert (command.opaque, command.dialect, bytes(command.body)) == (7, JSON, b"body")
@@ -61,7 +61,7 @@ ODD = (
 @pytest.mark.parametrize("a_pass", PASSES.values(), ids=PASSES)
 @pytest.mark.parametrize("name", ["code", "flag", "opaque", "language", "remark", "version", "extFields", "other"])
 def test_odd_values_are_read_or_end_the_stream(a_pass: stream.Pass, name: str) -> None:
-    """Bombs and numbers beyond reason in any member give a command that can be answered, or a ProtocolError."""
+    """Hostile values in any member give a command that can be answered, or a ProtocolError."""
     for start in STARTS:
         for value in ODD:
             try:

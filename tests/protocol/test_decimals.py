@@ -29,12 +29,12 @@ from skylarkmq.protocol.decimals import INT32_MAX, INT64_MAX, decimal
     ],
 )
 def test_decimals(text: str | None, number: int | None) -> None:
-    """ASCII digits, 19 at most, within the range that is asked for; nothing is raised."""
+    """At most 19 ASCII digits within the given range; nothing is raised."""
     assert decimal(text) == number
 
 
 def test_ranges() -> None:
-    """Both ends count."""
+    """Both ends of the range are included."""
     assert [decimal(text, -1, INT32_MAX) for text in ("-2", "-1", str(INT32_MAX), str(INT32_MAX + 1))] == [
         *(None, -1),
         *(INT32_MAX, None),

@@ -34,12 +34,12 @@ def test_unit(fields: tuple[int, int, int], expected: str) -> None:
 
 
 def test_filler_unit() -> None:
-    """A unit of nobody is known by its size."""
+    """A filler unit is recognized by its size."""
     assert FILLER_UNIT.hex() == "00000000000000007fffffff0000000000000000"
 
 
 def test_checkpoint() -> None:
-    """Five numbers at the head of 4096 bytes."""
+    """A checkpoint is five numbers at the beginning of 4096 bytes."""
     checkpoint = Checkpoint(1700000000123, 1700000000100, 1699999990000, 0, 4096)
     data = checkpoint.encode()
     assert data[:40].hex() == "0000018bcfe5687b0000018bcfe568640000018bcfe540f000000000000000000000000000001000"
@@ -50,12 +50,12 @@ def test_checkpoint() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 10])
 def test_short_checkpoint_reads_as_zeros(data: bytes) -> None:
-    """A file that a cut left empty or short vouches for nothing."""
+    """Missing bytes of an empty or short checkpoint file count as zeros."""
     assert Checkpoint.decode(data) == Checkpoint()
 
 
 def test_file_names() -> None:
-    """A segment's name is its first offset in 20 digits, and nothing else is a segment."""
+    """A segment's name is its first offset in 20 digits; no other name is a segment."""
     assert offset_file_name(1073741824) == "00000000001073741824"
     assert parse_offset_file_name("00000000001073741824") == 1073741824
     for name in ("0", "0000000000107374182x", "00000000001073741824.tmp", "٠" * 20):
@@ -81,13 +81,13 @@ def test_file_names() -> None:
     ],
 )
 def test_index_keys(properties: str, keys: list[str]) -> None:
-    """The unique key comes first, then KEYS in pieces; properties are read as everywhere, in any order."""
+    """The unique key comes first, then the words of KEYS, in whatever order and form the properties are."""
     assert [key.decode() for key in index_keys(properties.encode())] == keys
 
 
 @given(st.text("UNIQ_KEYS\x01\x02 a", max_size=40))
 def test_index_keys_of_anything(properties: str) -> None:
-    """They are what the decoded properties say."""
+    """The index keys of any property string are those of its decoded properties."""
     values = decode_properties(properties)
     pieces = filter(None, values.get("KEYS", "").split(" "))
     assert [key.decode() for key in index_keys(properties.encode())] == [
@@ -97,7 +97,7 @@ def test_index_keys_of_anything(properties: str) -> None:
 
 
 def test_index_layout() -> None:
-    """A file of RocketMQ's sizes; its header in 40 bytes, of which the last may say 0 for 1."""
+    """A file of RocketMQ's sizes, and its header of 40 bytes, in which a next item of 0 counts as 1."""
     layout = IndexLayout(5_000_000, 20_000_000)
     assert (layout.size, layout.slot_at(988410), layout.item_at(1)) == (420_000_040, 3953680, 20000060)
     header = IndexHeader(1700000000123, 1700000000123, 4096, 4096, 2, 3)
@@ -107,7 +107,7 @@ def test_index_layout() -> None:
 
 
 def test_index_hashes_and_names() -> None:
-    """Hashes are never negative; a name is 17 digits."""
+    """Hashes are never negative; a file name is 17 digits."""
     assert index_hash("TopicTest#k1") == 2746024
     assert index_hash("TopicTest") == 1902610879
     assert index_hash("polygenelubricants") == 0

@@ -1,4 +1,4 @@
-"""Frames come out of any split of the stream; what is no frame is told, after the good ones before it."""
+"""Frames from a stream in pieces of any size; bytes that are not a frame are reported after the frames before them."""
 
 import pytest
 from hypothesis import given
@@ -26,7 +26,7 @@ def feed_in_pieces(decoder: FrameDecoder, stream: bytes, size: int) -> list[tupl
     st.integers(1, 60),
 )
 def test_any_split_gives_the_same_frames(frames: list[tuple[int, bytes, bytes]], size: int) -> None:
-    """However the stream is cut, the frames are those that were sent."""
+    """However the stream is cut, the decoded frames are those that were sent."""
     stream = b"".join(encode_frame(*frame) for frame in frames)
     decoder = FrameDecoder(LIMIT)
     assert feed_in_pieces(decoder, stream, size) == frames
@@ -43,7 +43,7 @@ def test_headers_and_bodies_of_a_whole_frame_are_views() -> None:
 
 
 def test_the_limit_counts_the_length_word() -> None:
-    """A frame of exactly the limit passes; one byte more does not."""
+    """A frame of exactly the limit is accepted; one byte more is not."""
     largest = encode_frame(0, b"", bytes(LIMIT - 8))
     assert len(FrameDecoder(LIMIT).feed(memoryview(largest))) == 1
     decoder = FrameDecoder(LIMIT)
@@ -63,7 +63,7 @@ def test_the_limit_counts_the_length_word() -> None:
 )
 @pytest.mark.parametrize("size", [1, 5, 64])
 def test_what_is_no_frame_is_told_after_the_frames_before_it(prefix: bytes, size: int) -> None:
-    """Good frames come out, then `failure` is set and nothing more is decoded."""
+    """The valid frames are returned, then `failure` is set and nothing more is decoded."""
     good = encode_frame(1, b"h", b"b")
     decoder = FrameDecoder(LIMIT)
     assert feed_in_pieces(decoder, good + prefix + good, size) == [(1, b"h", b"b")]
@@ -72,7 +72,7 @@ def test_what_is_no_frame_is_told_after_the_frames_before_it(prefix: bytes, size
 
 
 def test_an_announced_giant_costs_only_what_arrived() -> None:
-    """Memory follows the bytes received, not the length that was promised."""
+    """Memory grows with the bytes received, not with the announced length."""
     decoder = FrameDecoder()
     decoder.feed(memoryview(encode_prefix(0, 10, 16_000_000) + b"ten bytes!"))
     assert decoder.pending_bytes == 18

@@ -1,4 +1,4 @@
-"""fastjson's dialect: what must be read, what must be written, what must be refused."""
+"""fastjson's dialect: texts that are read, values that are written, texts that are rejected."""
 
 import json
 from enum import IntEnum, StrEnum
@@ -45,12 +45,12 @@ JSON_BODIES = [frame for frame in transcripts() if frame.body[:1] == b"{"]
     ],
 )
 def test_reads(text: str, expected: object) -> None:
-    """Every liberty that fastjson takes is understood, as text and as bytes."""
+    """Every deviation that fastjson accepts is read, as text and as bytes."""
     assert loads(text) == loads(text.encode()) == loads(memoryview(text.encode())) == expected
 
 
 def test_bytes_that_are_no_utf8_are_replaced() -> None:
-    """Broken UTF-8 costs the character, not the document."""
+    """Invalid UTF-8 loses the character, not the document."""
     assert loads(b'{"a":"\xff"}') == {"a": "\ufffd"}
 
 
@@ -64,13 +64,13 @@ def test_bytes_that_are_no_utf8_are_replaced() -> None:
     ],
 )  # fmt: skip
 def test_refuses(text: str) -> None:
-    """What is no JSON even to fastjson, or nested too deep, is a JavaJsonError."""
+    """A text that is not JSON even to fastjson, or that is nested too deep, raises JavaJsonError."""
     with pytest.raises(JavaJsonError):
         loads(text)
 
 
 def test_size_limit() -> None:
-    """A text beyond the limit is refused before it is looked at."""
+    """A text beyond the limit is rejected before it is read."""
     assert loads("[1]", max_bytes=3) == [1]
     with pytest.raises(JavaJsonError, match="too many"):
         loads("[1]", max_bytes=2)
@@ -79,19 +79,19 @@ def test_size_limit() -> None:
 
 
 def test_references_do_not_multiply_a_document() -> None:
-    """References to objects of references would double the document each time; they end in an error."""
+    """References to objects that contain references could double the document each time; they raise an error."""
     doubling = ",".join(f'"a{n + 1}":[{{"$ref":"$.a{n}"}},{{"$ref":"$.a{n}"}}]' for n in range(40))
     with pytest.raises(JavaJsonError, match="multiply"):
         loads('{"a0":[0],' + doubling + "}")
 
 
 def test_nulls_can_be_dropped() -> None:
-    """With nulls=False null members are absent; null elements of lists stay."""
+    """With nulls=False members with null are absent; null elements of lists stay."""
     assert loads('{"a":null,"b":[null],"c":{"d":null}}', nulls=False) == {"b": [None], "c": {}}
 
 
 def test_hooks() -> None:
-    """Objects pass the hook, the innermost first, and object keys become what the caller makes of them."""
+    """The hook gets every object, the innermost first; `object_key` makes the keys that are objects."""
     seen: list[dict[Any, Any]] = []
     text = '{"offsetTable":{{"brokerName":"b","queueId":1,"topic":"T"}:5}}'
     assert loads(text, object_key=MessageQueue.of, object_hook=seen.append) == {
@@ -139,38 +139,39 @@ class Outer(msgspec.Struct):
     ],
 )  # fmt: skip
 def test_writes(value: object, expected: str) -> None:
-    """Struct members alphabetically and without nulls, maps in their order, numbers and objects as bare keys."""
+    """Struct members in alphabetical order and without nulls, maps in their own order, numbers and objects as bare
+    keys."""
     assert dumps(value) == expected.encode()
 
 
 def test_writes_standard_json_on_request() -> None:
-    """With both options on the text is strict JSON in ASCII."""
+    """With both options the text is strict JSON in ASCII."""
     text = dumps({0: "华东", -1: {5: ["\U0001f600"]}}, quote_numeric_keys=True, ascii_only=True)
     assert text.isascii()
     assert json.loads(text) == {"0": "华东", "-1": {"5": ["\U0001f600"]}}
 
 
 def test_what_has_no_json_is_our_fault() -> None:
-    """A value of another kind is a TypeError: no peer can cause it."""
+    """A value of another type raises TypeError: no peer can cause that."""
     with pytest.raises(TypeError, match="bytes"):
         dumps(b"x")
 
 
 @pytest.mark.parametrize("frame", JSON_BODIES, ids=lambda frame: frame.id)
 def test_golden_bodies_keep_their_bytes(frame: GoldenFrame) -> None:
-    """Every JSON body that RocketMQ wrote reads, and writes the same bytes again."""
+    """Every JSON body that RocketMQ wrote is read, and written as the same bytes."""
     assert dumps(loads(frame.body)) == frame.body
 
 
 @given(TREES)
 def test_round_trip(tree: object) -> None:
-    """Any tree of values comes back from its text."""
+    """Any tree of values is read back from its text."""
     assert loads(dumps(tree)) == tree
 
 
 @given(TREES)
 def test_round_trip_in_ascii(tree: object) -> None:
-    """Escaped text says the same."""
+    """Escaped text is read back as the same value."""
     assert loads(dumps(tree, ascii_only=True)) == tree
 
 
@@ -178,7 +179,7 @@ def test_round_trip_in_ascii(tree: object) -> None:
 @example(b'{"a":{"$ref":"$.a[0]"}}')
 @example(b"{{}:1}")
 def test_hostile_bytes(data: bytes) -> None:
-    """Any bytes are read or refused with a JavaJsonError."""
+    """Any bytes are read or raise JavaJsonError."""
     try:
         value = loads(data)
     except JavaJsonError:
@@ -188,7 +189,8 @@ def test_hostile_bytes(data: bytes) -> None:
 
 @given(st.recursive(TEXTS | st.integers(), lambda v: st.dictionaries(TEXTS | st.integers(), v, max_size=3)))
 def test_quoting_keys_is_right_or_no_json(tree: object) -> None:
-    """What a strict decoder makes of a text with quoted keys is what the tolerant reader makes of it, or an error."""
+    """For a text with quoted keys a strict decoder returns what the tolerant reader returns for the original, or
+    fails."""
     try:
         strict = json.loads(quote_numeric_keys(dumps(tree)))
     except json.JSONDecodeError:

@@ -60,14 +60,14 @@ def test_properties_of_the_worked_example() -> None:
     ],
 )
 def test_property_reading_rules(text: str, expected: Mapping[str, str]) -> None:
-    """Entries without a name or a value do not count, later duplicates win, the first 0x01 separates."""
+    """Entries without a name or a value do not count, the last duplicate wins, the first 0x01 separates."""
     assert decode_properties(text) == expected
     assert {name: property_value(text, name) for name in expected} == expected
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text(min_size=1), max_size=8))
 def test_properties_round_trip(properties: dict[str, str]) -> None:
-    """What can be written is read back; the rest is refused with a ValueError."""
+    """Properties that can be written are read back; the others raise ValueError."""
     try:
         text = encode_properties(properties)
     except ValueError:
@@ -78,19 +78,19 @@ def test_properties_round_trip(properties: dict[str, str]) -> None:
 
 @given(HOSTILE_ENTRIES.map("".join) | st.text())
 def test_what_was_read_can_be_written(text: str) -> None:
-    """Any string decodes, and what it decodes to encodes to the same properties."""
+    """Any string decodes, and the result encodes to the same properties."""
     properties = decode_properties(text)
     assert decode_properties(encode_properties(properties)) == properties
 
 
 @given(HOSTILE_ENTRIES.map("".join) | st.text(), NAMES)
 def test_the_lookup_agrees_with_the_map(text: str, name: str) -> None:
-    """Looking up one property gives what the map of all has, for any string."""
+    """For any string `property_value` returns the value in the dict of all properties."""
     assert property_value(text, name) == decode_properties(text).get(name)
 
 
 def test_null_properties_are_left_out() -> None:
-    """A None value is no entry."""
+    """A None value is left out."""
     assert encode_properties({"a": None, "b": "1"}) == "b\x011\x02"
 
 
@@ -123,7 +123,7 @@ def test_java_hashes(text: str, expected: int) -> None:
 
 @given(st.text(st.characters()) | st.integers(0, 2000).map(lambda n: "é~" * n))
 def test_java_hash_is_hashcode(text: str) -> None:
-    """Any text, however long, hashes as the definition says, over UTF-16 units."""
+    """A text of any length has the hash of the definition, over UTF-16 units."""
     raw = text.encode("utf-16-be", "surrogatepass")
     expected = 0
     for high, low in zip(raw[::2], raw[1::2], strict=True):
@@ -133,7 +133,7 @@ def test_java_hash_is_hashcode(text: str) -> None:
 
 
 def test_no_tag_has_code_0() -> None:
-    """Absent and empty tags are code 0."""
+    """Absent and empty tags have the code 0."""
     assert tags_code(None) == tags_code("") == 0
 
 
@@ -142,7 +142,7 @@ def test_no_tag_has_code_0() -> None:
 
 @pytest.mark.parametrize("topic", ["T", "%RETRY%g", "a|b-c_9", "L" * 127])
 def test_valid_topics(topic: str) -> None:
-    """Letters, digits and `%|_-`, up to 127 of them."""
+    """Letters, digits and `%|_-`, up to 127 characters."""
     check_topic_name(topic)
 
 
@@ -160,7 +160,7 @@ def test_valid_topics(topic: str) -> None:
     ],
 )
 def test_invalid_topics(topic: str | None, remark: str) -> None:
-    """Each rule has RocketMQ's text, in its order."""
+    """Each rule has RocketMQ's remark, in its order."""
     with pytest.raises(RequestError) as refused:
         check_topic_name(topic)
     assert (refused.value.code, refused.value.remark) == (ResponseCode.INVALID_PARAMETER, remark)
@@ -185,12 +185,12 @@ def test_invalid_topics(topic: str | None, remark: str) -> None:
     ],
 )
 def test_storable_topics(topic: str, is_storable: bool) -> None:
-    """A path is built only from the name rules' characters, 255 of them at most."""
+    """A path is built only from valid characters, at most 255."""
     assert is_storable_topic(topic) is is_storable
 
 
 def test_groups() -> None:
-    """A group has a topic's characters, and up to 255 of them."""
+    """A group name has the characters of a topic name, up to 255."""
     check_group_name("g" * 255)
     for group in ("g" * 256, "a.b", "", None):
         with pytest.raises(RequestError):
@@ -222,7 +222,7 @@ def stored(properties: dict[str, str]) -> MessageExt:
 
 
 def test_what_a_stored_message_says() -> None:
-    """Tags, keys and ids come from the properties, the offset id from the place of the record."""
+    """Tags, keys and unique id come from the properties, the offset id from the record's position."""
     full = stored({"TAGS": "TagA", "KEYS": "k1 k2", "UNIQ_KEY": "C0"})
     assert (full.tags, full.keys, full.uniq_key, full.msg_id) == ("TagA", ["k1", "k2"], "C0", "C0")
     assert full.offset_msg_id == "0A00000100002A9F0000000000001000"
@@ -232,7 +232,7 @@ def test_what_a_stored_message_says() -> None:
 
 
 def test_properties_of_a_message_to_send() -> None:
-    """KEYS and TAGS join the other properties where there are any; the message itself does not change."""
+    """KEYS and TAGS are added to the other properties if they are set; the message itself does not change."""
     message_to_send = Message("T", b"", tags="TagA", keys="k1 k2", properties={"region": "华东"})
     assert message_to_send.all_properties() == {"region": "华东", "KEYS": "k1 k2", "TAGS": "TagA"}
     assert message_to_send.properties == {"region": "华东"}
@@ -253,7 +253,7 @@ def test_golden_batches() -> None:
 
 @given(st.lists(st.builds(BatchRecord, st.integers(-(2**31), 2**31 - 1), st.binary(), st.binary()), max_size=5))
 def test_batches_round_trip(records: list[BatchRecord]) -> None:
-    """Any records come back from their batch, as views of it."""
+    """Any records are decoded from their batch, as views of it."""
     decoded = decode_batch(memoryview(encode_batch(records)))
     assert [(r.flag, bytes(r.body), bytes(r.properties)) for r in decoded] == [
         (r.flag, r.body, r.properties) for r in records
@@ -262,13 +262,13 @@ def test_batches_round_trip(records: list[BatchRecord]) -> None:
 
 @given(st.binary(max_size=60) | st.binary(max_size=40).map(lambda tail: b"\0" * 12 + b"\xff" * 8 + tail))
 def test_hostile_batches(body: bytes) -> None:
-    """Bytes that are no batch are refused with a RequestError and nothing else."""
+    """Bytes that are not a batch raise RequestError and nothing else."""
     with suppress(RequestError):
         assert sum(len(record.body) for record in decode_batch(body)) < len(body) or not body
 
 
 def test_a_cut_batch_is_refused_wherever_it_is_cut() -> None:
-    """No prefix of a record passes for a record."""
+    """No prefix of a record decodes as a record."""
     body = encode_batch([BatchRecord(1, b"body", b"a\x01b\x02")])
     for length in range(1, len(body)):
         with pytest.raises(RequestError) as refused:

@@ -1,4 +1,4 @@
-"""Message ids: bytes from the worked examples of docs/formats.md, and what must never repeat."""
+"""Message ids: the bytes of the worked examples in docs/formats.md, and uniqueness."""
 
 import pytest
 from hypothesis import given
@@ -29,33 +29,33 @@ OFFSETS = st.integers(-(2**63), 2**63 - 1)
     ],
 )
 def test_host_bytes(ip: str, port: int, expected: str) -> None:
-    """A host is the address and an int32 port; IPv4 in IPv6's clothes becomes IPv4."""
+    """A host is the address and an int32 port; an IPv4-mapped IPv6 address becomes IPv4."""
     assert encode_host(ip, port).hex() == expected
 
 
 @given(st.ip_addresses(), PORTS)
 def test_hosts_round_trip(address: object, port: int) -> None:
-    """Any address and port come back as bytes that encode to the same."""
+    """The decoded form of any address and port encodes to the same bytes."""
     host = encode_host(str(address), port)
     assert encode_host(*decode_host(host)) == host
 
 
 @given(st.binary(max_size=40).filter(lambda raw: len(raw) not in (8, 20)))
 def test_other_lengths_are_no_hosts(raw: bytes) -> None:
-    """A host of any other length than 8 or 20 is a ValueError."""
+    """A host of a length other than 8 or 20 raises ValueError."""
     with pytest.raises(ValueError, match="8 or 20 bytes"):
         decode_host(raw)
 
 
 def test_offset_id_of_the_worked_example() -> None:
-    """The id of the worked example has its digits, and comes back."""
+    """The id of the worked example has its digits, and decodes to its fields."""
     offset_id = encode_offset_id(encode_host("10.0.0.1", 10911), 4096)
     assert offset_id == "0A00000100002A9F0000000000001000"
     assert decode_offset_id(offset_id) == ("10.0.0.1", 10911, 4096)
 
 
 def test_offset_id_of_an_ipv6_host() -> None:
-    """An IPv6 store host makes an id of 56 digits."""
+    """The id for an IPv6 store host has 56 digits."""
     offset_id = encode_offset_id(encode_host("2001:db8::7", 10911), 1)
     assert len(offset_id) == 56
     assert decode_offset_id(offset_id) == ("2001:db8::7", 10911, 1)
@@ -63,20 +63,20 @@ def test_offset_id_of_an_ipv6_host() -> None:
 
 @given(st.ip_addresses(v=4), PORTS, OFFSETS)
 def test_offset_ids_round_trip(address: object, port: int, offset: int) -> None:
-    """Any host and offset come back from their id."""
+    """Any host and offset are decoded from their id."""
     assert decode_offset_id(encode_offset_id(encode_host(str(address), port), offset)) == (str(address), port, offset)
 
 
 @given(st.ip_addresses(), PORTS, st.lists(st.integers(0, 2**63 - 1)))
 def test_offset_ids_of_one_host_together(address: object, port: int, offsets: list[int]) -> None:
-    """Several at once are what they are one by one."""
+    """The ids of several offsets are the same together as one by one."""
     host = encode_host(str(address), port)
     assert encode_offset_ids(host, offsets) == ",".join(encode_offset_id(host, offset) for offset in offsets)
 
 
 @given(st.text() | st.text("0123456789ABCDEFG ", min_size=32, max_size=32))
 def test_other_texts_are_no_offset_ids(text: str) -> None:
-    """Whatever a client sends as an id decodes or is a ValueError."""
+    """Any text decodes or raises ValueError."""
     try:
         ip, port, offset = decode_offset_id(text)
     except ValueError:
@@ -93,7 +93,7 @@ def test_unique_id_fields() -> None:
 
 
 def test_unique_ids_do_not_repeat_around_the_turn_of_the_month() -> None:
-    """Ids differ within a millisecond, and across the end of a year, where the time in them starts anew."""
+    """Ids differ within a millisecond, and at the end of a year, where the time in them restarts."""
     ids = UniqueIds("10.0.0.1", 1, 1)
     new_year = 1_704_067_200_000
     made = [ids.next(now) for now in (new_year - 1, new_year - 1, new_year, new_year + 1) for _ in range(1000)]
@@ -103,7 +103,7 @@ def test_unique_ids_do_not_repeat_around_the_turn_of_the_month() -> None:
 
 
 def test_unique_ids_wrap_their_counter() -> None:
-    """After 65,536 ids the counter starts again; the time keeps them apart."""
+    """After 65,536 ids the counter restarts; the time keeps the ids distinct."""
     ids = UniqueIds("10.0.0.1", 1, 1)
     first = ids.next(NOW_MS)
     for _ in range(65_535):
@@ -114,5 +114,5 @@ def test_unique_ids_wrap_their_counter() -> None:
 
 @given(st.integers(0, 4_000_000_000_000))
 def test_unique_ids_for_any_time(now_ms: int) -> None:
-    """The length never changes, whatever the clock says."""
+    """The length is the same for any time."""
     assert len(UniqueIds("10.0.0.1", 1, 1).next(now_ms)) == 32

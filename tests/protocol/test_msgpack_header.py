@@ -1,4 +1,4 @@
-"""The MSGPACK header dialect: what is written is read back, and what is no header closes the connection."""
+"""The MSGPACK header dialect: encoded headers are read back, invalid headers raise ProtocolError."""
 
 import random
 from typing import Any
@@ -49,7 +49,7 @@ def packed(*members: object) -> bytes:
     st.binary(max_size=50),
 )
 def test_what_is_written_is_read(opaque: int, flag: int, remark: str | None, ext: dict[str, str], body: bytes) -> None:
-    """All members, any text and the body come back."""
+    """All members, any text and the body round-trip."""
     command = RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark, ext, body)
     command.opaque, command.flag, command.dialect = opaque, flag, MSGPACK
     (frame,) = FrameDecoder().feed(memoryview(encode_command(command)))
@@ -62,7 +62,7 @@ def test_what_is_written_is_read(opaque: int, flag: int, remark: str | None, ext
 
 @pytest.mark.parametrize(("code", "header"), [(RequestCode.PULL_MESSAGE, PULL), (RequestCode.SEND_MESSAGE_V2, SEND)])
 def test_typed_headers(code: RequestCode, header: PullMessageHeader | SendMessageV2Header) -> None:
-    """A typed header goes through, in the stream as on its own; a send's has been read already."""
+    """A typed header round-trips, in the stream and on its own; that of a send is already decoded."""
     request = RemotingCommand.request(code, header, b"body")
     request.dialect = MSGPACK
     (command,) = CommandDecoder().feed_commands(memoryview(encode_command(request)))
@@ -73,7 +73,7 @@ def test_typed_headers(code: RequestCode, header: PullMessageHeader | SendMessag
 
 @pytest.mark.parametrize("number", LAYOUTS)
 def test_fields_by_place_are_those_by_name(number: int) -> None:
-    """Typed, as text, as another header, detached: whoever asks is told the same by both."""
+    """Typed, as text, as another header, and detached: both forms give the same values."""
     header = SAMPLES[number]
     command = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header)
     placed = decoded(encode_placed(command, header))
@@ -102,7 +102,7 @@ def tried(command: RemotingCommand, header_type: type[Header]) -> object:
 
 
 def test_more_members() -> None:
-    """What a later version may add is ignored; no map is no fields."""
+    """Additional members, as a later version may send them, are ignored; nil instead of a map means no fields."""
     assert decoded(packed(*GOOD, "more", {"a": [2]})).ext_fields() == {"topic": "T"}
     assert decoded(packed(*GOOD[:6], None)).ext_fields() == {}
 
@@ -152,13 +152,13 @@ def test_more_members() -> None:
     ids=lambda header: header[:12].hex(),
 )
 def test_hostile(header: bytes) -> None:
-    """Wrong types, lengths beyond the header, deep nesting, no UTF-8: one error, the one that closes the connection."""
+    """Wrong types, lengths beyond the header, deep nesting and invalid UTF-8 raise ProtocolError."""
     with pytest.raises(ProtocolError):
         decoded(header)
 
 
 def test_the_stream_ends_there() -> None:
-    """Commands before a header that is none are served, the connection is then closed."""
+    """Commands before an invalid header are returned; then the stream fails."""
     request = RemotingCommand.request(RequestCode.PULL_MESSAGE, PULL)
     request.dialect = MSGPACK
     good, bad = encode_command(request), encode_frame(MSGPACK, b"\x91" * 1_000)
@@ -170,7 +170,7 @@ def test_the_stream_ends_there() -> None:
 
 @pytest.mark.fuzz
 def test_random_headers(fuzz_rounds: int) -> None:
-    """Random bytes, and good headers with some of their bytes changed, are headers or raise ProtocolError."""
+    """Random bytes, and valid headers with some bytes changed, decode or raise ProtocolError."""
     choice = random.Random(20_261_123)
     good = packed(*GOOD[:4], "remark", 479, {"topic": "T", "consumerGroup": "g", "ü": "ü" * 50})
     readable = 0

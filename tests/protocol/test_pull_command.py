@@ -1,4 +1,4 @@
-"""Pulls whose header is decoded at once."""
+"""Pulls whose header is decoded together with the outer fields."""
 
 import pytest
 
@@ -14,7 +14,7 @@ LIMIT = 1 << 20
 
 
 def decoded(frame: bytes) -> RemotingCommand:
-    """By the interpreted pass."""
+    """Return the command, decoded by the pure-Python version."""
     commands: list[RemotingCommand] = []
     stream.interpreted_pass(memoryview(frame), 0, LIMIT, commands)
     (command,) = commands
@@ -23,7 +23,7 @@ def decoded(frame: bytes) -> RemotingCommand:
 
 @pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
 def test_a_pull_is_decoded_in_one_step(code: int) -> None:
-    """Its header is there, the same object each time; its ext fields are there for who wants the text."""
+    """The header is the same object each time; the ext fields are also available as text."""
     request = pull(code=code, queue_offset=77)
     command = decoded(encode_command(request))
     assert isinstance(command, PullCommand)
@@ -35,7 +35,7 @@ def test_a_pull_is_decoded_in_one_step(code: int) -> None:
 
 
 def test_a_pull_that_lacks_something_is_left_to_the_general_decoder() -> None:
-    """It is a command all the same: whoever asks for the header is told what is wrong with it."""
+    """It is still a command; `header` raises the error when it is called."""
     request = pull()
     del request.ext_fields()["queueId"]
     assert type(decoded(encode_command(request))) is RemotingCommand

@@ -1,4 +1,4 @@
-"""The CommitLog record: bytes of docs/formats.md's worked example, and every record that RocketMQ wrote."""
+"""The commit log record: the worked example of docs/formats.md, and every record that RocketMQ wrote."""
 
 import random
 from pathlib import Path
@@ -61,12 +61,12 @@ def parse_one(data: bytes) -> Record:
 
 
 def test_worked_example_encodes() -> None:
-    """The worked example's fields give the worked example's 166 bytes."""
+    """The worked example's fields encode to its 166 bytes."""
     assert example() == EXAMPLE
 
 
 def test_worked_example_decodes() -> None:
-    """The worked example's bytes give the worked example's fields."""
+    """The worked example's bytes decode to its fields."""
     (message,) = decode(EXAMPLE)
     assert message.topic == "TopicTest"
     assert (message.queue_id, message.queue_offset, message.physical_offset) == (2, 5, 4096)
@@ -98,7 +98,7 @@ def test_host_families(born: str, store: str) -> None:
 
 @pytest.mark.parametrize(("length", "magic"), [(127, "daa320a7"), (128, "daa320ab"), (255, "daa320ab")])
 def test_version_by_topic_length(length: int, magic: str) -> None:
-    """Topics of more than 127 bytes need a V2 record, and both read back."""
+    """Topics of more than 127 bytes need a V2 record; both versions read back."""
     data = example(topic="t" * length)
     assert data[4:8].hex() == magic
     assert parse_one(data).topic == "t" * length
@@ -106,14 +106,14 @@ def test_version_by_topic_length(length: int, magic: str) -> None:
 
 @given(st.binary(max_size=200), st.text(max_size=40), st.binary(max_size=200), st.booleans())
 def test_round_trip(body: bytes, topic: str, properties: bytes, v6: bool) -> None:
-    """What is encoded is what is parsed."""
+    """`parse` returns what was encoded."""
     host = encode_host("::1" if v6 else "1.2.3.4", 9)
     found = parse_one(example(topic=topic, body=body, properties=properties, born_host=host))
     assert (found.topic, bytes(found.body), found.properties, found.born_host) == (topic, body, properties, host)
 
 
 def test_end_and_blank() -> None:
-    """Zeros, and too little room, are the end of data; the blank's magic ends a segment."""
+    """Zeros, and too few bytes, are the end of data; the blank's magic ends a segment."""
     assert parse(memoryview(bytes(100))) is END
     assert parse(memoryview(b"\0\0\0\1")) is END
     assert parse(memoryview(bytes.fromhex("000001e3cbd43194"))) == Blank(483)
@@ -136,14 +136,14 @@ def test_end_and_blank() -> None:
     ],
 )
 def test_damage_has_a_reason(data: bytes, reason: str) -> None:
-    """What is no record is told apart by its reason."""
+    """Each type of damage has its reason."""
     found = parse(memoryview(data))
     assert isinstance(found, Damaged)
     assert found.reason == reason
 
 
 def test_crc_is_optional() -> None:
-    """Without the body check a flipped body parses."""
+    """Without the body check a record with a flipped body byte parses."""
     data = EXAMPLE[:90] + b"?" + EXAMPLE[91:]
     assert isinstance(parse(memoryview(data), check_body=False), Record)
 
@@ -158,21 +158,21 @@ def test_any_byte_may_be_anything(at: int, value: int) -> None:
 
 @given(st.binary(max_size=300))
 def test_garbage_never_raises(data: bytes) -> None:
-    """No bytes make parsing raise."""
+    """No bytes make `parse` raise."""
     list(iterate(data))
     list(iterate(EXAMPLE[:8] + data))
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 8, EXAMPLE[:50], b"x"])
 def test_a_pull_body_is_whole_records(tail: bytes) -> None:
-    """Anything behind or between the records of a pull response is a protocol error."""
+    """Other bytes after or between the records of a pull response raise ProtocolError."""
     with pytest.raises(ProtocolError, match="no record at byte 166 of"):
         decode(EXAMPLE + tail)
 
 
 @pytest.mark.parametrize(("version", "name"), GOLDEN_STORES)
 def test_golden_records(version: str, name: str, tmp_path: Path) -> None:
-    """Every record and blank that RocketMQ wrote reads as its manifest says, and is encoded to the same bytes."""
+    """Every record and blank that RocketMQ wrote parses as its manifest says, and encodes to the same bytes."""
     manifest = golden_manifest(version, name)
     root = unpack_golden(version, tmp_path, name)
     records = []
@@ -221,7 +221,7 @@ def reencoded(found: Record) -> bytes:
     ],
 )
 def test_messages_are_decoded_in_one_step_as_in_two(changes: dict[str, Any]) -> None:
-    """Whatever the record's layout; and a damaged byte anywhere gives the same message or the same refusal."""
+    """In any layout, and with a damaged byte anywhere, both ways give the same message or the same error."""
     data = example(**changes)
     assert decode(data * 2) == [to_message(parse_one(data))] * 2
     for at in range(0, len(data), 1 + len(data) // 400):
@@ -235,7 +235,7 @@ def test_messages_are_decoded_in_one_step_as_in_two(changes: dict[str, Any]) -> 
 
 
 def test_plain_records_are_parsed_as_all_others_are() -> None:
-    """The step that nearly all go through finds nothing else than the general one, in damaged bytes too."""
+    """The fast path for the common layout returns the same as the general parser, for damaged bytes too."""
     rng = random.Random(7)
     whole = example(body=bytes(range(200)))
     for _ in range(5_000):

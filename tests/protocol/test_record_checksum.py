@@ -1,4 +1,4 @@
-"""The checksum over a whole record: RocketMQ's bytes, and nothing in the record that it would not notice."""
+"""The checksum over a whole record: RocketMQ's bytes, and detection of every changed bit."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_worked_example() -> None:
 
 
 def test_in_parts_or_in_one() -> None:
-    """The parts of a record, however it is cut, give the same checksum."""
+    """The checksum does not depend on how a record is split into parts."""
     whole = bytes(encoded(with_room(PLAIN)))
     assert seal([whole[:7], memoryview(whole)[7:100], whole[100:]]) == bytes(sealed())[100:]
 
@@ -65,13 +65,13 @@ def test_in_parts_or_in_one() -> None:
     ],
 )
 def test_room(given: bytes, prepared: bytes) -> None:
-    """A client's own checksum goes, a missing separator comes, and making room twice makes it once."""
+    """A client's own checksum is removed, a missing separator is added, and the function is idempotent."""
     assert with_room(given)[:-SIZE] == prepared
     assert with_room(with_room(given)) == with_room(given)
 
 
 def test_every_flipped_bit_is_found() -> None:
-    """Whatever bit of a record is turned: it does not parse, or its checksum says so."""
+    """After a flip of any bit the record does not parse, or its checksum is wrong."""
     whole = sealed()
     for at in range(len(whole)):
         for bit in range(8):
@@ -82,7 +82,7 @@ def test_every_flipped_bit_is_found() -> None:
 
 
 def test_records_without_a_checksum_are_not_broken() -> None:
-    """A store may hold both kinds."""
+    """A store may contain records with and without a checksum."""
     found = parsed(encoded(PLAIN))
     assert not is_sealed(found)
     assert not is_broken(found)

@@ -1,4 +1,4 @@
-"""Single fields of a record: what a whole parse gives, and never an exception."""
+"""Single fields of a record: the same values as from a parse, and never an exception."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from tests.protocol.test_record import EXAMPLE, PROPERTIES, example
 @pytest.mark.parametrize("host", ["1.2.3.4", "::1"])
 @pytest.mark.parametrize("properties", [b"", PROPERTIES, b"x" * 32_767])
 def test_properties_alone(topic: str, host: str, properties: bytes) -> None:
-    """A record's properties are found from its lengths, in every layout."""
+    """The properties of a record are found from its lengths, in every layout."""
     data = example(topic=topic, properties=properties, born_host=encode_host(host, 9), store_host=encode_host(host, 9))
     found = properties_of(memoryview(data))
     assert found is not None
@@ -23,7 +23,7 @@ def test_properties_alone(topic: str, host: str, properties: bytes) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 177), st.integers(0, 255)), max_size=3), st.booleans(), st.integers(0, 3))
 def test_properties_alone_of_damaged_records(changes: list[tuple[int, int]], v6: bool, cut: int) -> None:
-    """What a whole parse gives is given; of what is no record something or nothing, but never an exception."""
+    """A damaged record that still parses gives the same properties as `parse`; other bytes never raise."""
     data = bytearray(example(born_host=encode_host("::1" if v6 else "1.2.3.4", 9)))
     for at, value in changes:
         data[at % len(data)] = value
@@ -36,6 +36,6 @@ def test_properties_alone_of_damaged_records(changes: list[tuple[int, int]], v6:
 
 @given(st.binary(max_size=200))
 def test_properties_of_garbage(data: bytes) -> None:
-    """No bytes make it raise."""
+    """No bytes raise an exception."""
     properties_of(memoryview(data))
     properties_of(memoryview(EXAMPLE[:36] + data))

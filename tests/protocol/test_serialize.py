@@ -1,4 +1,4 @@
-"""Headers in both dialects: real frames come back byte for byte, odd ones are read, wrong ones close the connection."""
+"""Headers in both dialects: captured frames round-trip, unusual ones are read, invalid ones close the connection."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def json_command(header: bytes) -> RemotingCommand | None:
 
 @pytest.mark.parametrize("golden", transcripts(), ids=lambda golden: golden.id)
 def test_real_frames_come_back_byte_for_byte(golden: GoldenFrame) -> None:
-    """What RocketMQ wrote is decoded to the values of the transcript and encoded to the same bytes."""
+    """A captured RocketMQ frame decodes to the values of the transcript, and encodes to the same bytes."""
     command = decode(golden.raw)
     assert (command.code, command.flag, command.opaque, command.version, command.remark) == tuple(
         golden.header.get(name) for name in ("code", "flag", "opaque", "version", "remark")
@@ -45,13 +45,13 @@ def test_real_frames_come_back_byte_for_byte(golden: GoldenFrame) -> None:
     assert command.language_code is LanguageCode[golden.header["language"]]
     assert command.ext_fields() == (golden.header.get("extFields") or {})
     if not golden.header.get("extFields") and command.dialect == JSON:
-        command.ext = None  # an absent map and an empty one read alike and are written differently
+        command.ext = None  # an absent and an empty map decode to the same value, but are encoded differently
     assert encode_command(command) == golden.raw
 
 
 @pytest.mark.parametrize("golden", transcripts(), ids=lambda golden: golden.id)
 def test_real_frames_byte_by_byte(golden: GoldenFrame) -> None:
-    """A frame that dribbles in is the same frame."""
+    """A frame that arrives byte by byte decodes to the same frame."""
     decoder = FrameDecoder()
     frames = [frame for byte in golden.raw for frame in decoder.feed(memoryview(bytes((byte,))))]
     ((dialect, header, body),) = frames
@@ -64,7 +64,7 @@ def test_real_frames_byte_by_byte(golden: GoldenFrame) -> None:
     ids=lambda golden: golden.id,
 )
 def test_typed_headers_hold_what_the_ext_fields_say(golden: GoldenFrame) -> None:
-    """Typed decoding and its way back agree with the text of every field that the struct knows."""
+    """Typed decoding and encoding agree with the text of every field that the struct has."""
     header_type = TYPED[golden.header["code"]]
     ext = decode(golden.raw).header(header_type).to_ext()
     known = {name: value for name, value in golden.header["extFields"].items() if name in ext}
@@ -93,7 +93,7 @@ PULL = {
     ],
 )
 def test_shapes_that_clients_send_are_read(header: bytes, ext: dict[str, str]) -> None:
-    """docs/formats.md, "Reading ext fields": what the reference reader tolerates is tolerated."""
+    """docs/formats.md, "Reading ext fields": everything that RocketMQ's reader tolerates is read."""
     command = json_command(header)
     assert command is not None
     assert command.code == 11
@@ -104,7 +104,7 @@ def test_shapes_that_clients_send_are_read(header: bytes, ext: dict[str, str]) -
     ("language", "code"), [(b'"GO"', LanguageCode.GO), (b"9", LanguageCode.GO), (b'"LISP"', None), (b"{}", None)]
 )
 def test_languages_by_name_and_by_ordinal(language: bytes, code: LanguageCode | None) -> None:
-    """An unknown language is no error, and is answered."""
+    """A request with an unknown language is valid, and can be answered."""
     command = json_command(b'{"code":1,"language":' + language + b"}")
     assert command is not None
     assert command.language_code is code
@@ -112,7 +112,7 @@ def test_languages_by_name_and_by_ordinal(language: bytes, code: LanguageCode | 
 
 
 def test_an_array_is_ignored() -> None:
-    """A header that is a JSON array is no command and no error."""
+    """A header that is a JSON array gives neither a command nor an error."""
     assert json_command(b"[]") is None
 
 
@@ -126,14 +126,14 @@ def test_an_array_is_ignored() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_header_closes_the_connection(dialect: int, header: bytes) -> None:
-    """ProtocolError, and nothing else, for bytes that are no header."""
+    """Bytes that are not a header raise ProtocolError, and nothing else."""
     with pytest.raises(ProtocolError):
         decode_command((dialect, memoryview(header), memoryview(b"")))
 
 
 @pytest.mark.parametrize("start", [b'{"x":', b'{"code":34,"extFields":{"x":'])
 def test_nesting_without_end_closes_the_connection(start: bytes) -> None:
-    """A header nested a hundred thousand deep is a ProtocolError, in known and in unknown members."""
+    """A header nested a hundred thousand deep raises ProtocolError, in known and in unknown members."""
     with pytest.raises(ProtocolError, match="header is not JSON"):
         json_command(start + b"[" * 100_000)
 
@@ -153,7 +153,7 @@ def test_ext_fields_that_are_no_map_close_the_connection(ext: bytes) -> None:
 
 @pytest.mark.parametrize("dialect", [JSON, ROCKETMQ])
 def test_headers_survive_both_dialects(dialect: int) -> None:
-    """A typed header is the same after encoding and decoding, odd text included."""
+    """A typed header is the same after encoding and decoding, unusual text included."""
     header = SendMessageV2Header("g\u8ba2", 'T"\\\n', "TBW102", 4, -1, 1, 2**40, -5, "K\x01v\x02", 3, batch=True)
     command = RemotingCommand.request(310, header, b"body")
     command.dialect, command.opaque, command.remark = dialect, -7, "r\u00e9"
@@ -165,7 +165,7 @@ def test_headers_survive_both_dialects(dialect: int) -> None:
 
 
 def test_the_same_struct_reads_both_forms_of_a_send() -> None:
-    """Long names and single letters are one struct."""
+    """Long names and single letters decode to one struct."""
     long = SendMessageHeader("g", "T", "TBW102", 4, 0, 0, 1, 0)
     assert isinstance(SendMessageV2Header(*("g", "T", "TBW102", 4, 0, 0, 1, 0)), SendMessageHeader)
     assert set(long.to_ext()) >= {"producerGroup", "defaultTopicQueueNums", "sysFlag"}
@@ -173,19 +173,19 @@ def test_the_same_struct_reads_both_forms_of_a_send() -> None:
 
 @pytest.mark.parametrize("value", ["true", "TRUE", "True", True])
 def test_true_in_any_case_is_true(value: str | bool) -> None:
-    """RocketMQ's booleans."""
+    """RocketMQ's rule for booleans."""
     assert is_true(value)
 
 
 @pytest.mark.parametrize("value", ["1", "yes", "", " true", None, False])
 def test_everything_else_is_false(value: str | bool | None) -> None:
-    """A one from the C++ client is false."""
+    """Everything else is false, also the 1 of the C++ client."""
     assert not is_true(value)
 
 
 @pytest.mark.parametrize("bare", [b"1", b"0", b"-7", b"1.5", b"1e3"])
 def test_a_bare_number_is_no_true(bare: bytes) -> None:
-    """Whatever decodes a send takes numbers in boolean fields for their text, which is false; a bare true is true."""
+    """Every decoder of sends reads a number in a boolean field as its text, which is false; a bare true is true."""
     ext = b'"a":"g","b":"T","c":"d","d":4,"e":0,"f":0,"g":1,"h":0,"i":"UNIQ_KEY\\u0001A\\u0002","m":'
     for value, expected in ((bare, False), (b"true", True)):
         header = b'{"code":310,"extFields":{' + ext + value + b"}}"
@@ -199,7 +199,7 @@ def test_a_bare_number_is_no_true(bare: bytes) -> None:
 
 @pytest.mark.parametrize("missing", list(PULL))
 def test_a_missing_required_field_is_a_refusal(missing: str) -> None:
-    """The request is answered with SYSTEM_ERROR; the connection stays."""
+    """The response is SYSTEM_ERROR; the connection stays open."""
     command = RemotingCommand(code=11, ext={name: str(value) for name, value in PULL.items() if name != missing})
     with pytest.raises(RequestError) as refusal:
         command.header(PullMessageHeader)
@@ -209,14 +209,14 @@ def test_a_missing_required_field_is_a_refusal(missing: str) -> None:
 
 @pytest.mark.parametrize("value", ["x", "", "5.5", str(2**31), "-99999999999999999999"])
 def test_numbers_out_of_range_are_a_refusal(value: str) -> None:
-    """What does not fit the field's type does not get further."""
+    """A number out of the range of its field is rejected."""
     command = RemotingCommand(code=11, ext={name: str(v) for name, v in PULL.items()} | {"queueId": value})
     with pytest.raises(RequestError):
         command.header(PullMessageHeader)
 
 
 def test_answers_carry_opaque_dialect_and_text_values() -> None:
-    """Every ext value of a JSON answer is a string; opaque and dialect are the request's."""
+    """Every ext value of a JSON response is a string; opaque and dialect are those of the request."""
     request = RemotingCommand(code=11, opaque=-3, dialect=ROCKETMQ)
     response = RemotingCommand.response(0, None, PullMessageResponseHeader(0, 5, 1, 9))
     back = decode(encode_command(response.answer_to(request)))
@@ -228,7 +228,7 @@ def test_answers_carry_opaque_dialect_and_text_values() -> None:
 
 
 def test_a_detached_command_outlives_its_buffer() -> None:
-    """What is kept beyond its turn has memory of its own."""
+    """A detached command does not refer to the receive buffer."""
     raw = bytearray(encode_command(RemotingCommand.request(11, QueryConsumerOffsetHeader("g", "T", 1), b"body")))
     command = decode_command(FrameDecoder().feed(memoryview(raw))[0])
     assert command is not None

@@ -1,4 +1,4 @@
-"""Commands out of a stream, however it is cut."""
+"""Commands from a stream, however it is cut."""
 
 import random
 from typing import Any
@@ -18,13 +18,13 @@ PASSES = {"interpreted": stream.interpreted_pass, "as-installed": stream.decode_
 
 @pytest.fixture(params=PASSES)
 def a_pass(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> stream.Pass:
-    """Each of the two passes in its turn."""
+    """Each of the two versions of the pass."""
     monkeypatch.setattr(stream, "decode_whole_frames", PASSES[request.param])
     return PASSES[request.param]
 
 
 def frames() -> list[bytes]:
-    """Sends in both forms and dialects, another request, a header that is ignored, bodies of all sizes."""
+    """Return sends in both forms and all dialects, another request, an ignored header, and bodies of all sizes."""
     fields: dict[str, Any] = {"properties": "UNIQ_KEY\x01A\x02", "batch": False}
     commands = [
         RemotingCommand.request(code, header_type("g", "T", "TBW102", 4, 0, 0, 1, 0, **fields), bytes(size))
@@ -42,7 +42,7 @@ def seen(commands: list[RemotingCommand]) -> list[tuple[Any, ...]]:
 
 
 def fed(data: bytes, ends: list[int]) -> list[tuple[Any, ...]]:
-    """What comes of a stream that arrives in these pieces; each lies in memory that is used again."""
+    """Return the commands from a stream that arrives in these pieces, each in memory that is reused."""
     decoder, came = CommandDecoder(), []
     for begin, end in zip([0, *ends], [*ends, len(data)], strict=True):
         buffer = bytearray(data[begin:end])
@@ -54,7 +54,7 @@ def fed(data: bytes, ends: list[int]) -> list[tuple[Any, ...]]:
 
 
 def test_a_stream_may_be_cut_anywhere(a_pass: stream.Pass) -> None:
-    """Whole, byte by byte and at random places: the same commands."""
+    """Whole, byte by byte and cut at random positions, the stream gives the same commands."""
     data = b"".join(frames())
     whole = fed(data, [])
     assert [row[1] for row in whole[:7]] == list(range(7))
@@ -69,7 +69,7 @@ def test_a_stream_may_be_cut_anywhere(a_pass: stream.Pass) -> None:
     "garbage", [encode_frame(0, b"{"), encode_frame(7, b"{}"), b"\x00\x00\x00\x01\x00\x00\x00\x09"]
 )
 def test_what_stands_before_garbage_is_returned(a_pass: stream.Pass, garbage: bytes) -> None:
-    """And nothing behind it, in this read or a later one, even if the garbage came in two pieces."""
+    """Nothing after the garbage is returned, in this read or a later one, even if it arrives in two pieces."""
     good = frames()[0]
     for cut in range(len(garbage)):
         decoder = CommandDecoder()
@@ -81,7 +81,7 @@ def test_what_stands_before_garbage_is_returned(a_pass: stream.Pass, garbage: by
 
 
 def test_a_send_may_be_kept_beyond_its_read(a_pass: stream.Pass) -> None:
-    """Detached, it has memory of its own for everything that may still be asked."""
+    """A detached send has its own memory for everything that may still be used."""
     buffer = bytearray(frames()[0])
     (command,) = CommandDecoder().feed_commands(memoryview(buffer))
     expected = seen([command])
@@ -94,12 +94,12 @@ def test_a_send_may_be_kept_beyond_its_read(a_pass: stream.Pass) -> None:
 
 
 def test_a_command_lets_go_of_what_was_received(a_pass: stream.Pass) -> None:
-    """Then nothing refers to the memory of the read any more, and an answer still knows to whom it goes."""
+    """Afterward nothing refers to the memory of the read, and a response can still be addressed."""
     buffer = bytearray(b"".join(frames()[:7]))
     commands = CommandDecoder().feed_commands(memoryview(buffer))
     for command in commands:
         command.let_go()
-    buffer.clear()  # BufferError while somebody looks at it
+    buffer.clear()  # raises BufferError while a view exists
     assert [command.opaque for command in commands] == list(range(7))
 
 
@@ -108,7 +108,7 @@ ODD = (ValueError("x" * 1_000), TypeError("t"), KeyError("k"), OverflowError(), 
 
 @pytest.mark.parametrize("odd", ODD)
 def test_whatever_a_reader_raises_ends_the_stream_only(monkeypatch: pytest.MonkeyPatch, odd: Exception) -> None:
-    """An exception that no reader should raise is a protocol error of that connection, with a short reason."""
+    """An unforeseen exception in a decoder is a protocol error of that connection, with a short reason."""
 
     def reader(data: memoryview, start: int, limit: int, commands: list[RemotingCommand]) -> int:
         raise odd

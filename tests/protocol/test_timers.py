@@ -1,4 +1,4 @@
-"""Layouts of timer files."""
+"""The layouts of timer files."""
 
 import pytest
 
@@ -10,7 +10,7 @@ WINDOW_MS = 172_800_000
 
 
 def test_a_unit_has_rocketmqs_bytes() -> None:
-    """The first of its slot, and one that is rolled; what was written is read."""
+    """The first unit of its slot, and a rolled one; `decode` reads what `encode` returns."""
     unit = TimerUnit(-1, NORMAL, W, 10_000, 4096, 168, java_hash("TopicTest"))
     assert unit.encode().hex() == (
         "00000034ffffffffffffffff000000010000018bcfe56800000027100000000000001000000000a88e9876410000000000000000"
@@ -35,14 +35,14 @@ def test_a_unit_has_rocketmqs_bytes() -> None:
     ],
 )
 def test_what_is_no_unit_is_told(damage: object) -> None:
-    """Zeros, another length, other magics, a size below 0, something where there is to be nothing."""
+    """Zeros, another length, other magics, a size below 0, a reserved field that is not 0."""
     data = TimerUnit(-1, DELETE | NORMAL, W, 10_000, 4096, 168, 7).encode()
     assert callable(damage)
     assert TimerUnit.decode(damage(data)) is None
 
 
 def test_slot_blank_and_check() -> None:
-    """The slot of that unit, the blank behind the last one of a file, the check and what is left of a short one."""
+    """The slot of that unit, the blank at the end of a file, the check file and a truncated one."""
     time = (W + 10_000) // 1000
     assert (time % 1_209_600, SLOT.pack(time, 0, 0, 1, 0).hex()) == (
         512_010,

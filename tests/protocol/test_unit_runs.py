@@ -1,4 +1,4 @@
-"""Stretches of queue units, by either variant."""
+"""Runs of queue units, in the pure-Python version and in the version in use."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -18,7 +18,7 @@ both_ways = pytest.mark.parametrize("stretch_type", [PlainStretch, Stretch], ids
 
 
 class Segment:
-    """As a log has them."""
+    """A segment with the attributes that `unit_runs.Segment` requires."""
 
     start = START
     is_deleted = False
@@ -40,7 +40,7 @@ def stretch_of(stretch_type: Any, units: bytes, span: int = SIZE, limit: int = S
 
 @both_ways
 def test_records_are_taken_in_order(stretch_type: Any) -> None:
-    """They follow each other as their units do, whatever lies between them."""
+    """The records have the order of their units, whatever lies between them."""
     stretch = stretch_of(stretch_type, units_at(*PLACES))
     assert (stretch.first, stretch.count, stretch.begin, stretch.end) == (7, 4, START, START + SIZE)
     records = stretch.take(8, 3, SIZE)
@@ -52,14 +52,14 @@ def test_records_are_taken_in_order(stretch_type: Any) -> None:
 
 @both_ways
 def test_whether_anything_lies_between_them(stretch_type: Any) -> None:
-    """Records that touch are a run, and may leave as one piece of their file."""
+    """`is_run` is true for adjacent records, which can be sent as one region of their file."""
     stretch = stretch_of(stretch_type, units_at(*PLACES))
     assert [stretch.take(offset, 2, SIZE).is_run for offset in (7, 8, 9)] == [True, False, False]
 
 
 @both_ways
 def test_as_many_bytes_as_are_allowed(stretch_type: Any) -> None:
-    """A record that would be too much stays behind; the first one never is."""
+    """A record that would exceed the limit is not taken; the first one always is."""
     stretch = stretch_of(stretch_type, units_at(*PLACES))
     assert [stretch.take(7, 4, most).count for most in (0, 10, 11, 310, 311, 406, 407)] == [1, 1, 2, 2, 3, 3, 4]
 
@@ -69,13 +69,13 @@ def test_as_many_bytes_as_are_allowed(stretch_type: Any) -> None:
     ("offset", "wanted"), [(6, 1), (7, 5), (10, 2), (11, 1), (7, 0), (7, -1), (1 << 62, 1), (-(1 << 62), 1)]
 )
 def test_units_that_are_not_here(stretch_type: Any, offset: int, wanted: int) -> None:
-    """Before, behind, more than there are, or none at all: nothing is taken."""
+    """Units before, after or beyond the stretch, and zero units: nothing is taken."""
     assert stretch_of(stretch_type, units_at(*PLACES)).take(offset, wanted, SIZE) is None
 
 
 @both_ways
 def test_the_longest_run(stretch_type: Any) -> None:
-    """A stretch may be long; what is taken at once is bounded."""
+    """A stretch can be long; one `take` is limited to MOST_UNITS."""
     places = [(START + number, 1) for number in range(MOST_UNITS + 20)]
     stretch = stretch_of(stretch_type, units_at(*places))
     assert stretch.count == len(places)
@@ -101,14 +101,14 @@ def test_the_longest_run(stretch_type: Any) -> None:
     ids=["back", "before", "behind", "none", "negative", "long", "far", "filler", "wide"],
 )
 def test_what_ends_a_stretch(stretch_type: Any, unit: bytes, span: int, before: int) -> None:
-    """A record that is not behind the one before, not in the segment, too long, too far off, or none."""
+    """A record that overlaps the previous one, is outside of the segment, too long, too far away, or missing."""
     units = units_at(*((START + number, 1) for number in range(before)), (START + 99, 1))
     assert stretch_of(stretch_type, units + unit + units_at((START + 300, 1)), span).count == before + 1
 
 
 @both_ways
 def test_nothing_is_taken_of_a_deleted_segment(stretch_type: Any) -> None:
-    """It may be unmapped at any time."""
+    """A deleted segment may be unmapped at any time."""
     stretch = stretch_of(stretch_type, units_at(*PLACES))
     stretch.segment.is_deleted = True
     assert stretch.take(7, 1, SIZE) is None
@@ -116,7 +116,7 @@ def test_nothing_is_taken_of_a_deleted_segment(stretch_type: Any) -> None:
 
 @both_ways
 def test_no_units(stretch_type: Any) -> None:
-    """A stretch of nothing is one, from which nothing is taken."""
+    """A stretch without units is valid; nothing is taken from it."""
     stretch = stretch_of(stretch_type, b"")
     assert (stretch.count, stretch.take(7, 1, SIZE)) == (0, None)
 
@@ -131,7 +131,7 @@ def test_the_interpreted_variant_gathers_views() -> None:
 
 @pytest.mark.skipif(compiled.load("gather") is None, reason="no compiled leaves here")
 def test_the_leaf_reads_nothing_outside_of_the_segment() -> None:
-    """If that is shorter than it was said to be: an error, never a look at other memory."""
+    """If the segment is shorter than its units claim, `take` raises and reads no other memory."""
     stretch = stretch_of(Stretch, units_at((START + SIZE - 10, 20)), limit=START + 2 * SIZE)
     with pytest.raises(ValueError, match="record"):
         stretch.take(7, 1, SIZE)

@@ -1,4 +1,4 @@
-"""Where in a queue a place of the log is: units of nobody are looked through."""
+"""Searching a queue for a position of the log: filler units are skipped."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def units_of(places: list[int]) -> bytes:
     ],
 )
 def test_first_at_or_behind(places: list[int], wanted: int, expected: int) -> None:
-    """The answer of the search is that of a look at every unit."""
+    """The search returns the same as a check of every unit."""
     data = units_of(places)
 
     def read(offset: int, count: int) -> bytes:
@@ -44,7 +44,7 @@ def test_first_at_or_behind(places: list[int], wanted: int, expected: int) -> No
 
 
 def test_a_long_hole_is_passed_in_few_reads() -> None:
-    """A million units of nobody are not looked at one by one."""
+    """A million filler units are not read one by one."""
     reads = []
 
     def read(offset: int, count: int) -> bytes:
@@ -56,5 +56,5 @@ def test_a_long_hole_is_passed_in_few_reads() -> None:
 
 
 def test_units_that_are_not_there() -> None:
-    """Where a file is missing the search goes on behind it, and ends."""
+    """The search continues after a missing file, and terminates."""
     assert first_at_or_behind(lambda offset, count: b"", 3, 9, 100) == 9

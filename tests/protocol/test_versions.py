@@ -1,4 +1,4 @@
-"""Names of versions by ordinal."""
+"""Version names by ordinal."""
 
 import pytest
 
@@ -27,5 +27,5 @@ from skylarkmq.protocol.versions import version_name
     ],
 )
 def test_an_ordinal_has_its_name(ordinal: int, name: str) -> None:
-    """Those that clients send; and what is above all of them."""
+    """The versions of known clients, and ordinals above all versions."""
     assert version_name(ordinal) == name

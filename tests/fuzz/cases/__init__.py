@@ -1,10 +1,10 @@
-"""What the fuzzers of the compiled modules do: for each module one function, which makes an input of random numbers,
-gives it to the module and to its interpreted counterpart, and asserts that both results are equal.
+"""Fuzzers of the compiled modules: one function per module, which makes an input from random numbers, passes it to the
+module and to its pure-Python version, and asserts that both results are equal.
 
-    FUZZERS["decode"](chance)      one execution; AssertionError: they differ
+    FUZZERS["decode"](chance)      one execution; AssertionError: the results differ
 
-Inputs are those of tests/protocol/compiled, and damaged forms of them. Bytes that C code reads lie in memory of exactly
-their length (`exact`), so that AddressSanitizer sees the first byte read behind them.
+Inputs are those of tests/protocol/compiled, and damaged forms of them. Bytes that C code reads are in memory of exactly
+their length (`exact`), so that AddressSanitizer reports the first byte read beyond them.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What clients send, and what they are answered: frames, headers, batches."""
+"""Fuzzers of the modules for requests and responses: frames, headers, batches."""
 
 import json
 from random import Random
@@ -28,7 +28,7 @@ SPOILT: Final = ("\x7f", "\x00", "\u0080", "\u8ba2", "\\", '"', "\n", "\x1f", "k
 
 
 def decode(chance: Random) -> None:
-    """A read of several frames of all kinds, the last of them cut off anywhere."""
+    """A read of several frames of all types, the last of them cut off anywhere."""
     inputs, pulls = inputs_of(chance)
     parts = [chance.choice((inputs, pulls)).frame() for _ in range(chance.randint(1, 5))]
     data = b"".join(parts)
@@ -38,7 +38,7 @@ def decode(chance: Random) -> None:
 
 
 def header(chance: Random) -> None:
-    """One header of a send in JSON or in the binary dialect, damaged or cut inside a frame of the right length."""
+    """One header of a send in JSON or in the binary dialect, damaged or cut inside a frame of the correct length."""
     inputs, _ = inputs_of(chance)
     is_json = chance.random() < 0.6
     one_header(chance, JSON if is_json else ROCKETMQ, inputs.header() if is_json else inputs.binary_header())
@@ -56,12 +56,12 @@ def pull(chance: Random) -> None:
     whole = pulls.header() if is_json else pulls.packed_header()
     frame = framed(chance, JSON if is_json else MSGPACK, whole)
     data = exact(frame)
-    found = test_same_pulls.outcome(test_same_pulls.decoder().decode, data)  # type: ignore[arg-type]  # a view does too
+    found = test_same_pulls.outcome(test_same_pulls.decoder().decode, data)  # type: ignore[arg-type]  # or a view
     assert found == test_same_pulls.outcome(stream.interpreted_pass, frame), frame
 
 
 def properties(chance: Random) -> None:
-    """Properties of every kind in a send's header, escaped in every way."""
+    """Properties of all types in a send's header, with all escapes."""
     text = "".join(chance.choices(ENTRIES, k=chance.randrange(7)))
     if chance.random() < 0.3:
         at = chance.randrange(len(text) + 1)
@@ -75,7 +75,7 @@ def properties(chance: Random) -> None:
 
 
 def inputs_of(chance: Random) -> tuple[test_same.Inputs, test_same_pulls.PullInputs]:
-    """Their generators, going on with these random numbers."""
+    """Return the generators of inputs, which continue with these random numbers."""
     inputs, pulls = test_same.Inputs(0), test_same_pulls.PullInputs(0)
     inputs.choice = pulls.choice = chance
     return inputs, pulls
@@ -86,15 +86,15 @@ def one_header(chance: Random, dialect: int, whole: bytes) -> None:
 
 
 def framed(chance: Random, dialect: int, whole: bytes) -> bytes:
-    """A frame of this header, mostly damaged."""
+    """Return a frame with this header, mostly damaged."""
     if chance.random() < 0.6:
         whole = damaged(chance, whole)
     return encode_frame(dialect, whole, chance.randbytes(chance.choice((0, 0, 5))))
 
 
 def read_alike(data: bytes) -> None:
-    """Both ways to read see the same."""
-    found = test_same.outcome(test_same_pulls.decoder().decode, exact(data))  # type: ignore[arg-type]  # a view does too
+    """Assert that both versions read the same."""
+    found = test_same.outcome(test_same_pulls.decoder().decode, exact(data))  # type: ignore[arg-type]  # or a view
     assert found == test_same.outcome(stream.interpreted_pass, data), data
 
 
@@ -104,7 +104,7 @@ _batches: Final[Any] = compiled.load("batch")
 
 
 def batch(chance: Random) -> None:
-    """A batch, whole or damaged: what is taken for plain is what the general way makes of it."""
+    """A batch, whole or damaged: on the fast path the result is that of the pure-Python version."""
     body = test_same_batches.some_batch(chance)
     if chance.random() < 0.4:
         body = damaged(chance, body)
@@ -128,7 +128,7 @@ def batch(chance: Random) -> None:
 
 
 def answers(chance: Random) -> None:
-    """Answers to accepted sends in all dialects, with extreme numbers, in regions with long and odd names."""
+    """Responses to accepted sends in all dialects, with extreme numbers, in regions with long and unusual names."""
     region = chance.choice(("", "DefaultRegion", 'odd "%d"', "é" * 90, "r" * chance.randrange(600)))
     made = SendAnswers(region, trace_on=chance.random() < 0.5, store_host=chance.randbytes(chance.choice((8, 20))))
     sends: list[Any] = []
@@ -144,5 +144,5 @@ def answers(chance: Random) -> None:
         key = "".join(chance.choices("AZaz09", k=chance.randint(1, 64))).encode()
         sends.append((command, append, key))
     found, expected = made.stored_all(sends), made._stored_all(sends)
-    if len(region) < 500:  # the interpreted variant leaves all with a longer one to the general way
+    if len(region) < 500:  # with a longer one the pure-Python version uses the general encoder
         assert found == expected

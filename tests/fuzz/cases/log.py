@@ -1,4 +1,4 @@
-"""From messages to records, units and index entries."""
+"""Fuzzers of the modules for the log: from messages to records, units and index entries."""
 
 from functools import partial
 from random import Random
@@ -30,7 +30,7 @@ _batches: Final[Any] = compiled.load("batch")
 
 
 def record(chance: Random) -> None:
-    """Messages become records, alone and together, in turns; the same bytes from both."""
+    """Messages become records, alone and together, in batches; both versions write the same bytes."""
     _record.begin_with(PutStatus.PENDING)
     plain, fast = test_same_records.variants(test_same_records.HOSTS[1 + chance.randrange(2)])
     at = chance.choice((0, chance.getrandbits(39)))
@@ -43,7 +43,7 @@ def record(chance: Random) -> None:
 
 
 def queue_tail(chance: Random) -> None:
-    """Units gather in turns of every length, are taken and dropped; pending bytes and tags codes are the same."""
+    """Units are added in batches of every length, taken and dropped; pending bytes and tags codes are equal."""
     topic = chance.choice(test_same_records.TOPICS)
     plain: Any = PlainQueueTail(topic, 3)
     fast = _tails.QueueTail(topic, 3)
@@ -72,7 +72,7 @@ def queue_tail(chance: Random) -> None:
 
 
 def dispatch(chance: Random) -> None:
-    """Turns of appends over several queues: the same is published, announced, left over and counted."""
+    """Batches of appends over several queues: the same is published, announced, left over and counted."""
     seed = chance.getrandbits(32)
     topics = chance.choice((None, {"T"}, ()))
     _record.begin_with(PutStatus.PENDING)
@@ -84,7 +84,7 @@ def dispatch(chance: Random) -> None:
 
 
 def counts(chance: Random) -> None:
-    """Values of every size, bounds from none to too many."""
+    """Values of every size, from zero to too many bounds."""
     bounds = tuple(sorted(number(chance) for _ in range(chance.randrange(18))))
     values = [chance.getrandbits(56) - (1 << 55) for _ in range(chance.randrange(40))]
     tallies = [0] * (len(bounds) + 1)
@@ -99,7 +99,7 @@ def counts(chance: Random) -> None:
 
 
 def index(chance: Random) -> None:
-    """Messages with keys in places, in lists or only in their properties; then items of a file, some slots garbage."""
+    """Messages with keys at known positions, in lists, or only in properties; then index items, some slots garbage."""
     fast, plain = _index.IndexEntries(index_keys), PlainIndexEntries()
     for _ in range(chance.randint(1, 4)):
         messages = some_messages(chance)
@@ -120,7 +120,7 @@ def index(chance: Random) -> None:
 
 
 def some_messages(chance: Random) -> list[Any]:
-    """Appends as the batch module makes them, as the store has them, and with properties that were replaced."""
+    """Return appends as the batch module makes them, as the store makes them, and with replaced properties."""
     made: list[Any] = []
     for _ in range(chance.randint(1, 8)):
         fields, keys = test_same_records.fields_of(chance)
@@ -140,7 +140,7 @@ def some_messages(chance: Random) -> list[Any]:
 
 
 def put_items(chance: Random, hashes: Numbers, offsets: Numbers, timestamps: Numbers) -> None:
-    """Items in memory of exactly the file's size, against the layout's own words."""
+    """Write items into memory of exactly the file's size; compare with `put_one`."""
     count, slots, first = len(hashes), chance.choice((1, 7, 100)), chance.randint(1, 9)
     layout = IndexLayout(slots, first + count)
     image = np.frombuffer(chance.randbytes(layout.size), np.uint8).copy()
@@ -155,7 +155,7 @@ def put_items(chance: Random, hashes: Numbers, offsets: Numbers, timestamps: Num
 
 
 def put_one(image: bytearray, layout: IndexLayout, number: int, entry: tuple[int, int, int], begin: int) -> int:
-    """One item; 1 if it begins its chain."""
+    """Write one item, by the layout; return 1 if it begins its chain."""
     key_hash, offset, timestamp = entry
     slot_at = layout.slot_at(key_hash % layout.slots)
     old = int.from_bytes(image[slot_at : slot_at + 4], "big", signed=True)
@@ -168,7 +168,7 @@ def put_one(image: bytearray, layout: IndexLayout, number: int, entry: tuple[int
 
 
 def raises(call: Any) -> bool:
-    """Whether it is refused."""
+    """Return whether the call raises an error."""
     try:
         call()
     except ValueError:

@@ -1,4 +1,4 @@
-"""Memory and damage that the fuzzers share."""
+"""Memory and damaged inputs for the fuzzers."""
 
 from random import Random
 from typing import Final
@@ -10,17 +10,17 @@ LENGTHS: Final = (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00",
 
 
 def exact(data: bytes) -> memoryview:
-    """The same bytes in memory that ends with them. Those of `bytes` and `bytearray` are followed by a zero."""
+    """Return the same bytes in memory of exactly their length. `bytes` and `bytearray` have a zero after them."""
     return np.array(bytearray(data), np.uint8).data
 
 
 def number(chance: Random) -> int:
-    """A number of 64 bits, extreme ones often."""
+    """Return a number of 64 bits, often an extreme one."""
     return chance.choice(INT64) if chance.random() < 0.5 else chance.getrandbits(64) - (1 << 63)
 
 
 def damaged(chance: Random, data: bytes, most: int = 4) -> bytes:
-    """The bytes with a few changed, cut out, doubled, or replaced by extreme lengths."""
+    """Return the bytes with a few changed, cut out, doubled, or replaced by extreme lengths."""
     bad = bytearray(data)
     for _ in range(chance.randint(1, most)):
         at, kind = chance.randrange(len(bad) + 1), chance.randrange(6)

@@ -1,4 +1,4 @@
-"""From units and records to what consumers get."""
+"""Fuzzers of the modules for reads: from units and records to a consumer's messages."""
 
 import socket
 import struct
@@ -29,7 +29,7 @@ _READ_BYTES: Final = 1 << 20
 
 
 def gather(chance: Random) -> None:
-    """Stretches of units, some of them nonsense, asked for places within and without; heads; writes to a socket."""
+    """Runs of units, some of them invalid, with requests inside and outside of them; heads; writes to a socket."""
     segment = Segment(chance.choice((0, 1 << 30, (1 << 62) - len(_segment), chance.getrandbits(50))), _segment)
     units = random_units(chance, segment.start, chance.choice((1, 10, MOST_UNITS, 3 * MOST_UNITS)))
     for _ in range(chance.choice((0, 0, 1, 2))):
@@ -54,7 +54,7 @@ def gather(chance: Random) -> None:
 
 
 def written_alike(parts: list[Any]) -> None:
-    """What arrives at the other end of a socket is the parts one behind the other, as far as it took them."""
+    """The bytes at the other end of a socket are the parts in their order, as far as the socket accepted them."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
@@ -65,7 +65,7 @@ def written_alike(parts: list[Any]) -> None:
 
 
 def messages(chance: Random) -> None:
-    """An answer's body, whole or damaged: the same messages, or the same complaint."""
+    """A response's body, whole or damaged: the same messages, or the same error."""
     row = random_row(chance)
     if chance.random() < 0.4:
         row = damaged(chance, row)
@@ -75,7 +75,7 @@ def messages(chance: Random) -> None:
 
 
 def read(reader: record.PlainReader, row: memoryview, check_body: bool) -> object:
-    """What a consumer gets of it."""
+    """Return the messages of a row, or the error."""
     with patch.object(record, "read_plain", reader):
         try:
             return record.decode(row, check_body=check_body)
@@ -84,7 +84,7 @@ def read(reader: record.PlainReader, row: memoryview, check_body: bool) -> objec
 
 
 def columns(chance: Random) -> None:
-    """Records with properties for columns, damaged at times: the columns of both, or none."""
+    """Records with properties for columns, sometimes damaged: equal columns, or None."""
     parts = [plain_record(chance) for _ in range(chance.randrange(1, 9))]
     places = [sum(map(len, parts[:n])) for n in range(len(parts))]
     buffer = b"".join(parts)
@@ -117,7 +117,7 @@ PIECES: Final = (
 
 
 def plain_record(chance: Random) -> bytes:
-    """A record that has columns."""
+    """Return a record that has columns."""
     whole = bytearray(
         random_record(chance, chance.choice(("T", "x" * 127)), bytes(8), b"".join(chance.choices(PIECES, k=4)))
     )

@@ -1,4 +1,4 @@
-"""The frames of the load tool, syncs of the flusher, faults in mapped files."""
+"""Fuzzers of the modules for the load generator, for syncs of the flusher, and for faults in mapped files."""
 
 import os
 import tempfile
@@ -21,7 +21,7 @@ _syncs: Final[Any] = compiled.load("syncs")
 
 
 def flights(chance: Random) -> None:
-    """Fields are patched, frames leave and arrive, answers are read, with places and numbers of every size."""
+    """Fields are patched, frames sent and matched, responses read, with positions and numbers of every size."""
     fields(chance)
     frames, step = chance.randint(1, 70), chance.randint(70, 200)
     ours, twin = _flights.Flights(frames, step), PlainFlights(frames, step)
@@ -69,7 +69,7 @@ def opaques(chance: Random) -> None:
         return
     stream = whole[: chance.randint(SHORT, len(whole))]
     found, expected = _flights.plain_opaques(stream, behind), opaques_by_numpy(stream, behind)
-    if found is not None and expected is None:  # a refused one whose end is not there yet: it is found later
+    if found is not None and expected is None:  # a refusal whose end has not arrived: it is found later
         assert stream.count(b'"code":0,', 0, found[1]) == len(found[0])
         return
     if found is None or expected is None:
@@ -79,7 +79,7 @@ def opaques(chance: Random) -> None:
 
 
 def syncs(chance: Random) -> None:
-    """A thread syncs what is submitted to one file and to another; in the end everything is done, once and in order."""
+    """A thread syncs what is submitted to one file and then to another; in the end all is done, once and in order."""
     wake, event = os.eventfd(0), os.eventfd(0, os.EFD_NONBLOCK)
     with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as other:
         it = _syncs.Syncs(wake, event, 0)
@@ -106,7 +106,7 @@ def syncs(chance: Random) -> None:
 
 
 def faults(chance: Random) -> None:
-    """A mapped file is cut, grown, read and written anywhere: only pages behind the cut that were used are lost."""
+    """A mapped file is cut, extended, read and written anywhere: only used pages beyond the cut are lost."""
     page_faults.install()
     pages = chance.randint(1, 40)
     size = pages * PAGESIZE - chance.choice((0, 1, PAGESIZE - 1))

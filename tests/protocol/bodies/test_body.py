@@ -1,4 +1,4 @@
-"""Bodies in general: what RocketMQ wrote is understood and kept, what is hostile is refused."""
+"""All bodies: captured ones of RocketMQ are read and kept, hostile ones are rejected."""
 
 import msgspec
 import pytest
@@ -45,7 +45,8 @@ BODIES: list[type[Body]] = [
 
 
 def is_kept(captured: object, written: object) -> bool:
-    """Whether every member and element of `captured` is in `written`, at its place: 5.x has members that 4.9 lacks."""
+    """Whether every member and element of `captured` is in `written`, at its position: 5.x has members that 4.9
+    lacks."""
     if isinstance(captured, dict) and isinstance(written, dict):
         return all(is_kept(value, written.get(key)) for key, value in captured.items())
     if isinstance(captured, list) and isinstance(written, list):
@@ -55,7 +56,7 @@ def is_kept(captured: object, written: object) -> bool:
 
 @pytest.mark.parametrize(("body", "request_name", "kind"), GOLDEN)
 def test_golden_bodies(body: type[Body], request_name: str, kind: str) -> None:
-    """Every captured body decodes; what is written again has all its members and decodes to the same value."""
+    """Every captured body decodes; the encoded form has all its members and decodes to the same value."""
     captured = bodies(request_name, kind)
     assert captured
     for data in captured:
@@ -68,7 +69,7 @@ def test_golden_bodies(body: type[Body], request_name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("body", [TopicList, KVTable, ConsumerIdList, CheckClientRequestBody, RegisterBrokerBody])
 def test_golden_bytes(body: type[Body]) -> None:
-    """Bodies in which 5.x has nothing new are written with the very bytes of 4.9.8."""
+    """Bodies without new members in 5.x are written with the exact bytes of 4.9.8."""
     for known, request_name, kind in GOLDEN:
         for data in bodies(request_name, kind) if known is body else ():
             written = body.decode(data).encode()
@@ -77,7 +78,7 @@ def test_golden_bytes(body: type[Body]) -> None:
 
 @pytest.mark.parametrize("body", BODIES)
 def test_all_members_may_be_absent(body: type[Body]) -> None:
-    """An empty object is a body with defaults, and no two bodies share their lists and maps."""
+    """An empty object decodes to a body with defaults; no two bodies share their lists and maps."""
     assert body.decode(b"{}") == body()
     assert body.decode(body().encode()) == body()
     first, second = body(), body()
@@ -99,7 +100,7 @@ def test_maps_by_queue() -> None:
 
 
 def test_queues_sort_by_topic_broker_and_number() -> None:
-    """The order that all members of a group share out by."""
+    """All members of a group assign queues by this order."""
     names = [("b", "a", 0), ("a", "b", 0), ("a", "a", 10), ("a", "a", 9)]
     queues = [MessageQueue(*name) for name in names]
     assert sorted(queues) == queues[::-1]
@@ -113,7 +114,7 @@ def test_queues_sort_by_topic_broker_and_number() -> None:
      b'{"consumerDataSet":[{"messageModel":7}]}', b'{"heartbeatFingerprint":"x"}'],
 )  # fmt: skip
 def test_refusals(data: bytes) -> None:
-    """A body that is none is refused with SYSTEM_ERROR towards a peer, and is a ValueError for a reader of files."""
+    """An invalid body raises BodyError: SYSTEM_ERROR for a peer, and a ValueError for a reader of files."""
     with pytest.raises(BodyError, match="no HeartbeatData") as refused:
         HeartbeatData.decode(data)
     assert issubclass(BodyError, RequestError)
@@ -137,7 +138,7 @@ VALUES = st.recursive(
 @example(ConsumerOffsets, b"{'offsetTable':{'a':{1.5:1}}}")
 @example(ConsumerOffsets, b"{'offsetTable':{'a':{{}:1}}}")
 def test_hostile_bytes(body: type[Body], data: bytes) -> None:
-    """Any bytes decode or are refused with a BodyError; what decodes can be written."""
+    """Any bytes decode or raise BodyError; a decoded body can be written."""
     try:
         decoded = body.decode(data)
     except BodyError:
@@ -147,7 +148,7 @@ def test_hostile_bytes(body: type[Body], data: bytes) -> None:
 
 @pytest.mark.parametrize("size", [128 * 1024 + 1, 256 * 1024 + 1, 1024 * 1024, 2 * 1024 * 1024 + 1, 16 * 1024 * 1024])
 def test_a_large_malformed_request_never_meets_the_slow_readers(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """Above its bounds a body of a request is refused by the fast decoder, or by its size alone."""
+    """Above the limits a request body is rejected by the fast decoder, or by its size alone."""
     quoted: list[int] = []
 
     def forbidden(*_arguments: object, **_options: object) -> None:
@@ -169,7 +170,7 @@ def test_a_large_malformed_request_never_meets_the_slow_readers(monkeypatch: pyt
 
 
 def test_a_request_of_a_small_odd_body_is_read_tolerantly() -> None:
-    """What clients write carelessly is understood in requests as in files."""
+    """Request bodies that are not standard JSON are read as bodies in files are."""
     assert HeartbeatData.decode_request(b"{clientID:'c'}").client_id == "c"
     large = b'{"clientID":"c","x":"' + b"y" * 200_000 + b'",1:2}'
     assert HeartbeatData.decode_request(large).client_id == "c"
@@ -191,7 +192,7 @@ BOMBS = (
 
 @pytest.mark.parametrize("kind", BODIES)
 def test_bombs_are_read_or_refused(kind: type[Body]) -> None:
-    """Nesting, numbers beyond reason, lone surrogates, NaN and members given twice raise nothing but BodyError."""
+    """Nesting, huge numbers, lone surrogates, NaN and duplicate members raise nothing but BodyError."""
     for bomb in BOMBS:
         try:
             assert isinstance(kind.decode_request(bomb), kind)

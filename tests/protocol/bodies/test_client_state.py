@@ -1,4 +1,4 @@
-"""Bodies of calls to clients: maps by queue for most of them, a list for C++."""
+"""Bodies of requests to clients: maps by queue for most clients, a list for C++ clients."""
 
 from skylarkmq.protocol import javajson
 from skylarkmq.protocol.bodies.client_state import ConsumerStatus, ListedOffset, ListedOffsets, ResetOffsets
@@ -19,7 +19,7 @@ def test_offsets_have_two_forms() -> None:
 
 
 def test_the_status_of_clients_is_by_client_and_queue() -> None:
-    """What 223 answers, and what a client says."""
+    """The responses to INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223) and GET_CONSUMER_STATUS_FROM_CLIENT (221)."""
     status = ConsumerStatus(consumer_table={"c": {QUEUE: 7}})
     assert status.encode() == b'{"consumerTable":{"c":{%b:7}},"messageQueueTable":{}}' % KEY
     said = ConsumerStatus.decode(b'{"messageQueueTable":{%b:7}}' % KEY)

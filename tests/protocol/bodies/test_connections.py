@@ -1,4 +1,4 @@
-"""Bodies about who is connected, as Java's tools read them."""
+"""Bodies that list connected clients, as Java's tools read them."""
 
 from skylarkmq.protocol.bodies.connections import (
     ClientConnection,
@@ -13,7 +13,8 @@ MEMBER = b'{"clientAddr":"1.2.3.4:5","clientId":"c","language":"JAVA","version":
 
 
 def test_members_of_groups_are_told_in_alphabetical_order_of_what_is_said() -> None:
-    """203 and 204; subscriptions by topic; and they are read back."""
+    """GET_CONSUMER_CONNECTION_LIST (203) and GET_PRODUCER_CONNECTION_LIST (204), with subscriptions by topic;
+    round-trip."""
     member = ClientConnection("c", "1.2.3.4:5", "JAVA", 479)
     producers = ProducerConnection([member])
     assert producers.encode() == b'{"connectionSet":[%b]}' % MEMBER
@@ -25,7 +26,7 @@ def test_members_of_groups_are_told_in_alphabetical_order_of_what_is_said() -> N
 
 
 def test_producers_are_told_by_group() -> None:
-    """328: their addresses with a slash in front."""
+    """GET_ALL_PRODUCER_INFO (328): addresses begin with a slash."""
     table = ProducerTable({"g": [ProducerInfo("c", "/1.2.3.4:5", "GO", 317, 9)]})
     assert table.encode() == (
         b'{"data":{"g":[{"clientId":"c","language":"GO","lastUpdateTimestamp":9,"remoteIP":"/1.2.3.4:5","version":317}]}}'
@@ -34,7 +35,7 @@ def test_producers_are_told_by_group() -> None:
 
 
 def test_nobody_and_many_are_told_as_well() -> None:
-    """The pieces of a body are JSON together, whatever their number."""
+    """The parts of a body are JSON together, for no, one and many clients."""
     members = [ClientConnection(f"c{number}") for number in range(3)]
     topics = {name: subscribe(name, "*", 1) for name in ("A", "B")}
     for body in (ConsumerConnection(), ConsumerConnection(members, topics), ConsumerConnection(members[:1])):

@@ -1,4 +1,4 @@
-"""Heartbeats of all official clients end in the same structs."""
+"""Heartbeats of all official clients decode to the same structs."""
 
 import pytest
 
@@ -15,7 +15,7 @@ JAVA = (
 
 
 def test_java() -> None:
-    """Java's heartbeat decodes to what it says, and is written with its bytes."""
+    """Java's heartbeat decodes to its values, and is written with its bytes."""
     decoded = HeartbeatData.decode(JAVA)
     assert decoded == HeartbeatData(
         "10.0.0.1@1",
@@ -34,7 +34,7 @@ def test_java() -> None:
 
 
 def test_cpp() -> None:
-    """C++ ordinals, texts for numbers, missing lists and the newline at the end are understood."""
+    """C++ ordinals, texts for numbers, missing lists and the newline at the end are read."""
     decoded = HeartbeatData.decode(
         b'{"clientID":"c","consumerDataSet":[{"consumeFromWhere":4,"consumeType":1,"groupName":"g","messageModel":0,'
         b'"subscriptionDataSet":[{"subString":"*","subVersion":"1795224625015","topic":"T"}]}]}\n'
@@ -48,7 +48,7 @@ def test_cpp() -> None:
 
 
 def test_go() -> None:
-    """Go's nanoseconds fit, and its nulls are absent."""
+    """Go's nanoseconds fit, and its nulls count as absent."""
     decoded = HeartbeatData.decode(
         b'{"clientID":"c","producerDataSet":null,"consumerDataSet":[{"groupName":"g","messageModel":"CLUSTERING",'
         b'"subscriptionDataSet":[{"subVersion":1795224625015000000,"codeSet":["97",98],"tagsSet":null,"topic":"T"}]}]}'
@@ -59,12 +59,12 @@ def test_go() -> None:
 
 @pytest.mark.parametrize(("ordinal", "expected"), list(enumerate(ConsumeFromWhere)))
 def test_ordinals(ordinal: int, expected: ConsumeFromWhere) -> None:
-    """An ordinal is the place in the list of names."""
+    """An ordinal is the position in the list of names."""
     data = b'{"consumeFromWhere":%d}' % ordinal
     assert ConsumerData.decode(data).consume_from_where is expected
 
 
 @pytest.mark.parametrize(("text", "expected"), [(b"true", True), (b'"true"', True), (b"1", True), (b"0", False)])
 def test_flags(text: bytes, expected: bool) -> None:
-    """Flags come as booleans, as text, or as the 0 and 1 of C++."""
+    """Flags are booleans, text, or the 0 and 1 of C++."""
     assert HeartbeatData.decode(b'{"withoutSub":%s}' % text).without_sub is expected

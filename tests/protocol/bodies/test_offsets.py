@@ -1,4 +1,4 @@
-"""Committed offsets, as all versions write them."""
+"""Committed offsets, as all versions of RocketMQ write them."""
 
 import pytest
 
@@ -21,23 +21,23 @@ TABLE = {"T@g": {0: 5, 1: 6}, "%RETRY%g@g": {0: 0}}
     ],
 )  # fmt: skip
 def test_offsets(data: bytes, expected: ConsumerOffsets) -> None:
-    """Bare, quoted and mixed queue ids, with and without the members of 5.x, pretty or not."""
+    """Bare, quoted and mixed queue ids, with and without the members of 5.x, indented or not."""
     assert ConsumerOffsets.decode(data) == expected
     assert ConsumerOffsets.decode(expected.encode()) == expected
 
 
 def test_written_with_bare_queue_ids() -> None:
-    """Java reads and writes the ids of queues without quotes; absent members stay absent."""
+    """Java reads and writes queue ids without quotes; absent members stay absent."""
     assert ConsumerOffsets(offset_table={"T@g": {0: 5, 1: 6}}).encode() == b'{"offsetTable":{"T@g":{0:5,1:6}}}'
 
 
 def test_a_large_table_is_no_matter_for_the_tolerant_reader() -> None:
-    """Tables beyond the tolerant reader's limit decode, because only their keys are unusual."""
+    """Tables beyond the tolerant reader's limit decode, because only their keys are not standard JSON."""
     table = {f"Topic{n}@group": dict.fromkeys(range(8), n) for n in range(20_000)}
     assert ConsumerOffsets.decode(ConsumerOffsets(offset_table=table).encode()).offset_table == table
 
 
 def test_a_body_may_be_a_view_of_what_was_received() -> None:
-    """Bare numeric keys are found there too."""
+    """Bare numeric keys are also found in a memoryview."""
     body = ConsumerOffsets.decode(memoryview(b'{"offsetTable":{"T@g":{0:5,1:6}}}'))
     assert body.offset_table == {"T@g": {0: 5, 1: 6}}

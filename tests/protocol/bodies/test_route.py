@@ -1,4 +1,4 @@
-"""Routes: both key styles, with the bytes of 4.9.8."""
+"""Routes: both styles of keys, with the bytes of 4.9.8."""
 
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
@@ -26,7 +26,7 @@ def test_quoted_keys() -> None:
 
 
 def test_standard_json_is_ascii() -> None:
-    """Names that are not ASCII are escaped in the standard form, and raw in the other."""
+    """Names that are not ASCII are escaped in the standard form, and raw in the other form."""
     route = TopicRouteData(broker_datas=[BrokerData("华东", "b", {0: "a:1"}, zone_name="z")])
     assert route.encode_standard().isascii()
     assert "华东".encode() in route.encode()

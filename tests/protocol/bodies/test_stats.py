@@ -16,7 +16,7 @@ KEY = b'{"brokerName":"b","queueId":1,"topic":"T"}'
 
 
 def test_a_map_by_queue_has_objects_as_its_keys() -> None:
-    """Members in alphabetical order, rates with a fraction; and it is read back."""
+    """Members in alphabetical order, rates with a fraction; the body round-trips."""
     table = TopicStatsTable({QUEUE: TopicOffset(1, 2, 3)})
     text = b'{"offsetTable":{%b:{"lastUpdateTimestamp":3,"maxOffset":2,"minOffset":1}},"topicPutTps":0.0}' % KEY
     assert table.encode() == text
@@ -29,7 +29,7 @@ def test_a_map_by_queue_has_objects_as_its_keys() -> None:
 
 
 def test_the_list_of_all_groups_has_their_totals() -> None:
-    """What is not consumed, and what of that was pulled."""
+    """The number of messages that are not consumed, and how many of these are pulled."""
     stats = ConsumeStats({QUEUE: OffsetWrapper(9, 5, 7, 3)})
     body = ConsumeStatsList([{"g": [stats, stats]}, {"h": []}], "1.2.3.4:5").encode()
     assert body.startswith(b'{"brokerAddr":"1.2.3.4:5","consumeStatsList":[{"g":[{"consumeTps":0.0,')
@@ -37,7 +37,7 @@ def test_the_list_of_all_groups_has_their_totals() -> None:
 
 
 def test_time_spans_name_their_queue() -> None:
-    """As an ordinary member."""
+    """The queue is an ordinary member."""
     body = ConsumeTimeSpans([QueueTimeSpan(QUEUE, 1, 2, 3, 4)])
     assert b'"messageQueue":' + KEY in body.encode()
     assert ConsumeTimeSpans.decode(body.encode()) == body

@@ -11,13 +11,13 @@ DEFAULTS = (
 
 
 def test_defaults() -> None:
-    """A group of which only the name is known is written as 5.3.3 writes it."""
+    """A group of which only the name is set is written as 5.3.3 writes it."""
     assert SubscriptionGroupConfig("g").encode() == DEFAULTS
     assert SubscriptionGroupConfig.decode(DEFAULTS) == SubscriptionGroupConfig("g")
 
 
 def test_wrapper() -> None:
-    """The table of groups keeps groups and prohibitions."""
+    """The table of groups keeps groups and forbidden topics."""
     wrapper = SubscriptionGroupWrapper(
         forbidden_table={"g": {"T": 4}}, subscription_group_table={"g": SubscriptionGroupConfig("g")}
     )

@@ -21,7 +21,7 @@ def registration(*topics: TopicConfig) -> RegisterBrokerBody:
 
 
 def test_text_of_a_topic() -> None:
-    """The text in remarks is RocketMQ's; 5.x closes it with the attributes."""
+    """The text in remarks is RocketMQ's; since 5.x it ends with the attributes."""
     remark = answers()["send queueId 99"]["rawHeader"]
     assert str(TOPIC).replace(", attributes={}]", "]") in remark
     full = TopicConfig("T", 1, 2, 7, TopicFilterType.MULTI_TAG, 1, True, {"a": "1", "b": "2"})
@@ -49,7 +49,7 @@ def test_data_version_changes_with_every_change() -> None:
 
 @pytest.mark.parametrize("version", [409, 479])
 def test_compressed_registration(version: int) -> None:
-    """The compressed form comes back, with attributes from 5.x on."""
+    """The compressed form round-trips, with attributes from 5.x on."""
     topics = (TOPIC, TopicConfig("T", 1, 2, 7, TopicFilterType.MULTI_TAG, attributes={"message.type": "FIFO"}))
     decoded = RegisterBrokerBody.decode_compressed(registration(*topics).encode_compressed(version))
     if version < 413:
@@ -70,7 +70,7 @@ def test_compressed_registration_by_hand() -> None:
 
 @given(st.binary(), st.binary(max_size=60), st.integers(0, 200))
 def test_hostile_registrations(raw: bytes, plain: bytes, cut: int) -> None:
-    """Any bytes, compressed or not, and any damage to good ones, decode or are refused with a BodyError."""
+    """Any bytes, compressed or not, and any damaged registration decode or raise BodyError."""
     good = zlib.decompress(registration(TOPIC).encode_compressed(479))
     for data in (raw, zlib.compress(plain), zlib.compress(good[:cut] + plain + good[cut + 1 :])):
         try:
@@ -80,7 +80,7 @@ def test_hostile_registrations(raw: bytes, plain: bytes, cut: int) -> None:
 
 
 def test_a_cut_registration_is_refused() -> None:
-    """A stream that ends early is no registration."""
+    """A stream that ends early raises BodyError."""
     with pytest.raises(BodyError, match="cut off"):
         RegisterBrokerBody.decode_compressed(registration(TOPIC).encode_compressed(479)[:-1])
 
@@ -91,7 +91,7 @@ def compressed(version: bytes, count: int, topics: bytes) -> bytes:
 
 
 def test_an_inflating_registration_is_refused() -> None:
-    """A body that inflates beyond a frame is refused before its topics are read, and so is one with too many topics."""
+    """A body that inflates beyond a frame is rejected before its topics are read; so is one with too many topics."""
     entry = b"T 4 4 6 SINGLE_TAG"
     topic = struct.pack(">i", len(entry)) + entry
     for data, reason in (

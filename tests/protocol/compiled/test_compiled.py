@@ -1,4 +1,4 @@
-"""Which variant runs."""
+"""Selection between the compiled modules and their pure-Python versions."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ SHOW = "from skylarkmq.protocol import compiled; print(compiled.variant(), compi
 
 
 def shown(switch: str) -> str:
-    """What a process with that switch says of itself."""
+    """Return the variant that a process with that value of the environment variable uses."""
     environment = os.environ | {compiled.SWITCH: switch}
     return subprocess.run(
         [sys.executable, "-c", SHOW], env=environment, check=True, capture_output=True, text=True
@@ -23,17 +23,17 @@ def shown(switch: str) -> str:
 
 
 def test_the_switch_forces_the_interpreted_variant() -> None:
-    """SKYLARK_COMPILED=0 is obeyed, and said."""
+    """SKYLARK_COMPILED=0 forces the pure-Python versions, and the variant text says so."""
     assert shown("0") == "interpreted: SKYLARK_COMPILED=0 None\n"
 
 
 def test_what_is_built_is_used() -> None:
-    """Without the switch a leaf that is there is used."""
+    """Without the environment variable a compiled module that is built is used."""
     assert ("decode" in shown("1")) == compiled.is_built("decode")
 
 
 def test_a_leaf_that_was_not_built_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there was no compiler nothing fails, and the version line says so."""
+    """Without a compiler at installation nothing fails, and the variant text says so."""
     monkeypatch.setattr(compiled, "EXTENSION_SUFFIXES", [".nothing"])
     monkeypatch.setattr(compiled, "is_switched_off", False)
     assert compiled.load("decode") is None
@@ -41,7 +41,7 @@ def test_a_leaf_that_was_not_built_is_left_out(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_leaves_are_used_together_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They share types in C: one that is missing makes the others useless, and the version line names it."""
+    """They share types in C, so if one is missing the others are not used; the variant text names it."""
     monkeypatch.setattr(compiled, "is_switched_off", False)
     monkeypatch.setattr(compiled, "is_built", lambda name: name != "record")
     assert compiled.load("decode") is None
@@ -49,14 +49,14 @@ def test_leaves_are_used_together_or_not_at_all(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_every_leaf_is_known() -> None:
-    """A module in the directory is a leaf, is in the table, and has types for those who use it uncompiled."""
+    """Each module in the directory is in the table, and has a stub with types for the code that uses it."""
     sources = {path.stem for path in COMPILED.glob("*.py")} - {"__init__"}
     assert sources == set(compiled.LEAVES) == {path.stem for path in COMPILED.glob("*.pyi")}
 
 
 @pytest.mark.parametrize("name", compiled.LEAVES)
 def test_a_built_leaf_is_not_older_than_its_source(name: str) -> None:
-    """What is tested is what stands in the source."""
+    """The tests run what is in the sources."""
     source = COMPILED / f"{name}.py"
     built = [path for path in COMPILED.glob(f"{name}.*") if path.suffix == ".so"]
     assert all(path.stat().st_mtime >= source.stat().st_mtime for path in built), f"run: {REBUILD}"

@@ -1,5 +1,5 @@
-"""An allocation that fails leaves the compiled modules as they were, or one message further: never with a length
-beyond what was allocated.
+"""A failed allocation leaves a compiled module's objects unchanged, or one message further. It never leaves a length
+beyond the allocated memory.
 
 `_testcapi.set_nomemory(n, n + 1)` makes allocation number n fail, for every n that an operation reaches.
 """
@@ -26,7 +26,7 @@ MOST_ALLOCATIONS = 200
 
 
 def failing(call: Callable[[], object]) -> Iterator[bool]:
-    """Call again and again, with the first, second ... allocation failing; whether each call failed. Ends behind the
+    """Call repeatedly, with the first, second ... allocation failing; yield whether the call failed. End after the
     first call that needs fewer allocations."""
     for number in range(MOST_ALLOCATIONS):
         memory.set_nomemory(number, number + 1)
@@ -52,7 +52,7 @@ def append_of(number: int, queue: Any) -> Any:
 
 
 def test_index_entries_grow_whole_or_not_at_all() -> None:
-    """The three columns are resized one by one; entries that are in stay, and later ones go where there is room."""
+    """The three columns are resized one by one; existing entries stay, and later ones are added within the capacity."""
     entries = compiled.load("index").IndexEntries(index_keys)
     appends = [append_of(number, None) for number in range(20_000)]
     at = failures = 0
@@ -72,7 +72,7 @@ def test_index_entries_grow_whole_or_not_at_all() -> None:
 
 
 def test_units_that_are_counted_are_there() -> None:
-    """A unit whose room could not be made is not one of its turn."""
+    """A unit for which memory could not be allocated is not counted."""
     dispatch, counts = compiled.load("dispatch"), compiled.load("counts")
     queue = compiled.load("queue_tail").QueueTail("T", 0)
     queue.traffic = Histogram((100, 1_000))
@@ -94,7 +94,7 @@ def test_units_that_are_counted_are_there() -> None:
 
 
 def test_records_of_a_batch_are_those_of_its_appends() -> None:
-    """One more message is in with its record, or is not in."""
+    """A message is added together with its record, or not at all."""
     record.begin_with(PutStatus.PENDING)
     queue = compiled.load("queue_tail").QueueTail("T", 0)
     batch = record.RecordBatch({("T", 0): queue}, bytes(8), lambda append: None)

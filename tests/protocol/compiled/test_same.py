@@ -1,4 +1,4 @@
-"""The compiled pass over a read gives what the interpreted one gives, whatever is in the read."""
+"""The compiled decoder returns the same for any read as the pure-Python version."""
 
 import json
 import random
@@ -94,7 +94,7 @@ class Inputs:
         self.choice = random.Random(seed)
 
     def frame(self) -> bytes:
-        """One frame, mostly of a send that is nearly plain."""
+        """Return one frame, mostly of a send that is nearly on the fast path."""
         choice = self.choice
         dialect = choice.choice((0, 0, 0, ROCKETMQ, MSGPACK, MSGPACK))
         header = {0: self.header, ROCKETMQ: self.binary_header, MSGPACK: self.packed_header}[dialect]()
@@ -105,7 +105,7 @@ class Inputs:
         return self.damaged(frame) if choice.random() < 0.02 else frame
 
     def header(self) -> bytes:
-        """A JSON header."""
+        """Return a JSON header."""
         choice = self.choice
         codes: tuple[Any, ...] = (310, 10) if choice.random() < 0.9 else (11, 320, "310", 310.0, None)
         code = choice.choice(codes)
@@ -126,7 +126,7 @@ class Inputs:
         return ("{" + comma.join(members) + "}").encode("utf-8", "replace")
 
     def binary_header(self) -> bytes:
-        """A header in the binary dialect."""
+        """Return a header in the binary dialect."""
         choice = self.choice
         code = choice.choice((310, 10)) if choice.random() < 0.95 else choice.randrange(-5, 400)
         named = [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in self.fields(code)]
@@ -140,7 +140,7 @@ class Inputs:
         return fixed + struct.pack(">i", len(remark)) + remark + struct.pack(">i", len(ext)) + ext
 
     def packed_header(self) -> bytes:
-        """A header in MessagePack, mostly with its fields by place, its numbers in whatever encoding."""
+        """Return a header in MessagePack, mostly with positional fields, its numbers in any encoding."""
         choice = self.choice
         code = 310 if choice.random() < 0.95 else choice.choice((10, 11, 320, "310", -310))
         fields: dict[str, Any] = {letter: int(value) if value.isdigit() else value for letter, value in USUAL.items()}
@@ -162,7 +162,7 @@ class Inputs:
         return self.packed(outer)
 
     def packed(self, value: Any) -> bytes:
-        """As encoders differ in how wide they make a number, so does this; and in lengths."""
+        """Return the encoded value; encoders differ in the width of numbers and lengths, so this method does too."""
         choice = self.choice
         if type(value) is list:
             head: bytes = msgpack.Packer().pack_array_header(len(value))
@@ -181,7 +181,7 @@ class Inputs:
         return packed
 
     def fields(self, code: Any) -> list[tuple[str, Any]]:
-        """Ext fields, by their names on the wire."""
+        """Return ext fields, by their names on the wire."""
         choice = self.choice
         fields: dict[str, Any] = dict(USUAL)
         for letter in choice.sample("abcdefghijklmn", choice.choice((0, 0, 1, 2))):
@@ -203,7 +203,7 @@ class Inputs:
         return "{" + ",".join(map(self.member_text, members)) + "}"
 
     def member_text(self, member: tuple[str, Any]) -> str:
-        """As encoders differ in what they escape, so does this."""
+        """Return a member; encoders differ in what they escape, so this method does too."""
         name, value = member
         text = json.dumps(value, ensure_ascii=self.choice.random() < 0.5)
         if self.choice.random() < 0.1:
@@ -211,7 +211,7 @@ class Inputs:
         return f"{json.dumps(name)}:{text}"
 
     def damaged(self, data: bytes) -> bytes:
-        """A few bytes changed, cut out, doubled or added."""
+        """Return the data with a few bytes changed, cut out, doubled or added."""
         choice, bad = self.choice, bytearray(data)
         for _ in range(choice.randint(1, 3)):
             at = choice.randrange(len(bad) + 1)
@@ -230,7 +230,7 @@ class Inputs:
 
 
 def outcome(decode: stream.Pass, data: bytes, start: int = 0) -> Any:
-    """Everything that can be seen of what came of a read."""
+    """Return all visible results of decoding a read."""
     commands: list[RemotingCommand] = []
     try:
         end: Any = decode(memoryview(data), start, LIMIT, commands)
@@ -272,7 +272,7 @@ def sends_in(data: bytes) -> int:
 
 @pytest.mark.fuzz
 def test_random_frames_are_read_alike(fuzz_rounds: int) -> None:
-    """100,000 headers in every shape: the same commands, the same fields, the same errors."""
+    """100,000 headers in every form: the same commands, the same fields, the same errors."""
     inputs = Inputs(5)
     plain = 0
     for _ in range(fuzz_rounds):
@@ -285,7 +285,7 @@ def test_random_frames_are_read_alike(fuzz_rounds: int) -> None:
 
 @pytest.mark.fuzz
 def test_random_headers_in_messagepack_are_read_as_by_the_general_reader(fuzz_rounds: int) -> None:
-    """100,000 of them: the step that reads most at once, and the compiled one, say what the general one says."""
+    """100,000 headers: the one-step decoder and the compiled one return the same as the general reader."""
     inputs = Inputs(7)
     by_place = 0
     for _ in range(fuzz_rounds):
@@ -301,7 +301,7 @@ def test_random_headers_in_messagepack_are_read_as_by_the_general_reader(fuzz_ro
 
 
 def generally(header: bytes) -> list[Any]:
-    """What is seen of a frame with this header if only the general reader reads it."""
+    """Return the visible results for a frame with this header if only the general reader reads it."""
     try:
         command = msgpack_header.decode_general(memoryview(header))
     except ProtocolError:
@@ -322,14 +322,14 @@ def test_random_reads_are_cut_alike() -> None:
 
 
 def test_every_cut_of_a_frame_is_incomplete_or_read_alike() -> None:
-    """At each byte: nothing is read behind the end."""
+    """At each byte: nothing is read beyond the end."""
     usual = [310, 0, 3, 5, None, 479, [1, *(packed_usual()[n] for n in "abcdefghijklmn")]]
     for dialect, header in ((0, Inputs(1).header()), (MSGPACK, msgpack.packb(usual))):
         cut_everywhere(dialect, encode_frame(dialect, header, b"body"))
 
 
 def packed_usual() -> dict[str, Any]:
-    """The fields of a plain send, as they stand by place."""
+    """Return the positional fields of a fast-path send."""
     numbers = {letter: int(value) for letter, value in USUAL.items() if value.isdigit()}
     return USUAL | {"k": False, "l": None, "m": None} | numbers
 
@@ -345,7 +345,7 @@ def cut_everywhere(dialect: int, whole: bytes) -> None:
 
 
 def test_what_real_clients_sent_is_read_alike() -> None:
-    """Every frame of the fixtures."""
+    """Every frame of the captured transcripts."""
     frames = [frame.raw for frame in transcripts()]
     for frame in frames:
         expected, got = both(frame)
@@ -354,7 +354,7 @@ def test_what_real_clients_sent_is_read_alike() -> None:
 
 
 def test_the_usual_send_is_plain() -> None:
-    """What official clients send most of the time never sees the general decoder."""
+    """The most common send of official clients does not reach the general decoder."""
     inputs = Inputs(2)
     ext = inputs.object_text(list(USUAL.items()))
     rest = '"flag":0,"language":"JAVA","opaque":5,"serializeTypeCurrentRPC":"JSON","version":409'

@@ -1,4 +1,4 @@
-"""What a leaf makes of a batch is what the general way makes of it; what it does not know it leaves alone."""
+"""The compiled module makes the same appends of a batch as the pure-Python version, or leaves the batch to it."""
 
 import random
 import struct
@@ -31,7 +31,7 @@ NAMES = ("flag", "sys_flag", "properties", "tags_code", "topic", "queue_id", "wa
 
 
 def some_batch(chance: random.Random) -> bytes:
-    """Mostly plain, at times not, at times damaged."""
+    """Return a batch, mostly on the fast path, sometimes not, sometimes damaged."""
     usual = ENTRIES[:6] if chance.random() < 0.7 else ENTRIES
     records = []
     for _ in range(chance.randint(1, 6)):
@@ -51,7 +51,7 @@ def some_batch(chance: random.Random) -> bytes:
 
 
 def test_batches() -> None:
-    """Field by field; what is damaged is never taken for plain."""
+    """All fields are equal; a damaged batch never takes the fast path."""
     completion = PropertyCompletion("Default", lambda: "NEW")
     fast = leaf.Batches(PutStatus.PENDING, completion.cluster_entry)
     slow = PlainBatches(completion.cluster_entry)
@@ -79,7 +79,7 @@ def test_batches() -> None:
 
 
 def test_messages_that_differ_in_little() -> None:
-    """Each is what it is by itself, be it another key, or a byte that makes it another message."""
+    """Each message has the result that it has alone, with another key or with a byte that changes its type."""
     completion = PropertyCompletion("Default", lambda: "NEW")
     fast = leaf.Batches(PutStatus.PENDING, completion.cluster_entry)
     shared = completion.shared({})
@@ -112,7 +112,7 @@ def test_messages_that_differ_in_little() -> None:
 
 @pytest.mark.parametrize("host", [bytes(range(200, 208)), bytes(range(100, 120))])
 def test_offset_ids(host: bytes) -> None:
-    """Digit by digit, for either kind of host."""
+    """The ids are equal to the digit, for both address families."""
     chance = random.Random(2)
     for count in (0, 1, 2, 100):
         offsets = [chance.choice((0, chance.getrandbits(63))) for _ in range(count)]
@@ -122,7 +122,7 @@ def test_offset_ids(host: bytes) -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 19, struct.pack(">iiiii", 0, 0, 0, 0, -1) + bytes(9)])
 def test_what_is_no_batch(damage: bytes) -> None:
-    """It is left to the general way, which says what is wrong."""
+    """Such bytes are left to the pure-Python version, which reports the error."""
     fast = leaf.Batches(PutStatus.PENDING, b"")
     found = fast.appends(damage, (), "T", 0, 0, 0, bytes(8), 0)
     assert not found

@@ -1,4 +1,4 @@
-"""The compiled leaf patches frames, and finds out which were answered, as NumPy does."""
+"""The compiled module patches frames and matches responses as the NumPy version does."""
 
 import random
 from collections.abc import Callable
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.skipif(leaf is None, reason="no compiled leaves here")
 
 FIRST = 1_000_000_000
 STREAMS = 2_000
-"""Of more than sixty answers each: a hundred thousand and more."""
+"""Number of streams of more than sixty responses each: a hundred thousand and more in all."""
 
 
 def told(call: Callable[[], object]) -> object:
-    """What it returns, or what it complains of."""
+    """Return the result of the call, or its error."""
     try:
         return call()
     except (ValueError, IndexError) as error:
@@ -32,7 +32,7 @@ def told(call: Callable[[], object]) -> object:
 
 
 def test_random_patches() -> None:
-    """The same bytes, and the same complaints of what is outside of a block or of its fields."""
+    """The same bytes, and the same errors outside of a block or of its fields."""
     rng = random.Random(51)
     complaints = 0
     for _ in range(3_000):
@@ -54,13 +54,13 @@ def test_random_patches() -> None:
 @pytest.mark.parametrize("make", [PlainField, getattr(leaf, "Field", None)])
 @pytest.mark.parametrize("place", [-1, 91])
 def test_a_field_lies_in_its_block(make: Callable[..., Any], place: int) -> None:
-    """From its first byte to its last."""
+    """A field may occupy the block from its first to its last byte, and no other bytes."""
     with pytest.raises(ValueError, match=r"10 bytes at .* are not within the 100"):
         make(bytearray(100), np.array([0, 90, place]), 10)
 
 
 def test_random_flights() -> None:
-    """A hundred thousand frames leave and come back: the same are free, and take as long, whatever is answered."""
+    """A hundred thousand frames are sent and matched: the same are free, with the same times, whatever is answered."""
     rng = random.Random(52)
     frames, step = 70, 100
     flights, twin = leaf.Flights(frames, step), PlainFlights(frames, step)
@@ -92,7 +92,7 @@ def test_random_flights() -> None:
 
 @pytest.mark.parametrize("make", [PlainFlights, getattr(leaf, "Flights", None)])
 def test_opaques_tell_frames_apart(make: Callable[..., Any]) -> None:
-    """Times are as many as frames leave."""
+    """There must be as many send times as frames."""
     with pytest.raises(ValueError, match="20 frames whose opaques are told apart by 10"):
         make(20, 10)
     with pytest.raises(ValueError, match="3"):
@@ -100,7 +100,7 @@ def test_opaques_tell_frames_apart(make: Callable[..., Any]) -> None:
 
 
 def test_random_answers() -> None:
-    """A stream of answers, with one that is refused here and there, cut at any byte: the same opaques of each read."""
+    """A stream of responses, some of them refusals, cut at any byte: the same opaques of each read."""
     rng = random.Random(53)
     seen = unusual = 0
     for _ in range(STREAMS):
@@ -121,7 +121,7 @@ def test_random_answers() -> None:
 
 
 def answer(rng: random.Random) -> bytes:
-    """Mostly an accepted one."""
+    """Return a response, mostly of success."""
     header = SendMessageResponseHeader(
         msg_id="7F00000100002A9F0000000000000000", queue_id=3, queue_offset=rng.randrange(10 ** rng.randint(1, 12))
     )
@@ -132,7 +132,8 @@ def answer(rng: random.Random) -> bytes:
 
 
 def test_an_answer_counts_when_its_opaque_is_there() -> None:
-    """To its last digit; and one whose length is nonsense is for somebody else."""
+    """A response counts once the last digit of its opaque is there; one with an invalid length is left to other
+    code."""
     first, second = answer(random.Random(1)), answer(random.Random(2))
     behind = len(first) - first.index(b'"opaque":') - 19
     data = first[len(first) - behind :] + second

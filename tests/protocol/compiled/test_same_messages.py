@@ -1,4 +1,4 @@
-"""The compiled leaf makes of a pull's answer what the interpreted variant makes of it."""
+"""The compiled module makes the same messages of a pull response as the pure-Python version."""
 
 import random
 
@@ -14,7 +14,7 @@ leaf = compiled.load("messages")
 pytestmark = pytest.mark.skipif(leaf is None, reason="no compiled leaves here")
 
 ROWS = 20_000
-"""Of up to ten records each."""
+"""Number of responses of up to ten records each."""
 TOPICS = ["T", "TopicTest", "%RETRY%group", "x" * 127, "y" * 128, "主题"]
 HOSTS = [bytes(8), bytes(range(8)), bytes([255] * 8), bytes(range(20))]
 ENTRIES = [
@@ -25,7 +25,7 @@ ENTRIES = [
 
 
 def read(reader: record.PlainReader, row: bytes, monkeypatch: pytest.MonkeyPatch, check_body: bool) -> object:
-    """What a consumer gets of that answer."""
+    """Return the messages of that response, or the error."""
     monkeypatch.setattr(record, "read_plain", reader)
     try:
         return record.decode(memoryview(row), check_body=check_body)
@@ -34,7 +34,7 @@ def read(reader: record.PlainReader, row: bytes, monkeypatch: pytest.MonkeyPatch
 
 
 def test_random_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred thousand records, most of them plain, some damaged: the same messages, or the same complaint."""
+    """A hundred thousand records, most in the common layout, some damaged: the same messages, or the same error."""
     rng = random.Random(31)
     twin = leaf.Messages(MessageExt, known_host).read
     complaints = 0
@@ -48,7 +48,7 @@ def test_random_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_plain_ones_are_read_by_the_leaf() -> None:
-    """Records of the usual kind need nobody else, whatever they end with."""
+    """Records in the common layout do not need the general parser, whatever comes last."""
     messages: list[MessageExt] = []
     row = b"".join(
         random_record(random.Random(5), "Topic", HOSTS[0], b"TAGS\x01a\x02K\x01\xe4\xb8\xad") for _ in range(9)
@@ -60,7 +60,7 @@ def test_plain_ones_are_read_by_the_leaf() -> None:
 
 
 def random_row(rng: random.Random) -> bytes:
-    """An answer's body; every fourth one has a byte changed, or is cut off."""
+    """Return a response's body; every fourth one has a changed byte, or is cut off."""
     row = bytearray()
     for _ in range(rng.randint(1, 10)):
         topic = rng.choice(TOPICS[:2] if rng.random() < 0.9 else TOPICS)
@@ -75,7 +75,7 @@ def random_row(rng: random.Random) -> bytes:
 
 
 def random_record(rng: random.Random, topic: str, host: bytes, properties: bytes) -> bytes:
-    """A record with any numbers."""
+    """Return a record with any numbers."""
     return record.encode(
         topic=topic,
         body=rng.randbytes(rng.choice((0, 1, 50))),

@@ -1,4 +1,4 @@
-"""Units that may be seen: the compiled leaf publishes the queues that the interpreted variant publishes."""
+"""Published units: the compiled module publishes the same queues as the pure-Python version."""
 
 import random
 from collections.abc import Container
@@ -32,7 +32,7 @@ def queues_of(tail: Any) -> list[Any]:
 def told_by(
     make: Any, tail: Any, gather: Any, publish: Any, note: Any, seed: int, topics: Container[str] | None
 ) -> tuple[list[Any], list[Any]]:
-    """What is told of arrivals, and everything else that can be seen, turn by turn."""
+    """Return the arrival notifications and all other visible results, batch by batch."""
     chance = random.Random(seed)
     queues = queues_of(tail)
     arrivals: list[Any] = []
@@ -63,7 +63,7 @@ def told_by(
 
 @pytest.mark.parametrize("topics", [None, {"T"}, ()])
 def test_what_is_published(topics: Container[str] | None) -> None:
-    """Units, sizes and arrivals of the topics that somebody wants to hear of; full and removed queues are left over."""
+    """Units, sizes, and arrivals of the requested topics; full and removed queues are left over."""
     record.begin_with(PutStatus.PENDING)
     fast = partial(dispatch.publish, FULL_BYTES)
     for seed in range(20):

@@ -1,4 +1,4 @@
-"""The compiled pass reads pulls as the interpreted one does, in every shape."""
+"""The compiled decoder reads pulls in every form as the pure-Python version does."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ PLACES = [field.encode_name for field in msgspec.structs.fields(PullMessageHeade
 
 
 class PullInputs(Inputs):
-    """Random frames, mostly of pulls that are nearly plain."""
+    """Random frames, mostly of pulls that are nearly on the fast path."""
 
     def fields(self, code: Any) -> list[tuple[str, Any]]:
         choice = self.choice
@@ -86,7 +86,7 @@ def outcome(decode: stream.Pass, data: bytes) -> Any:
 
 
 def fields_of(command: RemotingCommand) -> list[Any]:
-    """The header as whoever serves a pull has it; it survives the read that brought it."""
+    """Return the fields of a pull's header, also after the read's memory is reused."""
     header = command.header(PullMessageHeader)
     fields = [getattr(header, name) for name in PullMessageHeader.__struct_fields__]
     command.detached()
@@ -109,7 +109,7 @@ def pulls_in(data: bytes) -> int:
 
 @pytest.mark.fuzz
 def test_random_pulls_are_read_alike(fuzz_rounds: int) -> None:
-    """100,000 headers in every shape: the same commands, the same fields, the same errors."""
+    """100,000 headers in every form: the same commands, the same fields, the same errors."""
     inputs = PullInputs(23)
     plain = 0
     for _ in range(fuzz_rounds):
@@ -121,13 +121,13 @@ def test_random_pulls_are_read_alike(fuzz_rounds: int) -> None:
 
 @pytest.mark.parametrize("dialect", [JSON, MSGPACK])
 def test_every_cut_of_a_pull_is_incomplete_or_read_alike(dialect: int) -> None:
-    """At each byte: nothing is read behind the end."""
+    """At each byte: nothing is read beyond the end."""
     test_same.cut_everywhere(dialect, encode_frame(dialect, usual_header(dialect), b"body"))
 
 
 @pytest.mark.parametrize("dialect", [JSON, MSGPACK])
 def test_the_usual_pull_is_plain(dialect: int) -> None:
-    """What consumers send most of the time never sees the general decoder; its texts are the same objects each time."""
+    """The most common pull does not reach the general decoder; its texts are the same objects each time."""
     frame = encode_frame(dialect, usual_header(dialect))
     assert pulls_in(frame) == 1
     commands: list[Any] = []

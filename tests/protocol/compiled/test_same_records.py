@@ -1,4 +1,4 @@
-"""The compiled leaf leaves the bytes of the interpreted variant: in the log, in queues, in index files."""
+"""The compiled modules write the same bytes as the pure-Python versions: into the log, queues and index files."""
 
 import random
 import string
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(leaf is None, reason="the leaf is not built, or 
 
 SEEDS = range(200)
 MESSAGES = 550
-"""In all more than 100,000."""
+"""More than 100,000 in all."""
 
 TOPICS = ["T", "TopicTest", "%RETRY%group", "x" * 127, "y" * 128, "%RETRY%" + "z" * 248, "主题", "SCHEDULE_TOPIC_XXXX"]
 HOSTS = [bytes(8), bytes(range(8)), bytes(range(20))]
@@ -40,7 +40,7 @@ def some_text(chance: random.Random, longest: int) -> str:
 
 
 def fields_of(chance: random.Random) -> tuple[dict[str, Any], list[bytes] | None]:
-    """The fields of a message, and its keys if its maker says them."""
+    """Return the fields of a message, and its keys if they are set in advance."""
     keys, unique = some_text(chance, 30), some_text(chance, 40).replace(" ", "")
     properties = f"TAGS\x01a\x02UNIQ_KEY\x01{unique}\x02KEYS\x01{keys}\x02".encode()
     body: Any = chance.randbytes(chance.choice((0, 1, 7, chance.randint(0, 300), chance.randint(0, 3000))))
@@ -62,7 +62,7 @@ def fields_of(chance: random.Random) -> tuple[dict[str, Any], list[bytes] | None
 
 
 class Variant:
-    """One way to put, dispatch and index the same messages."""
+    """One way to put, dispatch and index messages."""
 
     def __init__(self, append: Any, tail: Any, batch: Any, gather: Any, entries: Any, store_host: bytes) -> None:
         self.unusual: list[Any] = []
@@ -73,7 +73,7 @@ class Variant:
         self.entries = entries
 
     def run(self, messages: list[tuple[dict[str, Any], list[bytes] | None]], start: int) -> dict[str, Any]:
-        """Everything that can be seen of a turn."""
+        """Return all visible results of one batch."""
         self.batch.unchecked_size = 2500
         self.batch.open(start, SEGMENT_END, 1_700_000_000_123)
         for fields, keys in messages:
@@ -124,7 +124,7 @@ def columns(entries: Any) -> list[list[int]]:
 
 @pytest.mark.parametrize("first", SEEDS[::20])
 def test_records_units_and_entries(first: int) -> None:
-    """Whatever is put, both variants make the same of it, and it reads back."""
+    """Both variants write the same bytes for all messages, and the records read back."""
     leaf.begin_with(PutStatus.PENDING)
     for seed in SEEDS[first : first + 20]:
         chance = random.Random(seed)
@@ -143,7 +143,8 @@ def test_records_units_and_entries(first: int) -> None:
 
 @pytest.mark.parametrize("sys_flag", [0, 4, 8])
 def test_messages_that_are_sent_together(sys_flag: int) -> None:
-    """What differs in body, properties and flag only is put the same way, one by one, and by either variant."""
+    """Messages that differ only in body, properties and flag give the same bytes, one by one and together, in both
+    variants."""
     leaf.begin_with(PutStatus.PENDING)
     chance = random.Random(sys_flag)
     for _ in range(60):
@@ -173,7 +174,7 @@ def test_messages_that_are_sent_together(sys_flag: int) -> None:
 
 
 def test_what_cannot_be_packed_is_refused_alike() -> None:
-    """A message with a number too large for its field cannot be made, or is left to the log, which refuses it."""
+    """A message with a number too large for its field cannot be made, or is left to the log, which rejects it."""
     for variant in variants(HOSTS[1]):
         fields, _ = fields_of(random.Random(1))
         fields |= {"topic": "T", "queue_id": 0, "body": b"", "sys_flag": 0}
@@ -192,7 +193,7 @@ def test_what_cannot_be_packed_is_refused_alike() -> None:
 
 
 def test_a_batch_grows_and_starts_over() -> None:
-    """A body larger than anything before has its room, and nothing of it is left behind."""
+    """A body larger than all earlier ones fits, and nothing of it remains afterward."""
     leaf.begin_with(PutStatus.PENDING)
     _, fast = variants(HOSTS[1])
     fields, _ = fields_of(random.Random(2))
@@ -210,7 +211,7 @@ def test_a_batch_grows_and_starts_over() -> None:
 
 @pytest.mark.parametrize("slots", [7, 1000])
 def test_index_files(tmp_path: Path, slots: int) -> None:
-    """Many keys, few of them, garbage in slots: both variants leave the same file."""
+    """Many keys, few keys, garbage in slots: both variants write the same file."""
     layout = IndexLayout(slots, 5000)
     chance = np.random.default_rng(slots)
     files = [IndexFile.create(str(tmp_path / name), layout, None, Disk()) for name in ("plain", "compiled")]
@@ -241,7 +242,7 @@ def test_index_files(tmp_path: Path, slots: int) -> None:
 
 
 def test_items_stay_inside_the_file() -> None:
-    """Nothing is stored behind the mapping's end."""
+    """Nothing is written beyond the end of the mapping."""
     numbers = np.ones(3, np.int64)
     with pytest.raises(ValueError, match="do not fit"):
         index_leaf.put_items(bytearray(40 + 4 * 5 + 20 * 3), 5, 1, 0, numbers, numbers, numbers)

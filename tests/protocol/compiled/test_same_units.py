@@ -1,4 +1,4 @@
-"""The compiled leaf finds in queue units what the interpreted variant finds, and writes the same heads."""
+"""The compiled module finds the same records in queue units as the pure-Python version, and writes the same heads."""
 
 import mmap
 import random
@@ -25,7 +25,7 @@ SEGMENT_BYTES = 1 << 16
 
 
 class Segment(msgspec.Struct):
-    """As a log has them."""
+    """A segment with the attributes that `unit_runs.Segment` requires."""
 
     start: int
     view: memoryview
@@ -33,7 +33,7 @@ class Segment(msgspec.Struct):
 
 
 def test_random_stretches() -> None:
-    """Ten thousand of records in a segment, most of them in order: as long, and the same is taken from them."""
+    """Ten thousand runs of records, most of them in order: the same lengths, and the same records are taken."""
     rng = random.Random(20)
     view = memoryview(rng.randbytes(SEGMENT_BYTES))
     lengths = set()
@@ -53,7 +53,7 @@ def test_random_stretches() -> None:
 
 
 def seen(records: Any) -> object:
-    """All that is told of them."""
+    """Return all visible attributes."""
     if records is None:
         return None
     figures = records.count, records.size, records.begin, records.last, records.is_run
@@ -62,7 +62,7 @@ def seen(records: Any) -> object:
 
 
 def random_units(rng: random.Random, start: int, most: int) -> bytes:
-    """Units of records, one behind the other but for a few."""
+    """Return units of records, most of them adjacent."""
     at, units = start + rng.randrange(500), []
     for _ in range(rng.randrange(most + 1)):
         size = rng.randint(1, 300)
@@ -74,7 +74,7 @@ def random_units(rng: random.Random, start: int, most: int) -> bytes:
 
 
 def test_records_hold_their_segment() -> None:
-    """As long as they are there it stays mapped, like a segment with views."""
+    """While records exist their segment stays mapped, as it does with views."""
     mapped = mmap.mmap(-1, 4096)
     stretch = leaf.Stretch(0, UNIT.pack(0, 100, 0), Segment(0, memoryview(mapped)), 4096, 4096, 1000)
     records = stretch.take(0, 1, 100)
@@ -86,7 +86,7 @@ def test_records_hold_their_segment() -> None:
 
 
 def test_heads() -> None:
-    """A thousand of random numbers: the same bytes from the leaf, its twin and the general template."""
+    """A thousand heads with random numbers: the same bytes from both versions and from the general template."""
     rng = random.Random(21)
     for _ in range(1_000):
         topic = TopicConfig("t", topic_sys_flag=rng.randrange(4))
@@ -103,6 +103,6 @@ def test_heads() -> None:
 
 @pytest.mark.parametrize("pieces", [(), (b"",) * 4, (b"",) * 6, (b"", b"", "", b"", b"")])
 def test_pieces_that_make_no_head(pieces: tuple[Any, ...]) -> None:
-    """An error, never a look at other memory."""
+    """Invalid pieces raise an error, and no other memory is read."""
     with pytest.raises((ValueError, TypeError)):
         leaf.found_head(pieces, 1, 2, 3, 4, 5)

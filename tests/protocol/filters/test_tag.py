@@ -1,4 +1,4 @@
-"""TAG subscriptions: what an expression stands for, by hash and by text."""
+"""TAG subscriptions: which messages an expression matches, by hash and by text."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from tests.harness.golden import bodies
 
 @pytest.mark.parametrize("expression", [None, "", "*"])
 def test_everything(expression: str | None) -> None:
-    """Absent, empty and * match every message, with a tag or without."""
+    """Absent, empty and * match every message, with or without a tag."""
     everything = TagFilter.parse(expression)
     assert everything.sub_string == "*"
     assert all(everything.matches_hash(code) for code in (0, 1, -5, None))
@@ -25,13 +25,13 @@ def test_everything(expression: str | None) -> None:
     [("TagA", ["TagA"]), (" TagB||TagA || ", ["TagB", "TagA"]), ("a || a", ["a"]), ("||", []), ("a|b", ["a|b"])],
 )
 def test_splitting(expression: str, tags: list[str]) -> None:
-    """Tags are what stands between ||, trimmed, without the empty ones."""
+    """Tags are the parts between ||, trimmed, without empty ones."""
     assert split_tags(expression) == tags
     assert TagFilter.parse(expression).tags_set == set(tags)
 
 
 def test_matching() -> None:
-    """A wanted tag matches by the hash of the queue unit and by its text; no tag and others do not."""
+    """A subscribed tag matches by the hash in the queue unit and by its text; no tag and other tags do not."""
     wanted = TagFilter.parse("TagA || TagZZZZZZ")
     assert wanted.matches_hash(2_598_919)
     assert wanted.matches_hash(-367_331_910)
@@ -46,28 +46,28 @@ def test_matching() -> None:
 
 
 def test_hashes_collide_and_texts_do_not() -> None:
-    """Two tags with the same hash are told apart by the client."""
+    """The client distinguishes two tags with the same hash."""
     wanted = TagFilter.parse("Aa")
     assert wanted.matches_hash(tags_code("BB"))
     assert not wanted.matches_text("BB")
 
 
 def test_no_tags_match_nothing() -> None:
-    """An expression of separators alone wants no message."""
+    """An expression of separators alone matches no message."""
     nothing = TagFilter.parse("||")
     assert not nothing.matches_hash(0)
     assert not nothing.matches_text("TagA")
 
 
 def test_what_a_client_sends() -> None:
-    """The hashes that came with a heartbeat count; a client that sent none is served by its expression."""
+    """The hashes in a heartbeat are used; without hashes those of the expression are used."""
     assert TagFilter.of(SubscriptionData("T", "TagA", [], [5])).code_set == {5}
     assert TagFilter.of(SubscriptionData("T", "TagA")).code_set == {2_598_919}
     assert TagFilter.of(SubscriptionData("T", "TagA", class_filter_mode=True)).matches_hash(1)
 
 
 def test_golden_subscriptions() -> None:
-    """Our subscription to an expression is the one that Java made of it."""
+    """Our subscription for an expression equals Java's."""
     subscriptions = [
         subscription
         for data in bodies("HEART_BEAT", "request")
@@ -82,7 +82,7 @@ def test_golden_subscriptions() -> None:
 
 
 def test_types() -> None:
-    """No type is TAG; SQL92 is not."""
+    """An absent type is TAG; SQL92 is not."""
     assert is_tag_type(None)
     assert is_tag_type("")
     assert is_tag_type("TAG")
@@ -94,6 +94,6 @@ def test_types() -> None:
 
 @given(st.text(), st.text())
 def test_any_expression(expression: str, tag: str) -> None:
-    """Any text is an expression, and what matches by text matches by hash."""
+    """Any text is an expression, and every tag that matches by text matches by hash."""
     wanted = TagFilter.parse(expression)
     assert wanted.matches_hash(tags_code(tag)) >= wanted.matches_text(tag)

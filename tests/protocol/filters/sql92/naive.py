@@ -1,8 +1,8 @@
-"""A naive evaluator of expressions, to hold the compiled ones against.
+"""A naive evaluator of expressions, as a reference for the compiled ones.
 
-Expressions are tuples, as the tests generate them: `(">", ("name", "a"), ("int", 5))`. `value` walks such a tuple over
-a map of properties, by the rules of docs/formats.md, one rule a line, as slowly as it likes; `written` is its text. It
-shares nothing with the package but the words True, False and None.
+Expressions are tuples, as the tests generate them: `(">", ("name", "a"), ("int", 5))`. `value` evaluates such a tuple
+for a dict of properties, by the rules of docs/formats.md, one rule per line, without regard to speed; `written` returns
+its text. It shares nothing with the package but the words True, False and None.
 """
 
 import re
@@ -19,7 +19,7 @@ class CannotCompare(Exception):
 
 
 def written(tree: Tree) -> str:
-    """The expression's text, with parentheses around everything that is not a leaf."""
+    """Return the expression's text, with parentheses around everything except names and literals."""
     kind, *parts = tree
     if kind == "truth":
         return str(parts[0]).upper()
@@ -35,7 +35,7 @@ def written(tree: Tree) -> str:
 
 
 def written_test(kind: str, *parts: Any) -> str:
-    """What follows the operand; the last part says whether there is a NOT."""
+    """Return the text after the operand; the last part is true for NOT."""
     word = " NOT" if parts[-1] else ""
     if kind == "null":
         return f" IS{word} NULL"
@@ -47,13 +47,13 @@ def written_test(kind: str, *parts: Any) -> str:
 
 
 def condition(tree: Tree, properties: dict[str, str]) -> bool | None:
-    """The value of a condition; a bare property is one, too."""
+    """Return the value of a condition; a bare property is a condition too."""
     result = value(tree, properties)
     return False if isinstance(result, str) else result
 
 
 def value(tree: Tree, properties: dict[str, str]) -> Any:
-    """The value of anything."""
+    """Return the value of any expression."""
     kind, *parts = tree
     rule = RULES.get(kind)
     return parts[0] if rule is None else rule(kind, parts, properties)
@@ -82,7 +82,7 @@ def opposite(truth: bool | None) -> bool | None:
 
 
 def joined(kind: str, parts: list[Tree], properties: dict[str, str]) -> bool | None:
-    """Left to right; the right side is not looked at if the left one decides."""
+    """Evaluate left to right; the right side is not evaluated if the left side decides."""
     deciding = kind == "OR"
     left = condition(parts[0], properties)
     if left is deciding:
@@ -148,7 +148,7 @@ def as_numbers(left: Tree, one: Any, right: Tree, other: Any) -> tuple[Any, Any]
 
 
 def number(given: Any, kind: str) -> Any:
-    """A literal, or a text as a literal of this kind."""
+    """Return a literal's number, or a text as a literal of this type."""
     if not isinstance(given, str):
         return given
     if kind != "double" and re.fullmatch(r"[-+]?[0-9]+", given):

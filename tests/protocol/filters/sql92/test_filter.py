@@ -1,4 +1,4 @@
-"""Compiled expressions: against a naive evaluator, and on the strings that records hold."""
+"""Compiled expressions: compared with a naive evaluator, and applied to property strings of records."""
 
 import random
 
@@ -75,7 +75,7 @@ def verdict(compiled: Sql92Filter, data: bytes) -> object:
 @settings(max_examples=200)
 @given(conditions, st.lists(properties_maps, min_size=1, max_size=4))
 def test_oracle(tree: Tree, messages: list[dict[str, str]]) -> None:
-    """A compiled expression says what the naive evaluator says, and matches what is true."""
+    """A compiled expression has the same value as the naive evaluator, and matches if that is true."""
     compiled = Sql92Filter.compile(written(tree))
     for properties in messages:
         data = encode_properties(properties).encode()
@@ -87,7 +87,7 @@ def test_oracle(tree: Tree, messages: list[dict[str, str]]) -> None:
 @settings(max_examples=50)
 @given(st.lists(conditions, min_size=3, max_size=3), properties_maps)
 def test_many_names(trees: list[Tree], properties: dict[str, str]) -> None:
-    """An expression that names many properties, which are then taken apart once, says the same."""
+    """An expression with many properties, which splits the property string once, has the same value."""
     data = encode_properties(properties).encode()
     unknown = " ".join("OR (zz = 'x')" for _ in range(MOST_SEARCHES + 1))
     for tree in trees:
@@ -99,7 +99,7 @@ def test_many_names(trees: list[Tree], properties: dict[str, str]) -> None:
 
 
 def test_what_a_record_holds() -> None:
-    """Properties are found in any order, twice, without a value, and with the last one open."""
+    """Properties are found in any order, twice, without a value, and with the last entry open."""
     wanted = Sql92Filter.compile("a > 5 AND b = 'x'")
     assert wanted.matches(b"b\x01x\x02a\x017")
     assert wanted.matches(b"a\x013\x02b\x01x\x02a\x017\x02")
@@ -110,7 +110,7 @@ def test_what_a_record_holds() -> None:
 
 
 def test_errors_do_not_match() -> None:
-    """A text that is no number ends the evaluation, unless what stands before it decides."""
+    """A text that is not a number ends the evaluation, unless an earlier operand decides."""
     assert Sql92Filter.compile("b = 'x' OR a > 5").matches(b"a\x01no\x02b\x01x\x02")
     assert not Sql92Filter.compile("a > 5 OR b = 'x'").matches(b"a\x01no\x02b\x01x\x02")
     with pytest.raises(EvaluationError):
@@ -118,7 +118,7 @@ def test_errors_do_not_match() -> None:
 
 
 def test_costs_are_told() -> None:
-    """Larger expressions, and those that look for more properties, say that they cost more."""
+    """Larger expressions, and those with more properties, have a higher estimated cost."""
     small, large = Sql92Filter.compile("a = 1"), Sql92Filter.compile("a = 1 AND b = 2 AND c = 3")
     assert small.cost_ns < large.cost_ns
     assert small.cost_ns_per_kib < large.cost_ns_per_kib
@@ -126,7 +126,7 @@ def test_costs_are_told() -> None:
 
 
 def test_half_characters() -> None:
-    """Half a surrogate pair in an expression is found in no message."""
+    """Half a surrogate pair in an expression matches no message."""
     assert not Sql92Filter.compile("a = '\ud800' OR a CONTAINS '\udc00'").matches("a\x01😀\x02".encode())
 
 
@@ -138,7 +138,7 @@ CHARACTERS = "ab5'()=<>-+.eE \n/*\x00ü"
 
 @pytest.mark.fuzz
 def test_random_text(fuzz_rounds: int) -> None:
-    """Random words and characters compile, or raise ExpressionError; what compiles never raises but EvaluationError."""
+    """Random text compiles or raises ExpressionError; a compiled filter raises nothing but EvaluationError."""
     choice = random.Random(20_261_122)
     compiled = 0
     for _ in range(fuzz_rounds):

@@ -1,4 +1,4 @@
-"""Verdicts of RocketMQ's own filter, from tests/golden/filters."""
+"""Results of RocketMQ's own filter, from tests/golden/filters."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def verdicts(expression: str, messages: list[bytes]) -> str:
 
 
 def test_verdicts() -> None:
-    """Each expression compiles, and is true, false, unknown or an error, as it is with RocketMQ 5.3.3."""
+    """Each expression compiles, and is true, false, unknown or an error, as with RocketMQ 5.3.3."""
     golden = json.loads(GOLDEN.read_bytes())
     messages = [encode_properties(properties).encode() for properties in golden["properties"]]
     cases: dict[str, str] = golden["cases"]

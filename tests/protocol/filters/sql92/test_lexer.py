@@ -1,4 +1,4 @@
-"""What tokens an expression consists of."""
+"""The tokens of an expression."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def tokens(text: str) -> list[tuple[str, str]]:
     ],
 )
 def test_tokens(text: str, expected: list[tuple[str, str]]) -> None:
-    """The longest token counts, keywords are kinds in capitals, space and comments are passed over."""
+    """The longest token wins, keywords have a kind in capitals, space and comments are skipped."""
     assert tokens(text) == expected
 
 
@@ -53,14 +53,14 @@ def test_tokens(text: str, expected: list[tuple[str, str]]) -> None:
     ],
 )
 def test_errors(text: str, what: str) -> None:
-    """Where no token begins, line and column say so."""
+    """If no token begins at a position, the error has line and column."""
     with pytest.raises(ExpressionError) as caught:
         tokens(text)
     assert str(caught.value) == what
 
 
 def test_lazy() -> None:
-    """What stands further on is not looked at before it is asked for."""
+    """Text is read only when its token is requested."""
     lexer = Lexer("a b #")
     assert [str(lexer.next()), str(lexer.next())] == ["'a'", "'b'"]
     with pytest.raises(ExpressionError):
@@ -68,7 +68,7 @@ def test_lazy() -> None:
 
 
 def test_end_stays() -> None:
-    """Behind the end is the end."""
+    """After the last token the lexer returns END again and again."""
     lexer = Lexer(" ")
     assert lexer.next() == lexer.next()
     assert str(lexer.next()) == "the end"

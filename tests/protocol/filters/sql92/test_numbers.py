@@ -24,7 +24,7 @@ from skylarkmq.protocol.filters.sql92.numbers import double, double_for_literal,
     ],
 )
 def test_whole(text: str, value: int) -> None:
-    """A sign and digits of any script, however many zeros are in front."""
+    """A sign and digits of any script, with any number of leading zeros."""
     assert int32(text.encode()) == int64(text.encode()) == value
 
 
@@ -32,7 +32,7 @@ def test_whole(text: str, value: int) -> None:
     "text", ["", "x", "5.5", "5.", " 5", "5 ", "1_000", "5L", "--5", "+", "0x10", "𝟓", "1e5", "5\0"]
 )
 def test_not_whole(text: str) -> None:
-    """Everything else is none."""
+    """Any other text is not a whole number."""
     for read in (int32, int64):
         with pytest.raises(EvaluationError):
             read(text.encode())
@@ -66,7 +66,8 @@ def test_width() -> None:
     ],
 )
 def test_double(text: str, value: float) -> None:
-    """Blanks around, exponents, Java's suffixes and hexadecimal floats are taken; what is too large is infinite."""
+    """Surrounding blanks, exponents, Java's suffixes and hexadecimal floats are accepted; too large numbers are
+    infinite."""
     assert double(text.encode()) == value
 
 
@@ -74,20 +75,20 @@ def test_double(text: str, value: float) -> None:
     "text", ["", ".", "x", "1_0", "5dd", "NaNd", "nan", "inf", "Infinityf", "0x10", "5 5", "٥", "e5"]
 )
 def test_not_double(text: str) -> None:
-    """Everything else is none."""
+    """Any other text is not a number."""
     with pytest.raises(EvaluationError):
         double(text.encode())
 
 
 @pytest.mark.parametrize("read", [int32, int64, double])
 def test_enormous(read: Callable[[bytes], float]) -> None:
-    """Thirty thousand digits are refused without being counted."""
+    """Thirty thousand digits are rejected without conversion."""
     with pytest.raises(EvaluationError):
         read(b"9" * 30_000)
 
 
 def test_order() -> None:
-    """In order, -0.0 comes before 0.0, and NaN behind everything, equal to itself."""
+    """In this order -0.0 comes before 0.0, and NaN after all other numbers, equal to itself."""
     ordered = [double_in_order(text) for text in (b"-Infinity", b"-1", b"-0.0", b"0.0", b"1", b"Infinity", b"NaN")]
     assert ordered == sorted(ordered)
     assert len(set(ordered)) == len(ordered)

@@ -1,4 +1,4 @@
-"""Which expressions compile, how they are understood, and what is said of the others."""
+"""Which expressions compile, how they are parsed, and the errors of the others."""
 
 import pytest
 
@@ -21,7 +21,7 @@ from skylarkmq.protocol.filters.sql92.parser import MAX_CHARACTERS, MAX_DEPTH, M
 
 
 def written(node: Node) -> str:
-    """The node with all its parentheses."""
+    """Return the node's text with all its parentheses."""
     if isinstance(node, All | Any):
         mark = " & " if isinstance(node, All) else " | "
         return f"({mark.join(map(written, node.operands))})"
@@ -75,7 +75,7 @@ def written_alone(node: Property | Literal | Negated | IsTrue | Not) -> str:
     ],
 )
 def test_meaning(text: str, meaning: str) -> None:
-    """Precedence is OR, AND, equality, order, sign and NOT; what follows a complete expression is ignored."""
+    """Precedence is OR, AND, equality, order, sign and NOT; text after a complete expression is ignored."""
     assert written(parse(text)) == meaning
 
 
@@ -114,7 +114,7 @@ def test_meaning(text: str, meaning: str) -> None:
     ],
 )
 def test_errors(text: str, what: str) -> None:
-    """What can never match does not compile; the error names line, column and what is wrong there."""
+    """An expression that can never match does not compile; the error has line, column and reason."""
     with pytest.raises(ExpressionError) as caught:
         parse(text)
     error = caught.value
@@ -123,7 +123,7 @@ def test_errors(text: str, what: str) -> None:
 
 @pytest.mark.parametrize("before", ["(", "NOT ", "- ", "+"])
 def test_depth(before: str) -> None:
-    """Nesting ends at MAX_DEPTH, whatever is nested."""
+    """Nesting is limited to MAX_DEPTH, whatever is nested."""
     assert parse("(" * MAX_DEPTH + "a" + ")" * MAX_DEPTH).height == 2
     with pytest.raises(ExpressionError, match="nested deeper than 64"):
         parse(before * (MAX_DEPTH + 1) + "a" + ")" * (MAX_DEPTH + 1))
@@ -132,14 +132,14 @@ def test_depth(before: str) -> None:
 
 
 def test_height() -> None:
-    """A row of equalities is as deep as it is long; rows of AND and OR are not."""
+    """A chain of equalities is as deep as it is long; chains of AND and OR are not."""
     with pytest.raises(ExpressionError, match="nested deeper than 64"):
         parse("a" + " = 1" * (MAX_DEPTH + 1))
     assert parse("a" + " AND a" * 400).height < 5
 
 
 def test_length() -> None:
-    """A megabyte is refused unread, and so are more tokens than anybody writes by hand."""
+    """A text of a megabyte is rejected before it is parsed; too many tokens are rejected too."""
     with pytest.raises(ExpressionError, match=f"the limit is {MAX_CHARACTERS}"):
         parse("a = 1 AND " * 100_000 + "b")
     assert parse("a = 'x" + "x" * 30_000 + "'").height == 2
@@ -148,6 +148,6 @@ def test_length() -> None:
 
 
 def test_long_lines_of_signs() -> None:
-    """Line comments that never end are looked for once."""
+    """Unterminated line comments are searched for only once."""
     with pytest.raises(ExpressionError, match="nested deeper"):
         parse("--" * (MAX_CHARACTERS // 2))

@@ -11,7 +11,7 @@ TEXTS = st.text(st.sampled_from("ab$\x01\x02ü"), max_size=30)
 
 @given(TEXTS, st.sampled_from(["a", "b", "ab", "$", "zz"]))
 def test_same_as_the_map(text: str, name: str) -> None:
-    """Both ways find what `decode_properties` finds: the last value that is not empty, closed or not."""
+    """Both ways find the value in `decode_properties`: the last one that is not empty, closed or not."""
     expected = decode_properties(text).get(name)
     data = text.encode()
     found = finder(name)(enclosed(data)), getter(name)(entries_of(memoryview(data)))
@@ -19,12 +19,12 @@ def test_same_as_the_map(text: str, name: str) -> None:
 
 
 def test_empty_values_without_number() -> None:
-    """Ten thousand entries without a value hide one that has one, and cost no time to speak of."""
+    """Ten thousand later entries without a value do not hide a value, and cost little time."""
     data = b"a\x01x\x02" + b"a\x01\x02" * 10_000
     assert finder("a")(enclosed(data)) == b"x"
     assert finder("b")(enclosed(data)) is None
 
 
 def test_binary_neighbours() -> None:
-    """What is no UTF-8 disturbs nobody."""
+    """Invalid UTF-8 in other entries has no effect."""
     assert finder("a")(enclosed(b"\xff\x01\xfe\x02a\x01\x80")) == b"\x80"
