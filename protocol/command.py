@@ -30,21 +30,21 @@ JSON: Final = 0
 ROCKETMQ: Final = 1
 MSGPACK: Final = 0x4D
 LANGUAGE: Final = LanguageCode.PYTHON.name
-NOT_ANSWERED: Final = "not set any response code"
+NO_RESPONSE_REMARK: Final = "not set any response code"
 
 if TYPE_CHECKING:
-    Own: TypeAlias = Any
-    OwnOrNone: TypeAlias = Any
+    Internal: TypeAlias = Any
+    InternalOrNone: TypeAlias = Any
 else:
 
-    class Own:
+    class Internal:
         """Type of a field that no JSON value can fill: the JSON decoder rejects a header with a member of that name."""
 
-    OwnOrNone = Own | None
+    InternalOrNone = Internal | None
 
 
-OwnInt = Annotated[int, msgspec.Meta(gt=0, lt=0)]
-OwnText = Annotated[dict[str, str], msgspec.Meta(min_length=1, max_length=0)]
+InternalInt = Annotated[int, msgspec.Meta(gt=0, lt=0)]
+InternalText = Annotated[dict[str, str], msgspec.Meta(min_length=1, max_length=0)]
 """The same for numbers and for maps of text. Only the decoder checks these bounds, and no value satisfies them."""
 
 _NOTHING: Final = msgspec.Raw()
@@ -66,10 +66,10 @@ class RemotingCommand(msgspec.Struct, gc=False):
     remark: str | None = None
     version: Int32 = 0
     raw_ext: msgspec.Raw = msgspec.field(name="extFields", default=msgspec.Raw())
-    ext: OwnText | None = msgspec.field(name="(ext)", default=None)
-    body: Own = msgspec.field(name="(body)", default=b"")
-    dialect: OwnInt = msgspec.field(name="(dialect)", default=JSON)
-    sent: OwnOrNone = msgspec.field(name="(sent)", default=None)  # protocol.send_command
+    ext: InternalText | None = msgspec.field(name="(ext)", default=None)
+    body: Internal = msgspec.field(name="(body)", default=b"")
+    dialect: InternalInt = msgspec.field(name="(dialect)", default=JSON)
+    sent: InternalOrNone = msgspec.field(name="(sent)", default=None)  # protocol.send_command
 
     @classmethod
     def request(cls, code: int, header: Header | None = None, body: bytes = b"", *, oneway: bool = False) -> Self:
@@ -86,13 +86,13 @@ class RemotingCommand(msgspec.Struct, gc=False):
         ext: Header | Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> Self:
-        """Return a new response; `answer_to` sets the opaque and the dialect to those of the request."""
+        """Return a new response; `in_response_to` sets the opaque and the dialect to those of the request."""
         fields = ext.to_ext() if isinstance(ext, Header) else None if ext is None else dict(ext)
         return cls(
             code=int(code), flag=Flag.RESPONSE, language=LANGUAGE, version=VERSION, remark=remark, ext=fields, body=body
         )
 
-    def answer_to(self, request: "RemotingCommand") -> Self:
+    def in_response_to(self, request: "RemotingCommand") -> Self:
         """Set the opaque and the dialect to those of `request`; return this response."""
         self.opaque = request.opaque
         self.dialect = request.dialect

@@ -177,7 +177,7 @@ def _is_client_topic(topic: str) -> bool:
     return is_storable_topic(topic) and not is_internal_topic(topic)
 
 
-def is_group(name: str) -> bool:
+def is_group_name(name: str) -> bool:
     """Return whether `name` is a valid group name, by the rules of `check_group_name`."""
     return len(name) <= MAX_GROUP_LENGTH and _NAME.fullmatch(name) is not None
 

@@ -36,7 +36,7 @@ def decode_host(host: bytes | bytearray | memoryview) -> tuple[str, int]:
 
 
 @lru_cache(maxsize=4096)
-def known_host(host: bytes) -> tuple[str, int]:
+def cached_host(host: bytes) -> tuple[str, int]:
     """Return the same as `decode_host`, from a cache: messages come from few hosts."""
     return decode_host(host)
 

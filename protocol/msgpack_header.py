@@ -48,15 +48,15 @@ LAYOUTS: Final[dict[int, type[Header]]] = {
 """The headers with positional fields, by the number that precedes the fields."""
 
 
-def _by_place(number: int) -> Any:
+def _positional(number: int) -> Any:
     base = LAYOUTS[number]
     return msgspec.defstruct(
         f"Placed{base.__name__}", [], bases=(base,), module=__name__, gc=False, array_like=True, tag=number
     )
 
 
-_PLACED: Final[dict[type[Header], type[Header]]] = {base: _by_place(number) for number, base in LAYOUTS.items()}
-_Send, _Pull, _Sent, _Pulled = (_PLACED[base] for base in LAYOUTS.values())
+_POSITIONAL: Final[dict[type[Header], type[Header]]] = {base: _positional(number) for number, base in LAYOUTS.items()}
+_Send, _Pull, _Sent, _Pulled = (_POSITIONAL[base] for base in LAYOUTS.values())
 _Ext: TypeAlias = _Send | _Pull | _Sent | _Pulled | dict[str, str] | None  # type: ignore[valid-type]  # defined above
 
 
@@ -68,17 +68,17 @@ class PackedCommand(RemotingCommand, gc=False, array_like=True):
 
     def header(self, header_type: type[H]) -> H:
         """See RemotingCommand. Returns the struct that was decoded with the frame if it has this type."""
-        placed: Any = self.raw_ext
-        if type(placed) is _PLACED.get(header_type):
-            return cast(H, placed)  # an instance of a subclass
+        positional: Any = self.raw_ext
+        if type(positional) is _POSITIONAL.get(header_type):
+            return cast(H, positional)  # an instance of a subclass
         self.ext_fields()
         return super().header(header_type)
 
     def ext_fields(self) -> dict[str, str]:
         """See RemotingCommand."""
         if self.ext is None:
-            placed: Any = self.raw_ext
-            self.ext = {} if placed is None else placed.to_ext()
+            positional: Any = self.raw_ext
+            self.ext = {} if positional is None else positional.to_ext()
         return self.ext
 
     @property
@@ -131,11 +131,11 @@ def decode_msgpack(header: memoryview) -> RemotingCommand:
             command = _decode_usual(header)
         except (ValueError, RecursionError):  # msgspec.DecodeError is a ValueError
             return decode_general(header)
-        placed: Any = command.raw_ext
-        if type(placed) is dict:
-            command.ext, command.raw_ext = placed, None
-        elif type(placed) is _Send and command.code == _SEND and not command.flag & _RESPONSE:
-            command.sent = placed
+        positional: Any = command.raw_ext
+        if type(positional) is dict:
+            command.ext, command.raw_ext = positional, None
+        elif type(positional) is _Send and command.code == _SEND and not command.flag & _RESPONSE:
+            command.sent = positional
         return command
     return decode_general(header)
 
@@ -154,17 +154,17 @@ def decode_general(header: memoryview) -> RemotingCommand:
         opaque=known.opaque,
         remark=known.remark,
         version=known.version,
-        ext=_by_name(known.ext) if isinstance(known.ext, list) else known.ext or {},
+        ext=_fields_by_name(known.ext) if isinstance(known.ext, list) else known.ext or {},
     )
 
 
-def _by_name(placed: list[Any]) -> dict[str, str]:
+def _fields_by_name(positional: list[Any]) -> dict[str, str]:
     """Return positional ext fields as text by name."""
-    names = _NAMES.get(placed[0]) if placed and type(placed[0]) is int else None
+    names = _NAMES.get(positional[0]) if positional and type(positional[0]) is int else None
     if names is None:
         raise ProtocolError("msgpack header not readable: fields of no known layout")
-    given = {name: _text(value) for name, value in zip(names, placed[1:], strict=False) if value is not None}
-    return _DEFAULTS[placed[0]] | given
+    given = {name: _text(value) for name, value in zip(names, positional[1:], strict=False) if value is not None}
+    return _DEFAULTS[positional[0]] | given
 
 
 def _text(value: object) -> str:
@@ -186,7 +186,7 @@ def encode_msgpack(command: RemotingCommand) -> bytes:
     return packed
 
 
-def encode_placed(command: RemotingCommand, header: Header) -> bytes:
+def encode_positional(command: RemotingCommand, header: Header) -> bytes:
     """Return the header of a command with positional ext fields, taken from `header` (a type in LAYOUTS)."""
     base = type(header)
     number = next(number for number, known in LAYOUTS.items() if known is base)

@@ -34,10 +34,10 @@ from skylarkmq.protocol import compiled
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.message import MessageExt, decode_properties
-from skylarkmq.protocol.message_id import known_host
+from skylarkmq.protocol.message_id import cached_host
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-PlainReader: TypeAlias = Callable[[memoryview, int, bool, list[MessageExt]], int]
+RecordReader: TypeAlias = Callable[[memoryview, int, bool, list[MessageExt]], int]
 
 MAGIC_V1: Final = -626843481
 MAGIC_V2: Final = -626843477
@@ -95,8 +95,8 @@ def _layout(born_host_size: int, store_host_size: int) -> Layout:
 LAYOUTS: Final = {(born, store): _layout(born, store) for born in (8, 20) for store in (8, 20)}
 LAYOUT_BY_FLAGS: Final = {layout.host_flags: layout for layout in LAYOUTS.values()}
 
-_PLAIN: Final = Struct(">iiiiiqqiq8sq8siqi").unpack_from  # all before the body, with IPv4 hosts
-_PLAIN_SIZE: Final = LAYOUTS[8, 8].head.size
+_COMMON_HEAD: Final = Struct(">iiiiiqqiq8sq8siqi").unpack_from  # all before the body, with IPv4 hosts
+_COMMON_HEAD_SIZE: Final = LAYOUTS[8, 8].head.size
 
 # Two big-endian bytes for every valid properties length; a lookup costs a quarter of packing.
 LENGTH_PREFIX: Final = [length.to_bytes(2, "big") for length in range(MAX_PROPERTIES_BYTES + 1)]
@@ -227,33 +227,33 @@ def encode(
 def parse(source: memoryview, at: int = 0, *, check_body: bool = True) -> Parsed:
     """Parse the bytes at `at` (docs/formats.md, "Checking one record"). With `check_body` False the CRC is not
     checked."""
-    room = len(source) - at
-    if room >= SMALLEST_RECORD:
-        record = _parse_plain(source, at, room, check_body)
+    remaining = len(source) - at
+    if remaining >= SMALLEST_RECORD:
+        record = _parse_common_layout(source, at, remaining, check_body)
         if record is not None:
             return record
-    if room < BLANK_SIZE:
+    if remaining < BLANK_SIZE:
         return END
     size, magic = BLANK.unpack_from(source, at)
     if magic == MAGIC_BLANK:
         return Blank(size)
     if magic not in {MAGIC_V1, MAGIC_V2}:
         return END if size == 0 and magic == 0 else Damaged(f"magic {magic & 0xFFFFFFFF:08x}")
-    if size > room:
-        return Damaged(f"size {size} with {room} bytes left")
+    if size > remaining:
+        return Damaged(f"size {size} with {remaining} bytes left")
     return _parse_fields(source, at, size, check_body)
 
 
-def _parse_plain(source: memoryview, at: int, room: int, check_body: bool) -> Record | None:
+def _parse_common_layout(source: memoryview, at: int, remaining: int, check_body: bool) -> Record | None:
     """Return a valid V1 record with IPv4 hosts, by far the most common; None: `_parse_fields` has to parse it."""
     (
         size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp, born_host,
         store_timestamp, store_host, reconsume_times, prepared, body_size,
-    ) = _PLAIN(source, at)  # fmt: skip
+    ) = _COMMON_HEAD(source, at)  # fmt: skip
     end = at + size
-    body_at = at + _PLAIN_SIZE
+    body_at = at + _COMMON_HEAD_SIZE
     topic_at = body_at + body_size + 1
-    if magic != MAGIC_V1 or sys_flag & HOST_FLAGS or size > room or body_size < 0 or topic_at > end - 2:
+    if magic != MAGIC_V1 or sys_flag & HOST_FLAGS or size > remaining or body_size < 0 or topic_at > end - 2:
         return None
     topic_end = topic_at + source[topic_at - 1]
     properties_at = topic_end + 2
@@ -344,9 +344,9 @@ def to_message(record: Record) -> MessageExt:
         flag=record.flag,
         sys_flag=record.sys_flag,
         born_timestamp=record.born_timestamp,
-        born_host=known_host(record.born_host),
+        born_host=cached_host(record.born_host),
         store_timestamp=record.store_timestamp,
-        store_host=known_host(record.store_host),
+        store_host=cached_host(record.store_host),
         reconsume_times=record.reconsume_times,
         prepared_transaction_offset=record.prepared_transaction_offset,
         body_crc=record.body_crc,
@@ -360,7 +360,7 @@ def decode(buffer: Buffer, *, check_body: bool = True) -> list[MessageExt]:
     source = memoryview(buffer)
     messages: list[MessageExt] = []
     at, end = 0, len(source)
-    while (at := read_plain(source, at, check_body, messages)) < end:
+    while (at := read_common_layout(source, at, check_body, messages)) < end:
         found = parse(source, at, check_body=check_body)
         if not isinstance(found, Record):
             what = "nothing there" if found is END else found
@@ -370,29 +370,29 @@ def decode(buffer: Buffer, *, check_body: bool = True) -> list[MessageExt]:
     return messages
 
 
-def plain_messages(source: memoryview, at: int, check_body: bool, messages: list[MessageExt]) -> int:
+def read_common_layout_in_python(source: memoryview, at: int, check_body: bool, messages: list[MessageExt]) -> int:
     """Append the V1 messages with IPv4 hosts from `at` on to `messages`; return the position of the first other record,
     or the end."""
-    while (message := _plain_message(source, at, check_body)) is not None:
+    while (message := _common_layout_message(source, at, check_body)) is not None:
         messages.append(message)
         at += message.size
     return at
 
 
-def _plain_message(source: memoryview, at: int, check_body: bool) -> MessageExt | None:
+def _common_layout_message(source: memoryview, at: int, check_body: bool) -> MessageExt | None:
     """Return the same as `parse` and `to_message` for a V1 record with IPv4 hosts; None: the caller has to use
     these."""
-    room = len(source) - at
-    if room < SMALLEST_RECORD:
+    remaining = len(source) - at
+    if remaining < SMALLEST_RECORD:
         return None
     (
         size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp, born_host,
         store_timestamp, store_host, reconsume_times, prepared, body_size,
-    ) = _PLAIN(source, at)  # fmt: skip
+    ) = _COMMON_HEAD(source, at)  # fmt: skip
     end = at + size
-    body_at = at + _PLAIN_SIZE
+    body_at = at + _COMMON_HEAD_SIZE
     topic_at = body_at + body_size + 1
-    if magic != MAGIC_V1 or sys_flag & HOST_FLAGS or body_size < 0 or size > room or topic_at > end - 2:
+    if magic != MAGIC_V1 or sys_flag & HOST_FLAGS or body_size < 0 or size > remaining or topic_at > end - 2:
         return None
     topic_end = topic_at + source[topic_at - 1]
     properties_at = topic_end + 2
@@ -411,10 +411,12 @@ def _plain_message(source: memoryview, at: int, check_body: bool) -> MessageExt 
     properties = decode_properties(str(source[properties_at:end], "utf-8", "replace"))
     return MessageExt(
         topic, queue_id, queue_offset, physical_offset, body, properties, flag, sys_flag,
-        born_timestamp, known_host(born_host), store_timestamp, known_host(store_host),
+        born_timestamp, cached_host(born_host), store_timestamp, cached_host(store_host),
         reconsume_times, prepared, crc, size,
     )  # fmt: skip
 
 
-_leaf: Final = compiled.load("messages")
-read_plain: Final[PlainReader] = plain_messages if _leaf is None else _leaf.Messages(MessageExt, known_host).read
+_compiled: Final = compiled.load("messages")
+read_common_layout: Final[RecordReader] = (
+    read_common_layout_in_python if _compiled is None else _compiled.Messages(MessageExt, cached_host).read
+)

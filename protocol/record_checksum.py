@@ -6,8 +6,8 @@ The digits are the CRC-32, without its top bit, of everything before those 20 by
 first, padded with zeros to ten digits. Readers without support for the checksum read an ordinary property. If a client
 has set a property of that name, it is removed; properties without their final separator get one.
 
-`with_room` reserves the space before the record's size is calculated. `seal` fills it once all bytes before it are
-final. Source: docs/formats.md, "Whole-record checksum".
+`with_checksum_space` reserves the space before the record's size is calculated. `fill_checksum` fills it once all bytes
+before it are final. Source: docs/formats.md, "Whole-record checksum".
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ SIZE: Final = len(_PREFIX) + _DIGITS + 1
 _ROOM: Final = _PREFIX + b"0" * _DIGITS + _ENTRY_END
 
 
-def with_room(properties: bytes) -> bytes:
+def with_checksum_space(properties: bytes) -> bytes:
     """Return `properties` with space for a checksum at their end. The function is idempotent."""
     if NAME in properties:
         entries = properties.split(_ENTRY_END)
@@ -35,7 +35,7 @@ def with_room(properties: bytes) -> bytes:
     return properties + _ROOM
 
 
-def seal(parts: Sequence[Buffer]) -> bytes:
+def fill_checksum(parts: Sequence[Buffer]) -> bytes:
     """Return the last of a record's parts, which ends in the reserved space, with the checksum over all parts filled
     in."""
     checksum = 0
@@ -45,7 +45,7 @@ def seal(parts: Sequence[Buffer]) -> bytes:
     return content + _entry(crc32(content, checksum))
 
 
-def is_sealed(record: Record) -> bool:
+def has_valid_checksum(record: Record) -> bool:
     """Return whether the record ends in a correct checksum."""
     content_end = record.position + record.size - SIZE
     if content_end < record.properties_at:
@@ -54,9 +54,9 @@ def is_sealed(record: Record) -> bool:
     return bytes(record.source[content_end : content_end + SIZE]) == _entry(crc32(content))
 
 
-def is_broken(record: Record) -> bool:
+def has_wrong_checksum(record: Record) -> bool:
     """Return whether the record ends in a wrong checksum. False for a record without a checksum."""
-    return record.properties[-SIZE:].startswith(_PREFIX) and not is_sealed(record)
+    return record.properties[-SIZE:].startswith(_PREFIX) and not has_valid_checksum(record)
 
 
 def _entry(checksum: int) -> bytes:

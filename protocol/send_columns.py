@@ -48,7 +48,7 @@ class SendColumns(RemotingCommand, gc=False):
     bodies: Any = msgspec.field(name="(bodies)", default=())
     sample: Any = msgspec.field(name="(sample)", default=None)  # SendMessageHeader
     samples: Any = msgspec.field(name="(samples)", default=())
-    decode_apart: Any = msgspec.field(name="(apart)", default=None)  # a protocol.stream.Pass
+    decode_apart: Any = msgspec.field(name="(apart)", default=None)  # a protocol.stream.DecodeFrames
 
     def __len__(self) -> int:
         return len(self.columns.queue_ids)
@@ -96,7 +96,7 @@ class ColumnReader:
         return f"<ColumnReader layouts={len(self._layouts)}>"
 
     def decode(self, data: memoryview, start: int, max_frame_bytes: int, commands: list[RemotingCommand]) -> int:
-        """A pass over whole frames (protocol.stream.Pass), in which many sends that look alike are one command."""
+        """A pass over whole frames (stream.DecodeFrames), in which many sends that look alike are one command."""
         end = len(data)
         if self._left_alone:
             self._left_alone -= 1

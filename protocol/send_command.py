@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from skylarkmq.protocol.codes import Flag, RequestCode
-from skylarkmq.protocol.command import JSON, Own, RemotingCommand
+from skylarkmq.protocol.command import JSON, Internal, RemotingCommand
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.frame import Frame
 from skylarkmq.protocol.headers.fields import Header
@@ -34,8 +34,8 @@ _RESPONSE: Final = Flag.RESPONSE
 class SendCommand(RemotingCommand, gc=False):
     """A send in the common header layout. `sent` is its header. See RemotingCommand."""
 
-    raw_ext: Own = msgspec.field(name="(raw)", default=msgspec.Raw())
-    raw_header: Own = msgspec.field(name="(header)", default=b"")
+    raw_ext: Internal = msgspec.field(name="(raw)", default=msgspec.Raw())
+    raw_header: Internal = msgspec.field(name="(header)", default=b"")
     sent: Any = msgspec.field(name="extFields", default=None)
 
     def header(self, header_type: type[H]) -> H:

@@ -32,7 +32,7 @@ _UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, Recur
 _LONGEST_REASON: Final = 200
 _decoder_for: Final = (SEND_DECODERS | PULL_DECODERS).get
 
-Pass = Callable[[memoryview, int, int, list[RemotingCommand]], int]
+DecodeFrames = Callable[[memoryview, int, int, list[RemotingCommand]], int]
 """`(data, start, max frame bytes, commands)`: append the commands of all whole frames from `start` on, and return the
 position of the first incomplete frame. On ProtocolError `commands` contains the commands before the error."""
 
@@ -63,8 +63,8 @@ class CommandDecoder(FrameDecoder):
         return commands
 
 
-def interpreted_pass(data: memoryview, start: int, max_frame_bytes: int, commands: list[RemotingCommand]) -> int:
-    """Append the commands of all whole frames; see `Pass`."""
+def decode_frames_in_python(data: memoryview, start: int, max_frame_bytes: int, commands: list[RemotingCommand]) -> int:
+    """Append the commands of all whole frames; see `DecodeFrames`."""
     end = len(data)
     beginning, prefix, add = _BEGINNING.unpack_from, _PREFIX.unpack_from, commands.append
     last = end - _BEGINNING.size
@@ -96,8 +96,10 @@ def interpreted_pass(data: memoryview, start: int, max_frame_bytes: int, command
     return start
 
 
-_leaf: Final = compiled.load("decode")
+_compiled: Final = compiled.load("decode")
 _decoder: Final = (
-    ColumnReader(interpreted_pass) if _leaf is None else _leaf.Decoder(decode_general, illegal_frame, PullMessageHeader)
+    ColumnReader(decode_frames_in_python)
+    if _compiled is None
+    else _compiled.Decoder(decode_general, illegal_frame, PullMessageHeader)
 )
-decode_whole_frames: Final[Pass] = _decoder.decode
+decode_whole_frames: Final[DecodeFrames] = _decoder.decode

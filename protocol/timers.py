@@ -21,7 +21,7 @@ from skylarkmq.protocol.record import MAGIC_BLANK
 SLOTS: Final = 604_800 * 2
 LIVE_SLOTS: Final = 604_800
 """Number of future slots that can be distinguished. The other slots may still contain old units."""
-KEPT_BACK_SLOTS: Final = 60
+RESERVED_SLOTS: Final = 60
 SLOT_SIZE: Final = 32
 SLOT: Final = Struct(">qqqii")
 
@@ -83,9 +83,9 @@ class TimerUnit(msgspec.Struct, frozen=True, gc=False):
         return unit if is_unit and is_sane else None
 
 
-def log_blank(room: int) -> bytes:
-    """Return the blank that ends a timer log file with `room` bytes left, too few for another unit."""
-    return LOG_BLANK.pack(room, 0, MAGIC_BLANK)
+def log_blank(remaining: int) -> bytes:
+    """Return the blank that ends a timer log file with `remaining` bytes left, too few for another unit."""
+    return LOG_BLANK.pack(remaining, 0, MAGIC_BLANK)
 
 
 class TimerCheck(msgspec.Struct, frozen=True):

@@ -136,11 +136,11 @@ def _find_in_many(
     return array("q", begins[:count].tobytes()), array("q", ends[:count].tobytes())
 
 
-_leaf = compiled.load("gather")
+_compiled = compiled.load("gather")
 if TYPE_CHECKING:
     Records = PlainRecords
     Stretch = PlainStretch
 else:
-    Records, Stretch = (PlainRecords, PlainStretch) if _leaf is None else (_leaf.Records, _leaf.Stretch)
-Gathered: Final[type[memoryview]] = memoryview if _leaf is None else _leaf.Records
+    Records, Stretch = (PlainRecords, PlainStretch) if _compiled is None else (_compiled.Records, _compiled.Stretch)
+Gathered: Final[type[memoryview]] = memoryview if _compiled is None else _compiled.Records
 """Type of gathered records: it has a length and supports the buffer protocol."""

@@ -20,23 +20,23 @@ Read: TypeAlias = Callable[[int, int], bytes | bytearray]
 """`(offset, count)`: return up to `count` units from that queue offset on; nothing where there is no file."""
 
 
-def first_at_or_behind(read: Read, low: int, end: int, physical_offset: int) -> int:
+def first_at_or_after(read: Read, low: int, end: int, physical_offset: int) -> int:
     """Return the first unit in [low, end) whose record begins at or after log offset `physical_offset`; `end` if
     none."""
     high = end
-    if low < end and _is_behind(read(low, 1), physical_offset):
+    if low < end and _begins_at_or_after(read(low, 1), physical_offset):
         return low  # the common case
     while low < high:
         middle = (low + high) // 2
-        at = first_of_somebody(read, middle, high)
-        if at < high and not _is_behind(read(at, 1), physical_offset):
+        at = first_with_record(read, middle, high)
+        if at < high and not _begins_at_or_after(read(at, 1), physical_offset):
             low = at + 1
         else:
             high = middle
-    return first_of_somebody(read, low, end)
+    return first_with_record(read, low, end)
 
 
-def _is_behind(data: bytes | bytearray, physical_offset: int) -> bool:
+def _begins_at_or_after(data: bytes | bytearray, physical_offset: int) -> bool:
     """Return whether this unit has a record that begins at or after log offset `physical_offset`."""
     if len(data) < UNIT_SIZE:
         return False
@@ -44,7 +44,7 @@ def _is_behind(data: bytes | bytearray, physical_offset: int) -> bool:
     return bool(begin >= physical_offset and size != FILLER_RECORD_SIZE)
 
 
-def first_of_somebody(read: Read, offset: int, end: int) -> int:
+def first_with_record(read: Read, offset: int, end: int) -> int:
     """Return the first unit in [offset, end) that is not a filler; `end` if there is none."""
     count = 1
     while offset < end:

@@ -66,7 +66,9 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     built = {name for name in shipped if name.endswith(".so")}
     assert shipped - built == sources()
-    assert {name.split(".")[0] for name in built} <= {f"{PACKAGE}/protocol/compiled/{leaf}" for leaf in compiled.LEAVES}
+    assert {name.split(".")[0] for name in built} <= {
+        f"{PACKAGE}/protocol/compiled/{leaf}" for leaf in compiled.MODULES
+    }
     assert f"{PACKAGE}/py.typed" in shipped
 
 

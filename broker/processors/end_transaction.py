@@ -27,7 +27,7 @@ from skylarkmq.broker.remoting.request_latency import Latencies
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.protocol.codes import RequestCode, ResponseCode, SysFlag, SystemTopic
-from skylarkmq.protocol.command import JSON, NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.command import JSON, NO_RESPONSE_REMARK, RemotingCommand
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.frame import encode_prefix
 from skylarkmq.protocol.headers.fields import is_true
@@ -122,7 +122,7 @@ class EndTransactionProcessor:
         if half is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
         if not is_true(header.from_transaction_check) and self._endings.is_overdue(half):
-            raise RequestError(ResponseCode.ILLEGAL_OPERATION, NOT_ANSWERED)
+            raise RequestError(ResponseCode.ILLEGAL_OPERATION, NO_RESPONSE_REMARK)
         if half.group != header.producer_group:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if half.record.queue_offset != header.tran_state_table_offset:
@@ -193,7 +193,7 @@ class EndTransactionProcessor:
             raise RequestError(ResponseCode.SYSTEM_ERROR, PUT_BACK_RAISED)
         if status not in STORED:
             raise RequestError(ResponseCode.SYSTEM_ERROR, PUT_BACK_FAILED)
-        return RemotingCommand.response(remark=NOT_ANSWERED)
+        return RemotingCommand.response(remark=NO_RESPONSE_REMARK)
 
 
 def _names(header: EndTransactionHeader, half: Half) -> bool:
@@ -215,7 +215,7 @@ def _offset_of(msg_id: str) -> int | None:
 
 def done(*, is_commit: bool) -> RemotingCommand:
     """The answer to a transaction that is ended."""
-    return RemotingCommand.response(remark=None if is_commit else NOT_ANSWERED)
+    return RemotingCommand.response(remark=None if is_commit else NO_RESPONSE_REMARK)
 
 
 def _done_header(*, is_commit: bool) -> bytes:

@@ -288,7 +288,7 @@ class Connection(asyncio.BufferedProtocol):
     def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """Write the response to a request in its header dialect, unless the request is oneway or the peer is gone."""
         if not request.flag & Flag.ONEWAY:
-            self.write(encode_command(response.answer_to(request)))
+            self.write(encode_command(response.in_response_to(request)))
 
     def busy_poll(self, times: int = 1) -> int:
         """Start busy polling for the flush that this peer waits for, or for its next request (`busy_polling.py`)."""

@@ -362,7 +362,7 @@ class Connection(asyncio.Protocol):
             self._lost("closed, because the peer did not read responses")
             self.close()
             return
-        self.write(encode_command(answer.answer_to(request)))
+        self.write(encode_command(answer.in_response_to(request)))
 
     def _lost(self, reason: str) -> None:
         if self.closed:

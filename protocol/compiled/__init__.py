@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 SWITCH: Final = "SKYLARK_COMPILED"
-LEAVES: Final = (
+MODULES: Final = (
     "properties", "header", "packed", "pull", "decode", "answers", "queue_tail", "record", "dispatch", "index",
     "counts", "batch", "gather", "syncs", "columns", "messages", "flights", "faults",
 )  # fmt: skip
@@ -44,10 +44,10 @@ def variant() -> str:
     if is_switched_off:
         return f"interpreted: {SWITCH}=0"
     missing = _missing()
-    if missing == LEAVES:
+    if missing == MODULES:
         return "interpreted: not built"
     return f"interpreted: {' '.join(missing)} not built" if missing else "compiled"
 
 
 def _missing() -> tuple[str, ...]:
-    return tuple(name for name in LEAVES if not is_built(name))
+    return tuple(name for name in MODULES if not is_built(name))

@@ -23,7 +23,7 @@ from skylarkmq.protocol.headers.consumer import UpdateConsumerOffsetHeader
 from skylarkmq.protocol.headers.fields import Header
 from skylarkmq.protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from skylarkmq.protocol.headers.send import SendMessageResponseHeader, SendMessageV2Header
-from skylarkmq.protocol.msgpack_header import LAYOUTS, encode_placed
+from skylarkmq.protocol.msgpack_header import LAYOUTS, encode_positional
 from skylarkmq.protocol.serialize import decode_command, encode_command
 from skylarkmq.protocol.stream import CommandDecoder
 
@@ -84,7 +84,7 @@ def frame_of(code: int, header: Header, dialect: int, body: bytes = b"") -> byte
         command.body = body
         return encode_command(command)
     command = RemotingCommand(code=code, language=LANGUAGE, version=VERSION, opaque=123_456)
-    return encode_frame(dialect, encode_placed(command, header), body)
+    return encode_frame(dialect, encode_positional(command, header), body)
 
 
 def command_of(code: int, header: Header, dialect: int) -> RemotingCommand:

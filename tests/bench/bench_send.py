@@ -28,7 +28,7 @@ from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.frame import encode_frame
 from skylarkmq.protocol.headers.send import SendMessageV2Header
 from skylarkmq.protocol.headers.topic import CreateTopicHeader
-from skylarkmq.protocol.msgpack_header import encode_placed
+from skylarkmq.protocol.msgpack_header import encode_positional
 from skylarkmq.protocol.serialize import encode_command
 from tests.harness.ports import free_ports
 
@@ -207,7 +207,7 @@ def send_frame(opaque: int, queue_id: int, body: bytes, dialect: int) -> bytes:
     command = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header, body)
     command.opaque, command.dialect, command.language = opaque, dialect, "JAVA"
     if dialect == MSGPACK:
-        return encode_frame(dialect, encode_placed(command, header), body)
+        return encode_frame(dialect, encode_positional(command, header), body)
     return encode_command(command)
 
 

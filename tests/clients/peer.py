@@ -45,7 +45,7 @@ class PeerConnection(asyncio.Protocol):
     def answer_later(self, request: RemotingCommand, answer: Awaitable[Answer]) -> None:
         async def answering() -> None:
             if (response := await answer) is not None:
-                self.send(response.answer_to(request))
+                self.send(response.in_response_to(request))
 
         task = asyncio.create_task(answering())
         self._tasks.add(task)
@@ -106,7 +106,7 @@ class Peer:
             answer = handler(connection, request)
         if isinstance(answer, RemotingCommand):
             if not request.is_oneway:
-                connection.send(answer.answer_to(request))
+                connection.send(answer.in_response_to(request))
         elif answer is not None:
             connection.answer_later(request, answer)
 

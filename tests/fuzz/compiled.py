@@ -86,7 +86,7 @@ def _run_module(arguments: argparse.Namespace, module: str) -> bool:
 def main(words: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--module", choices=(*compiled.LEAVES, "all"), required=True)
+    parser.add_argument("--module", choices=(*compiled.MODULES, "all"), required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=_UNLIMITED, help="of each module")
     parser.add_argument("--first", type=int, default=0, help="number of the first execution")
@@ -101,7 +101,7 @@ def main(words: Sequence[str]) -> int:
         return _run_here(arguments)
     if not arguments.plain:
         sanitized.build()
-    modules = compiled.LEAVES if arguments.module == "all" else (arguments.module,)
+    modules = compiled.MODULES if arguments.module == "all" else (arguments.module,)
     clean = [_run_module(arguments, module) for module in modules]  # all of them, whatever one finds
     return 0 if all(clean) else 1
 

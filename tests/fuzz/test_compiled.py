@@ -20,7 +20,7 @@ EXECUTIONS = {"dispatch": 20, "index": 60, "syncs": 100}
 USUAL_EXECUTIONS = 400
 
 
-@pytest.mark.parametrize("module", compiled.LEAVES)
+@pytest.mark.parametrize("module", compiled.MODULES)
 def test_some_executions(module: str) -> None:
     """There is no finding; the number of the last execution is kept for reports."""
     at, count = bytearray(8), EXECUTIONS.get(module, USUAL_EXECUTIONS)

@@ -128,7 +128,7 @@ class Peer:
 
     def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """Answer a request of the broker."""
-        self.send_bytes(encode_command(response.answer_to(request)))
+        self.send_bytes(encode_command(response.in_response_to(request)))
 
     def lose(self) -> None:
         """The connection breaks."""

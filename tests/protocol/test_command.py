@@ -17,10 +17,10 @@ EXT = (
     '"a":"g","b":"T","c":"TBW102","d":"4","e":"0","f":"0","g":"1","h":"0","i":"","j":"0",'
     '"k":"false","l":"0","m":"false"'
 )
-PASSES = {"interpreted": stream.interpreted_pass, "as-installed": stream.decode_whole_frames}
+PASSES = {"interpreted": stream.decode_frames_in_python, "as-installed": stream.decode_whole_frames}
 
 
-def decoded(a_pass: stream.Pass, header: str) -> RemotingCommand:
+def decoded(a_pass: stream.DecodeFrames, header: str) -> RemotingCommand:
     commands: list[RemotingCommand] = []
     a_pass(memoryview(encode_frame(JSON, header.encode(), b"body")), 0, 1 << 20, commands)
     (command,) = apart(commands)
@@ -30,7 +30,7 @@ def decoded(a_pass: stream.Pass, header: str) -> RemotingCommand:
 @pytest.mark.parametrize("a_pass", PASSES.values(), ids=PASSES)
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("name", OWN)
-def test_a_header_cannot_name_our_own_fields(a_pass: stream.Pass, start: str, name: str) -> None:
+def test_a_header_cannot_name_our_own_fields(a_pass: stream.DecodeFrames, start: str, name: str) -> None:
     """A member with the name of an internal field is ignored like every unknown member, whatever its value."""
     for value in VALUES:
         command = decoded(a_pass, f'{start}"{name}":{value},"extFields":{{{EXT}}},"flag":0,"opaque":7}}')
@@ -39,7 +39,7 @@ def test_a_header_cannot_name_our_own_fields(a_pass: stream.Pass, start: str, na
         assert command.sent is None or command.code in (10, 310)
         if command.code == 310:
             assert command.header(SendMessageV2Header).topic == "T"
-        answer = RemotingCommand.response(0, "fine", command.ext_fields()).answer_to(command)
+        answer = RemotingCommand.response(0, "fine", command.ext_fields()).in_response_to(command)
         assert encode_command(answer)[4] == JSON
 
 
@@ -60,7 +60,7 @@ ODD = (
 
 @pytest.mark.parametrize("a_pass", PASSES.values(), ids=PASSES)
 @pytest.mark.parametrize("name", ["code", "flag", "opaque", "language", "remark", "version", "extFields", "other"])
-def test_odd_values_are_read_or_end_the_stream(a_pass: stream.Pass, name: str) -> None:
+def test_odd_values_are_read_or_end_the_stream(a_pass: stream.DecodeFrames, name: str) -> None:
     """Hostile values in any member give a command that can be answered, or a ProtocolError."""
     for start in STARTS:
         for value in ODD:
@@ -69,4 +69,4 @@ def test_odd_values_are_read_or_end_the_stream(a_pass: stream.Pass, name: str) -
                 response = RemotingCommand.response(0, command.remark, command.ext_fields())
             except ProtocolError:
                 continue
-            assert len(encode_command(response.answer_to(command))) > 8
+            assert len(encode_command(response.in_response_to(command))) > 8

@@ -15,7 +15,7 @@ from skylarkmq.protocol.frame import FrameDecoder, encode_frame
 from skylarkmq.protocol.headers.fields import Header
 from skylarkmq.protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from skylarkmq.protocol.headers.send import SendMessageResponseHeader, SendMessageV2Header
-from skylarkmq.protocol.msgpack_header import LAYOUTS, decode_general, encode_placed
+from skylarkmq.protocol.msgpack_header import LAYOUTS, decode_general, encode_positional
 from skylarkmq.protocol.serialize import decode_command, encode_command
 from skylarkmq.protocol.stream import CommandDecoder
 
@@ -76,14 +76,16 @@ def test_fields_by_place_are_those_by_name(number: int) -> None:
     """Typed, as text, as another header, and detached: both forms give the same values."""
     header = SAMPLES[number]
     command = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header)
-    placed = decoded(encode_placed(command, header))
+    placed = decoded(encode_positional(command, header))
     named = decoded(encode_command(packed_as(command))[8:])
     assert placed.header(type(header)).to_ext() == named.header(type(header)).to_ext() == header.to_ext()
-    assert placed.ext_fields() == named.ext_fields() == decode_general(memoryview(encode_placed(command, header))).ext
+    assert (
+        placed.ext_fields() == named.ext_fields() == decode_general(memoryview(encode_positional(command, header))).ext
+    )
     assert placed.ext_bytes == named.ext_bytes > 0
     for other in map(type, SAMPLES.values()):
         assert tried(placed, other) == tried(named, other)
-    kept = decoded(encode_placed(command, header)).detached()
+    kept = decoded(encode_positional(command, header)).detached()
     assert kept.header(type(header)).to_ext() == header.to_ext()
     kept.let_go()
     assert (kept.ext_fields(), kept.sent, kept.opaque) == ({}, None, command.opaque)

@@ -243,7 +243,7 @@ def test_plain_records_are_parsed_as_all_others_are() -> None:
         for _ in range(rng.randrange(3)):
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         view = memoryview(data)
-        plain = record._parse_plain(view, 0, len(view), True)
+        plain = record._parse_common_layout(view, 0, len(view), True)
         size, magic = BLANK.unpack_from(view)
         is_candidate = magic in {MAGIC_V1, MAGIC_V2} and size <= len(view)
         general = record._parse_fields(view, 0, size, True) if is_candidate else None

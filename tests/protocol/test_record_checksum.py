@@ -5,7 +5,13 @@ import pytest
 from skylarkmq.protocol import record
 from skylarkmq.protocol.message_id import encode_host
 from skylarkmq.protocol.record import Record, parse
-from skylarkmq.protocol.record_checksum import SIZE, is_broken, is_sealed, seal, with_room
+from skylarkmq.protocol.record_checksum import (
+    SIZE,
+    fill_checksum,
+    has_valid_checksum,
+    has_wrong_checksum,
+    with_checksum_space,
+)
 
 PLAIN = b"KEYS\x01k1\x02UNIQ_KEY\x01C0A8010A0001000000000001\x02TAGS\x01TagA\x02"
 
@@ -28,8 +34,8 @@ def encoded(properties: bytes) -> bytearray:
 
 
 def sealed() -> bytearray:
-    whole = encoded(with_room(PLAIN))
-    return bytearray(seal([whole]))
+    whole = encoded(with_checksum_space(PLAIN))
+    return bytearray(fill_checksum([whole]))
 
 
 def parsed(data: bytearray) -> Record:
@@ -43,14 +49,14 @@ def test_worked_example() -> None:
     whole = sealed()
     assert len(whole) == 0xBA
     assert whole[-SIZE:] == b"__CRC32#\x011058941261\x02"
-    assert is_sealed(parsed(whole))
-    assert not is_broken(parsed(whole))
+    assert has_valid_checksum(parsed(whole))
+    assert not has_wrong_checksum(parsed(whole))
 
 
 def test_in_parts_or_in_one() -> None:
     """The checksum does not depend on how a record is split into parts."""
-    whole = bytes(encoded(with_room(PLAIN)))
-    assert seal([whole[:7], memoryview(whole)[7:100], whole[100:]]) == bytes(sealed())[100:]
+    whole = bytes(encoded(with_checksum_space(PLAIN)))
+    assert fill_checksum([whole[:7], memoryview(whole)[7:100], whole[100:]]) == bytes(sealed())[100:]
 
 
 @pytest.mark.parametrize(
@@ -66,8 +72,8 @@ def test_in_parts_or_in_one() -> None:
 )
 def test_room(given: bytes, prepared: bytes) -> None:
     """A client's own checksum is removed, a missing separator is added, and the function is idempotent."""
-    assert with_room(given)[:-SIZE] == prepared
-    assert with_room(with_room(given)) == with_room(given)
+    assert with_checksum_space(given)[:-SIZE] == prepared
+    assert with_checksum_space(with_checksum_space(given)) == with_checksum_space(given)
 
 
 def test_every_flipped_bit_is_found() -> None:
@@ -77,16 +83,16 @@ def test_every_flipped_bit_is_found() -> None:
         for bit in range(8):
             whole[at] ^= 1 << bit
             found = parse(memoryview(whole))
-            assert not isinstance(found, Record) or not is_sealed(found), (at, bit)
+            assert not isinstance(found, Record) or not has_valid_checksum(found), (at, bit)
             whole[at] ^= 1 << bit
 
 
 def test_records_without_a_checksum_are_not_broken() -> None:
     """A store may contain records with and without a checksum."""
     found = parsed(encoded(PLAIN))
-    assert not is_sealed(found)
-    assert not is_broken(found)
-    assert not is_sealed(parsed(encoded(b"")))
+    assert not has_valid_checksum(found)
+    assert not has_wrong_checksum(found)
+    assert not has_valid_checksum(parsed(encoded(b"")))
     flipped = sealed()
     flipped[105] ^= 1  # in the topic
-    assert is_broken(parsed(flipped))
+    assert has_wrong_checksum(parsed(flipped))

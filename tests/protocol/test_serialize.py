@@ -11,7 +11,7 @@ from skylarkmq.protocol.headers.fields import Header, is_true
 from skylarkmq.protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
 from skylarkmq.protocol.serialize import decode_command, encode_command
-from skylarkmq.protocol.stream import CommandDecoder, interpreted_pass
+from skylarkmq.protocol.stream import CommandDecoder, decode_frames_in_python
 from tests.harness.golden import GoldenFrame, transcripts
 
 TYPED: dict[int, type[Header]] = {
@@ -192,7 +192,7 @@ def test_a_bare_number_is_no_true(bare: bytes) -> None:
         frame = memoryview(encode_frame(JSON, header, b""))
         found: list[RemotingCommand | None] = [json_command(header), *CommandDecoder().feed_commands(frame)]
         interpreted: list[RemotingCommand] = []
-        interpreted_pass(frame, 0, 1 << 20, interpreted)
+        decode_frames_in_python(frame, 0, 1 << 20, interpreted)
         sends = [command.header(SendMessageV2Header) for command in found + interpreted if command is not None]
         assert [is_true(send.batch) for send in sends] == [expected] * 3
 
@@ -219,7 +219,7 @@ def test_answers_carry_opaque_dialect_and_text_values() -> None:
     """Every ext value of a JSON response is a string; opaque and dialect are those of the request."""
     request = RemotingCommand(code=11, opaque=-3, dialect=ROCKETMQ)
     response = RemotingCommand.response(0, None, PullMessageResponseHeader(0, 5, 1, 9))
-    back = decode(encode_command(response.answer_to(request)))
+    back = decode(encode_command(response.in_response_to(request)))
     assert back.is_response
     assert (back.opaque, back.dialect) == (-3, ROCKETMQ)
     assert back.ext == {"suggestWhichBrokerId": "0", "nextBeginOffset": "5", "minOffset": "1", "maxOffset": "9"}

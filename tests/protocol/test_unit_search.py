@@ -3,7 +3,7 @@
 import pytest
 
 from skylarkmq.protocol.disk import FILLER_UNIT, UNIT, UNIT_SIZE
-from skylarkmq.protocol.unit_search import first_at_or_behind, first_of_somebody
+from skylarkmq.protocol.unit_search import first_at_or_after, first_with_record
 
 NOBODY = -1
 
@@ -38,7 +38,7 @@ def test_first_at_or_behind(places: list[int], wanted: int, expected: int) -> No
     def read(offset: int, count: int) -> bytes:
         return data[offset * UNIT_SIZE : (offset + count) * UNIT_SIZE]
 
-    assert first_at_or_behind(read, 0, len(places), wanted) == expected
+    assert first_at_or_after(read, 0, len(places), wanted) == expected
     plain = [at for at, place in enumerate(places) if place != NOBODY and place >= wanted]
     assert expected == (plain[0] if plain else len(places))
 
@@ -51,10 +51,10 @@ def test_a_long_hole_is_passed_in_few_reads() -> None:
         reads.append(count)
         return FILLER_UNIT * min(count, 1_000_000 - offset) or UNIT.pack(5, 10, 0)
 
-    assert first_of_somebody(read, 0, 1_000_001) == 1_000_000
+    assert first_with_record(read, 0, 1_000_001) == 1_000_000
     assert len(reads) < 300
 
 
 def test_units_that_are_not_there() -> None:
     """The search continues after a missing file, and terminates."""
-    assert first_at_or_behind(lambda offset, count: b"", 3, 9, 100) == 9
+    assert first_at_or_after(lambda offset, count: b"", 3, 9, 100) == 9

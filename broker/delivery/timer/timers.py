@@ -21,7 +21,7 @@ from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.timer.files import TimerFiles, TimerFilesConfig
 from skylarkmq.protocol.disk import CONFIG_DIRECTORY
-from skylarkmq.protocol.timers import KEPT_BACK_SLOTS, METRICS_FILE, SLOTS
+from skylarkmq.protocol.timers import METRICS_FILE, RESERVED_SLOTS, SLOTS
 
 LEAST_WINDOW_SLOTS: Final = 2
 RATE_WINDOW_MS: Final = 10_000

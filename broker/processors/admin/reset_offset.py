@@ -31,7 +31,7 @@ from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.bodies.client_state import ListedOffsets, ResetOffsets
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
-from skylarkmq.protocol.command import NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.command import NO_RESPONSE_REMARK, RemotingCommand
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.headers.client_calls import ResetOffsetHeader
 from skylarkmq.protocol.headers.fields import is_true
@@ -163,7 +163,7 @@ class ResetOffsetProcessor:
         forms = {is_cpp: form.encode() for is_cpp, form in ((False, body), (True, ListedOffsets.of(body)))}
         for member in members:
             await walk.read(partial(_tell, member, header, forms[member.language == LanguageCode.CPP.name]))
-        return RemotingCommand.response(remark=NOT_ANSWERED, body=body.encode())
+        return RemotingCommand.response(remark=NO_RESPONSE_REMARK, body=body.encode())
 
     def _target_of_client(self, header: ResetOffsetHeader, queue_id: int) -> int:
         committed = self._offsets.committed(header.group, header.topic, queue_id)

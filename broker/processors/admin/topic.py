@@ -24,7 +24,7 @@ from skylarkmq.protocol.bodies.enums import TopicFilterType
 from skylarkmq.protocol.bodies.stats import TopicConfigList
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.codes import RESERVED_TOPICS, RequestCode, ResponseCode
-from skylarkmq.protocol.command import NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.command import NO_RESPONSE_REMARK, RemotingCommand
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.headers.fields import is_true
 from skylarkmq.protocol.headers.topic import CreateTopicHeader, TopicHeader
@@ -90,7 +90,7 @@ class TopicProcessor:
         if is_changed:
             return self._answer_when_settled(began_s, is_system=is_system)
         self._note_time(began_s, is_system=is_system, is_success=True)
-        return RemotingCommand.response(remark=NOT_ANSWERED)
+        return RemotingCommand.response(remark=NO_RESPONSE_REMARK)
 
     def update_all(
         self, connection: Connection, command: RemotingCommand
@@ -104,7 +104,7 @@ class TopicProcessor:
             log.info("topic set by request topic=%s peer=%s", topic.topic_name, connection.peer)
         if changed:
             return self._answer_when_settled(began_s, is_system=False)
-        return RemotingCommand.response(remark=NOT_ANSWERED)
+        return RemotingCommand.response(remark=NO_RESPONSE_REMARK)
 
     def _wanted(self, header: CreateTopicHeader) -> TopicConfig:
         """The topic as it is to be. RequestError if it cannot be so."""
@@ -134,7 +134,7 @@ class TopicProcessor:
         await self._saved()
         await self._announced()
         self._note_time(began_s, is_system=is_system, is_success=True)
-        return RemotingCommand.response(remark=NOT_ANSWERED)
+        return RemotingCommand.response(remark=NO_RESPONSE_REMARK)
 
     def _note_time(self, began_s: float, *, is_system: bool, is_success: bool) -> None:
         took = self.times.get((is_success, is_system))

@@ -29,7 +29,7 @@ from skylarkmq.protocol.bodies.stats import (
 )
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
-from skylarkmq.protocol.command import NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.command import NO_RESPONSE_REMARK, RemotingCommand
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.headers.stats import BrokerStatsHeader, ConsumeQueueHeader
 from skylarkmq.protocol.headers.topic import TopicHeader
@@ -124,7 +124,7 @@ class TopicStatsProcessor:
         answer = ConsumeQueueUnits(min_queue_index=first, max_queue_index=end)
         matches = self._describe_group(answer, topic, header.consumer_group)
         answer.queue_data = [ConsumeQueueData(*unit, matches is None or matches(unit[2])) for unit in units]
-        return RemotingCommand.response(remark=NOT_ANSWERED, body=answer.encode())
+        return RemotingCommand.response(remark=NO_RESPONSE_REMARK, body=answer.encode())
 
     def _describe_group(self, answer: ConsumeQueueUnits, topic: str, name: str | None) -> Matches | None:
         """Tell what the group wants of the topic; what it would get is what this test of tags codes takes (None: all).

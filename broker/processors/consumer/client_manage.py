@@ -33,7 +33,7 @@ from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.filters.tag import is_tag_type
 from skylarkmq.protocol.headers.consumer import ConsumerGroupHeader, UnregisterClientHeader
-from skylarkmq.protocol.message import is_group, is_storable_topic
+from skylarkmq.protocol.message import is_group_name, is_storable_topic
 from skylarkmq.protocol.msgpack_header import ANNOUNCED_AS, ANNOUNCED_BY
 
 SCAN_INTERVAL_MS: Final = 10_000
@@ -118,7 +118,7 @@ class ClientManageProcessor:
             except RequestError as error:  # of one group that cannot be made; the others of this client live on
                 refusal = error
         for producers in heartbeat.producer_data_set:
-            if is_group(producers.group_name):
+            if is_group_name(producers.group_name):
                 self._sessions.join_producers(producers.group_name, self._member(connection, command, heartbeat))
         if refusal is not None:
             raise refusal

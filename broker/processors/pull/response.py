@@ -19,7 +19,7 @@ from skylarkmq.protocol.codes import VERSION, Flag, ResponseCode
 from skylarkmq.protocol.command import JSON, LANGUAGE, MSGPACK, RemotingCommand
 from skylarkmq.protocol.frame import encode_prefix
 from skylarkmq.protocol.headers.pull import PullMessageResponseHeader
-from skylarkmq.protocol.msgpack_header import encode_placed
+from skylarkmq.protocol.msgpack_header import encode_positional
 from skylarkmq.protocol.serialize import encode_head
 
 MASTER_ID: Final = 0
@@ -142,7 +142,7 @@ def _packed_pieces(code: ResponseCode, status: GetStatus) -> tuple[Callable[...,
     offset."""
     answer = RemotingCommand.response(code, status.name)
     answer.opaque = _SMALLEST
-    whole = encode_placed(answer, PullMessageResponseHeader(1, 1, 1, 1, 1, 1))
+    whole = encode_positional(answer, PullMessageResponseHeader(1, 1, 1, 1, 1, 1))
     outer, _, rest = whole.partition(_I32.pack(_SMALLEST))
     between = rest[: -len(b"111111")]
     head = Struct(f">iI{len(outer)}si{len(between)}sBqBqBqBqBiBi")
@@ -165,5 +165,5 @@ def _general_head(
         topic_sys_flag=topic.topic_sys_flag,
         group_sys_flag=group.group_sys_flag,
     )
-    response = RemotingCommand.response(code, result.status.name, header).answer_to(request)
+    response = RemotingCommand.response(code, result.status.name, header).in_response_to(request)
     return encode_head(response, result.total_bytes)

@@ -18,7 +18,7 @@ from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
-from skylarkmq.protocol.command import NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.command import NO_RESPONSE_REMARK, RemotingCommand
 from skylarkmq.protocol.decimals import decimal
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.headers.recall import RecallMessageHeader, RecallMessageResponseHeader
@@ -81,7 +81,7 @@ class RecallProcessor:
         except RequestError as refusal:
             return RemotingCommand.response(refusal.code, refusal.remark, ext)
         answer = RecallMessageResponseHeader(msg_id=handle.unique_key)
-        return RemotingCommand.response(remark=NOT_ANSWERED, ext=ext | answer.to_ext())
+        return RemotingCommand.response(remark=NO_RESPONSE_REMARK, ext=ext | answer.to_ext())
 
     def _checked(self, header: RecallMessageHeader) -> RecallHandle:
         """The handle, if it may be used. RequestError."""

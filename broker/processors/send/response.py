@@ -21,7 +21,7 @@ from skylarkmq.protocol.frame import encode_prefix
 from skylarkmq.protocol.headers.send import SendMessageResponseHeader
 from skylarkmq.protocol.message import PropertyName, property_value
 from skylarkmq.protocol.message_id import encode_offset_ids
-from skylarkmq.protocol.msgpack_header import encode_placed
+from skylarkmq.protocol.msgpack_header import encode_positional
 from skylarkmq.protocol.recall_handle import RecallHandle
 from skylarkmq.protocol.send_layout import Sent
 from skylarkmq.protocol.serialize import BINARY_FIXED, binary_entry, encode_command
@@ -179,7 +179,7 @@ class SendAnswers:
     ) -> bytes:
         """The same for any dialect, any id, and the codes that say stored, but not flushed in time."""
         response = RemotingCommand.response(code, remark, self.ext | header.to_ext())
-        return encode_command(response.answer_to(request))
+        return encode_command(response.in_response_to(request))
 
 
 def _framed(header: bytes) -> bytes:
@@ -217,7 +217,7 @@ def _packed_pieces(ext: dict[str, str], store_host: bytes) -> list[bytes]:
     answer.opaque, queue_id, queue_offset, physical_offset = -(2**31), 1 - 2**31, -(2**63), "-" * 16
     message_id = store_host.hex().upper() + physical_offset
     header = SendMessageResponseHeader(message_id, queue_id, queue_offset, "k" * 64, None, *ext.values())
-    rest = encode_placed(answer, header)
+    rest = encode_positional(answer, header)
     pieces = []
     for place in (_i32(answer.opaque), physical_offset.encode(), _i32(queue_id), _i64(queue_offset), b"\x40"):
         before, _, rest = rest.partition(place)

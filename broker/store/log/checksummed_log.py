@@ -13,7 +13,7 @@ from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.log.append_columns import AppendColumns
 from skylarkmq.broker.store.log.commit_log import CommitLog
 from skylarkmq.broker.store.log.record_batch import PARTS, PlainRecordBatch
-from skylarkmq.protocol.record_checksum import seal, with_room
+from skylarkmq.protocol.record_checksum import fill_checksum, with_checksum_space
 
 
 class SealedRecordBatch(PlainRecordBatch):
@@ -22,10 +22,10 @@ class SealedRecordBatch(PlainRecordBatch):
     def put_run(self, appends: Sequence[Append], is_checked: bool = False) -> None:
         """As there; the appends' properties gain the checksum's room."""
         for append in appends:
-            append.properties = with_room(append.properties)
+            append.properties = with_checksum_space(append.properties)
             super().put_run((append,), is_checked)
             if append.status is PutStatus.PENDING:
-                self._parts[-1] = seal(self._parts[-PARTS:])
+                self._parts[-1] = fill_checksum(self._parts[-PARTS:])
 
 
 class SealedCommitLog(CommitLog):
@@ -37,7 +37,7 @@ class SealedCommitLog(CommitLog):
     def put_all(self, appends: Sequence[Append]) -> None:
         """As there; room is made first, so that the batch is measured with it."""
         for append in appends:
-            append.properties = with_room(append.properties)
+            append.properties = with_checksum_space(append.properties)
         super().put_all(appends)
 
     put_alike = put_all

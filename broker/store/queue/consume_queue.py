@@ -33,7 +33,7 @@ from skylarkmq.broker.store.queue.tail import QueueTail
 from skylarkmq.broker.store.read.cold_reads import ColdReads
 from skylarkmq.broker.store.topic_traffic import SIZE_BOUNDS, note_units
 from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, FILLER_UNIT, UNIT, UNIT_SIZE, offset_file_name
-from skylarkmq.protocol.unit_search import UNIT_DTYPE, first_at_or_behind
+from skylarkmq.protocol.unit_search import UNIT_DTYPE, first_at_or_after
 
 log = logging.getLogger(__name__)
 
@@ -344,7 +344,7 @@ class ConsumeQueue(QueueTail):
         if self.first_start >= 0 or self.end > self.written:
             first = max(self.first_start // UNIT_SIZE, min(self.min_offset, self.end))
             read = self.read if reads is None else partial(self.read_nowait, reads=reads)
-            self.min_offset = first_at_or_behind(read, first, self.end, log_start)
+            self.min_offset = first_at_or_after(read, first, self.end, log_start)
         self._corrected_for = log_start
 
     # expiry and removal

@@ -18,7 +18,7 @@ from skylarkmq.broker.store.read.cold_reads import ColdReads
 from skylarkmq.broker.store.read.log_reads import LogReads
 from skylarkmq.protocol.disk import FILLER_RECORD_SIZE
 from skylarkmq.protocol.record_fields import store_timestamp_at
-from skylarkmq.protocol.unit_search import first_of_somebody
+from skylarkmq.protocol.unit_search import first_with_record
 
 _UP_TO_TIMESTAMP = 76  # bytes of a record up to the store timestamp, with the longest born host
 _LONG_AGO = -1
@@ -54,7 +54,7 @@ class OffsetByTime:
         read = partial(queue.read_nowait, reads=self._reads)
         while low < high:
             middle = (low + high) // 2
-            at = first_of_somebody(read, middle, high)
+            at = first_with_record(read, middle, high)
             if at == high:
                 high = middle
                 continue
@@ -66,7 +66,7 @@ class OffsetByTime:
             else:
                 high = middle
         if is_lower:
-            return first_of_somebody(read, low, queue.end)
+            return first_with_record(read, low, queue.end)
         return self._last_before(queue, low)
 
     def _last_before(self, queue: ConsumeQueue, offset: int) -> int:

@@ -31,7 +31,7 @@ from skylarkmq.broker.store.read.cold_reads import ColdReads
 from skylarkmq.broker.store.read.log_reads import Copy, LogReads
 from skylarkmq.broker.store.read.verified_ranges import VerifiedRanges, VerifiedStatistics
 from skylarkmq.protocol.record import SMALLEST_RECORD, Damaged, Record, parse
-from skylarkmq.protocol.record_checksum import is_broken
+from skylarkmq.protocol.record_checksum import has_wrong_checksum
 from skylarkmq.protocol.record_fields import queue_offset_at
 
 log = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class RecordChecks:
             return f"it has {found.size} bytes, its queue unit says {size}"
         if found.physical_offset != physical_offset:
             return f"it carries the offset {found.physical_offset}"
-        if is_broken(found):
+        if has_wrong_checksum(found):
             return "record checksum"
         if queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # its units stand for records of other topics
             return None

@@ -13,7 +13,7 @@ from typing import Protocol
 from skylarkmq.broker.store.recovery.queue_order import NO_FRONT, Front, Key
 from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
 from skylarkmq.protocol.record import Record
-from skylarkmq.protocol.unit_search import first_at_or_behind
+from skylarkmq.protocol.unit_search import first_at_or_after
 
 
 class StoredUnits(Protocol):
@@ -77,7 +77,7 @@ class QueueEvidence:
 
     def _searched(self, units: StoredUnits, key: Key) -> Front | None:
         low = units.begin
-        at = first_at_or_behind(units.read, low, units.end, self.start)
+        at = first_at_or_after(units.read, low, units.end, self.start)
         fillers = 0
         while at > low:
             unit = _unit(units, at - 1)

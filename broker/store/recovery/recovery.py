@@ -40,7 +40,7 @@ from skylarkmq.broker.store.reput import Reput
 from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
 from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT_SIZE, Checkpoint
 from skylarkmq.protocol.record import BLANK, MAGIC_BLANK, Blank, Damaged, Parsed, Record, UnreadableTopic, parse
-from skylarkmq.protocol.record_checksum import is_sealed
+from skylarkmq.protocol.record_checksum import has_valid_checksum
 
 log = logging.getLogger(__name__)
 
@@ -348,7 +348,7 @@ class Recovery:
     def _parse(self, segment: MappedFile, at: int) -> Parsed:
         found = parse(segment.view, at, check_body=self._check_body)
         record = found.record if isinstance(found, UnreadableTopic) else found
-        if self._check_seal and isinstance(record, Record) and not is_sealed(record):
+        if self._check_seal and isinstance(record, Record) and not has_valid_checksum(record):
             return Damaged("record checksum")
         return found
 

@@ -37,9 +37,9 @@ from skylarkmq.protocol.timers import (
     CHECK_FILE,
     CHECK_SIZE,
     DELETE,
-    KEPT_BACK_SLOTS,
     LOG_DIRECTORY,
     NO_POSITION,
+    RESERVED_SLOTS,
     SLOTS,
     UNIT_SIZE,
     WHEEL_FILE,
@@ -200,7 +200,7 @@ class TimerFiles:
         An older slot would share its position on the wheel with a future slot, and its age would not fit into a unit.
         """
         precision = self._config.precision_ms
-        slots = min(self._config.slots // 2 - KEPT_BACK_SLOTS, INT32_MAX // precision)
+        slots = min(self._config.slots // 2 - RESERVED_SLOTS, INT32_MAX // precision)
         return (now_ms // precision - slots) * precision
 
     def _load_check(self) -> TimerCheck:

@@ -24,7 +24,7 @@ from skylarkmq.protocol.disk import (
     offset_file_name,
     parse_offset_file_name,
 )
-from skylarkmq.protocol.unit_search import UNIT_DTYPE, first_at_or_behind, first_of_somebody
+from skylarkmq.protocol.unit_search import UNIT_DTYPE, first_at_or_after, first_with_record
 
 LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 _UNITS_AT_ONCE: Final = 1 << 15
@@ -49,7 +49,7 @@ class StoredQueue:
         self._size = max(self._files.values(), default=UNIT_SIZE)
         self.begin = min(self._files, default=0) // UNIT_SIZE
         self.end = self._find_end()
-        self.first = first_of_somebody(self.read, self.begin, self.end)
+        self.first = first_with_record(self.read, self.begin, self.end)
 
     def _find_end(self) -> int:
         for start in sorted(self._files, reverse=True):
@@ -88,7 +88,7 @@ class StoredQueue:
 
     def at_or_behind(self, physical_offset: int) -> int:
         """The first unit whose record begins at or behind that byte of the log; `end` if there is none."""
-        return first_at_or_behind(self.read, self.first, self.end, physical_offset)
+        return first_at_or_after(self.read, self.first, self.end, physical_offset)
 
     def record_at_or_behind(self, physical_offset: int) -> int | None:
         """Where that record begins."""

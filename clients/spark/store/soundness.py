@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from skylarkmq.clients.spark.arrow.record_layout import Ints, Places
 from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.record import CRC_MASK, Record, parse
-from skylarkmq.protocol.record_checksum import NAME, SIZE, is_broken
+from skylarkmq.protocol.record_checksum import NAME, SIZE, has_wrong_checksum
 
 _BODY_CRC_AT: Final = 8
 _NAME: Final = np.frombuffer(NAME + b"\x01", np.uint8)
@@ -64,5 +64,5 @@ def _broken(places: Places) -> NDArray[np.bool_]:
     names = raw[begins[sealed, None] + np.arange(len(_NAME))]
     for row in sealed[(names == _NAME).all(axis=1)].tolist():
         record = parse(memoryview(places.buffer), int(places.starts[row]), check_body=False)
-        is_broken_[row] = not isinstance(record, Record) or is_broken(record)
+        is_broken_[row] = not isinstance(record, Record) or has_wrong_checksum(record)
     return is_broken_

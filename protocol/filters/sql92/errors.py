@@ -1,6 +1,6 @@
 """Errors in an expression (ExpressionError), and errors while a message is tested (EvaluationError)."""
 
-SHOWN_CHARACTERS = 40
+QUOTED_CHARACTERS = 40
 
 
 class ExpressionError(ValueError):
@@ -18,6 +18,6 @@ class EvaluationError(Exception):
     """Two values cannot be compared: the message does not match."""
 
 
-def shown(text: str) -> str:
+def quoted(text: str) -> str:
     """Return a part of an expression for an error text: shortened, and without control characters."""
-    return repr(text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…")
+    return repr(text if len(text) <= QUOTED_CHARACTERS else text[: QUOTED_CHARACTERS - 1] + "…")

@@ -15,7 +15,7 @@ Source: docs/formats.md, "SQL92 expressions".
 import re
 from typing import Final, NamedTuple
 
-from skylarkmq.protocol.filters.sql92.errors import ExpressionError, shown
+from skylarkmq.protocol.filters.sql92.errors import ExpressionError, quoted
 
 NAME: Final = "name"
 TEXT: Final = "text"
@@ -51,7 +51,7 @@ class Token(NamedTuple):
     at: int
 
     def __str__(self) -> str:
-        return "the end" if self.kind is END else shown(self.text)
+        return "the end" if self.kind is END else quoted(self.text)
 
 
 class Lexer:
@@ -93,4 +93,4 @@ def _unknown(text: str, at: int) -> str:
         return "a text that does not end: a quote is missing"
     if text.startswith("/*", at):
         return "a comment that does not end: */ is missing"
-    return f"{shown(text[at])} has no meaning here"
+    return f"{quoted(text[at])} has no meaning here"

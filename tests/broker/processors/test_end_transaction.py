@@ -11,7 +11,7 @@ from skylarkmq.broker.delivery.transactions.messages import OP_PROPERTIES, OP_TA
 from skylarkmq.broker.processors.end_transaction import NOT_FOUND
 from skylarkmq.broker.store.running_flags import RunningFlag
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
-from skylarkmq.protocol.command import NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.command import NO_RESPONSE_REMARK, RemotingCommand
 from skylarkmq.protocol.headers.transactions import ResumeCheckHeader
 from skylarkmq.protocol.message import decode_properties, encode_properties, tags_code
 from skylarkmq.protocol.message_id import encode_offset_id
@@ -75,7 +75,7 @@ async def test_commit(parts: Transacted) -> None:
 async def test_rollback(parts: Transacted) -> None:
     """Nobody ever sees it."""
     answer = parts.end(parts.send(), ROLLBACK)
-    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, NOT_ANSWERED)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, NO_RESPONSE_REMARK)
     assert parts.it.bodies() == []
     assert parts.it.bodies(OP) == [b"0"]
     assert parts.transactions.statistics().rolled_back == {"T": 1}
@@ -123,7 +123,7 @@ async def test_who_has_immunity_ends_in_time(parts: Transacted, seconds: str, co
     parts.it.clock.now_ms += 20_000
     answer = parts.end(half)
     assert answer.code == code
-    assert answer.remark == (NOT_ANSWERED if code else None)
+    assert answer.remark == (NO_RESPONSE_REMARK if code else None)
     assert parts.end(half, from_transaction_check="true").code == ResponseCode.SUCCESS
     assert len(parts.it.bodies()) == 1
 
@@ -272,7 +272,7 @@ async def test_resume_has_a_discarded_one_asked_again(it: Opened) -> None:
     (discarded,) = records(it, DISCARDED)
     assert parts.open_offsets() == []
     answer = await parts.peer.ask_slowly(resume(discarded.physical_offset))
-    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, NOT_ANSWERED)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, NO_RESPONSE_REMARK)
     producer = parts.producer()
     it.clock.now_ms += 30_000
     parts.round()

@@ -57,7 +57,7 @@ class Line:
 
 
 def answer(request: RemotingCommand, **fields: Any) -> bytes:
-    return encode_command(RemotingCommand.response(**fields).answer_to(request))
+    return encode_command(RemotingCommand.response(**fields).in_response_to(request))
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 20], ids=["byte by byte", "in sevens", "whole"])

@@ -129,7 +129,7 @@ async def test_what_is_released_while_it_is_renewed_is_not_kept() -> None:
         def later(connection: PeerConnection, request: RemotingCommand) -> None:
             answer = lock(connection, request)
             assert isinstance(answer, RemotingCommand)
-            answers.append(lambda: connection.send(answer.answer_to(request)))
+            answers.append(lambda: connection.send(answer.in_response_to(request)))
 
         cluster.broker.on(RequestCode.LOCK_BATCH_MQ, later)
         renewal = asyncio.create_task(locks.renew())

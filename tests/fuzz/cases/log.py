@@ -16,7 +16,7 @@ from skylarkmq.broker.store.reput import plain_gather_units, plain_publish
 from skylarkmq.broker.store.topic_traffic import plain_note_units
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import INDEX_ITEM, IndexLayout, index_keys
-from skylarkmq.protocol.record_checksum import with_room
+from skylarkmq.protocol.record_checksum import with_checksum_space
 from tests.fuzz.cases.frames import ENTRIES
 from tests.fuzz.cases.memory import number
 from tests.protocol.compiled import test_same_publish, test_same_records
@@ -131,7 +131,7 @@ def some_messages(chance: Random) -> list[Any]:
             found = _batches.Batches(PutStatus.PENDING, b"").appends(body, (), "T", 0, 0, 0, bytes(8), 0)
             append = found[0] if found else append
             if chance.random() < 0.5:
-                append.properties = with_room(append.properties)
+                append.properties = with_checksum_space(append.properties)
             if chance.random() < 0.1:
                 append.properties = b""
         append.physical_offset, append.store_timestamp = number(chance), number(chance)

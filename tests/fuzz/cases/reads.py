@@ -16,7 +16,7 @@ from skylarkmq.protocol import compiled, record
 from skylarkmq.protocol.disk import UNIT
 from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.message import MessageExt
-from skylarkmq.protocol.message_id import known_host
+from skylarkmq.protocol.message_id import cached_host
 from skylarkmq.protocol.unit_runs import MOST_UNITS, PlainStretch
 from tests.fuzz.cases.memory import damaged, exact, number
 from tests.protocol.compiled.test_same_messages import random_record, random_row
@@ -70,13 +70,15 @@ def messages(chance: Random) -> None:
     if chance.random() < 0.4:
         row = damaged(chance, row)
     check_body = chance.random() < 0.7
-    twin = _messages.Messages(MessageExt, known_host)
-    assert read(twin.read, exact(row), check_body) == read(record.plain_messages, memoryview(row), check_body), row
+    twin = _messages.Messages(MessageExt, cached_host)
+    assert read(twin.read, exact(row), check_body) == read(
+        record.read_common_layout_in_python, memoryview(row), check_body
+    ), row
 
 
-def read(reader: record.PlainReader, row: memoryview, check_body: bool) -> object:
+def read(reader: record.RecordReader, row: memoryview, check_body: bool) -> object:
     """Return the messages of a row, or the error."""
-    with patch.object(record, "read_plain", reader):
+    with patch.object(record, "read_common_layout", reader):
         try:
             return record.decode(row, check_body=check_body)
         except ProtocolError as error:

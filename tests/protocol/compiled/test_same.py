@@ -229,7 +229,7 @@ class Inputs:
         return bytes(bad)
 
 
-def outcome(decode: stream.Pass, data: bytes, start: int = 0) -> Any:
+def outcome(decode: stream.DecodeFrames, data: bytes, start: int = 0) -> Any:
     """Return all visible results of decoding a read."""
     commands: list[RemotingCommand] = []
     try:
@@ -257,7 +257,7 @@ def tried(read: Any) -> Any:
 
 
 def both(data: bytes) -> tuple[Any, Any]:
-    interpreted = outcome(stream.interpreted_pass, data)
+    interpreted = outcome(stream.decode_frames_in_python, data)
     return interpreted, outcome(leaf.Decoder(decode_general, illegal_frame, PullMessageHeader).decode, data)
 
 

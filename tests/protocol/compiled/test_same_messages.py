@@ -7,7 +7,7 @@ import pytest
 from skylarkmq.protocol import compiled, record
 from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.message import MessageExt
-from skylarkmq.protocol.message_id import known_host
+from skylarkmq.protocol.message_id import cached_host
 
 leaf = compiled.load("messages")
 
@@ -24,9 +24,9 @@ ENTRIES = [
 ]  # fmt: skip
 
 
-def read(reader: record.PlainReader, row: bytes, monkeypatch: pytest.MonkeyPatch, check_body: bool) -> object:
+def read(reader: record.RecordReader, row: bytes, monkeypatch: pytest.MonkeyPatch, check_body: bool) -> object:
     """Return the messages of that response, or the error."""
-    monkeypatch.setattr(record, "read_plain", reader)
+    monkeypatch.setattr(record, "read_common_layout", reader)
     try:
         return record.decode(memoryview(row), check_body=check_body)
     except ProtocolError as error:
@@ -36,13 +36,13 @@ def read(reader: record.PlainReader, row: bytes, monkeypatch: pytest.MonkeyPatch
 def test_random_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred thousand records, most in the common layout, some damaged: the same messages, or the same error."""
     rng = random.Random(31)
-    twin = leaf.Messages(MessageExt, known_host).read
+    twin = leaf.Messages(MessageExt, cached_host).read
     complaints = 0
     for _ in range(ROWS):
         row = random_row(rng)
         check_body = rng.random() < 0.8
         found = read(twin, row, monkeypatch, check_body)
-        assert found == read(record.plain_messages, row, monkeypatch, check_body)
+        assert found == read(record.read_common_layout_in_python, row, monkeypatch, check_body)
         complaints += isinstance(found, str)
     assert ROWS // 10 < complaints < ROWS // 2
 
@@ -53,10 +53,10 @@ def test_plain_ones_are_read_by_the_leaf() -> None:
     row = b"".join(
         random_record(random.Random(5), "Topic", HOSTS[0], b"TAGS\x01a\x02K\x01\xe4\xb8\xad") for _ in range(9)
     )
-    assert leaf.Messages(MessageExt, known_host).read(memoryview(row), 0, True, messages) == len(row)
+    assert leaf.Messages(MessageExt, cached_host).read(memoryview(row), 0, True, messages) == len(row)
     assert [message.properties for message in messages] == [{"TAGS": "a", "K": "中"}] * 9
     with pytest.raises(ValueError, match="before"):
-        leaf.Messages(MessageExt, known_host).read(memoryview(row), -1, True, messages)
+        leaf.Messages(MessageExt, cached_host).read(memoryview(row), -1, True, messages)
 
 
 def random_row(rng: random.Random) -> bytes:

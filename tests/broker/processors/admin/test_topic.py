@@ -11,7 +11,7 @@ import pytest
 from skylarkmq.broker.processors.admin.topic import TopicProcessor, changed_attributes
 from skylarkmq.protocol.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
 from skylarkmq.protocol.codes import RequestCode
-from skylarkmq.protocol.command import NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.command import NO_RESPONSE_REMARK, RemotingCommand
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.headers.topic import CreateTopicHeader, TopicHeader
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts
@@ -76,7 +76,7 @@ async def test_a_topic_is_made_saved_and_announced_before_it_is_answered(admin: 
     assert admin.topics.find("N") == expected
     admin.disk.set()
     answer = await finished(admin, peer)
-    assert (answer.code, answer.remark, admin.waits) == (0, NOT_ANSWERED, ["saved", "announced"])
+    assert (answer.code, answer.remark, admin.waits) == (0, NO_RESPONSE_REMARK, ["saved", "announced"])
 
 
 async def test_a_change_that_is_none_is_answered_at_once(admin: Admin) -> None:
@@ -181,7 +181,7 @@ async def test_a_list_of_topics_is_made_in_one_request(admin: Admin) -> None:
     first = {"topicName": "A", "readQueueNums": 2, "writeQueueNums": 3, "attributes": {"+message.type": "FIFO"}}
     second = {"topicName": "B", "perm": 4, "order": True, "attributes": {"message.type": "DELAY"}}
     answer = await ask_slowly(admin, admin.peer(), update_all(first, second))
-    assert (answer.code, answer.remark) == (0, NOT_ANSWERED)
+    assert (answer.code, answer.remark) == (0, NO_RESPONSE_REMARK)
     made = [admin.topics.find(name) for name in "AB"]
     assert made == [
         TopicConfig("A", 2, 3, attributes={"message.type": "FIFO"}),

@@ -15,7 +15,7 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import BrokerStatsData, ConsumeQueueUnits, StatsItem, TopicOffset, TopicStatsTable
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.codes import RequestCode
-from skylarkmq.protocol.command import NOT_ANSWERED, RemotingCommand
+from skylarkmq.protocol.command import NO_RESPONSE_REMARK, RemotingCommand
 from skylarkmq.protocol.filters.tag import subscribe
 from skylarkmq.protocol.headers.stats import BrokerStatsHeader, ConsumeQueueHeader
 from skylarkmq.protocol.headers.topic import TopicHeader
@@ -137,7 +137,7 @@ async def test_units_are_told_with_what_they_are_to_a_group(stats: Stats) -> Non
     peer.take()
     answer = peer.ask(units(0, 2, GROUP))
     body = ConsumeQueueUnits.decode(answer.body)
-    assert (answer.code, answer.remark) == (0, NOT_ANSWERED)
+    assert (answer.code, answer.remark) == (0, NO_RESPONSE_REMARK)
     assert (body.min_queue_index, body.max_queue_index, body.filter_data) == (0, 3, "null")
     assert body.subscription_data is not None
     assert (body.subscription_data.topic, body.subscription_data.sub_string) == (TOPIC, "a")

@@ -19,7 +19,7 @@ from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.filters.tag import subscribe
 from skylarkmq.protocol.frame import encode_frame
 from skylarkmq.protocol.headers.pull import PullMessageHeader
-from skylarkmq.protocol.msgpack_header import encode_placed
+from skylarkmq.protocol.msgpack_header import encode_positional
 from skylarkmq.protocol.record import Record, iterate
 from skylarkmq.protocol.serialize import encode_command
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, consumer, heartbeat, pull
@@ -57,7 +57,7 @@ def bodies(answer: RemotingCommand) -> list[int]:
 def frame_of(command: RemotingCommand) -> bytes:
     """As clients write it: those that speak MessagePack give the fields by their place."""
     if command.dialect == MSGPACK:
-        return encode_frame(MSGPACK, encode_placed(command, command.header(PullMessageHeader)))
+        return encode_frame(MSGPACK, encode_positional(command, command.header(PullMessageHeader)))
     return encode_command(command)
 
 

@@ -48,7 +48,7 @@ class Host:
 
 def passes() -> list[Any]:
     """The interpreted pass, and the compiled one where there is one."""
-    return [stream.interpreted_pass, stream.decode_whole_frames]
+    return [stream.decode_frames_in_python, stream.decode_whole_frames]
 
 
 def seen(append: Append) -> tuple[Any, ...]:
@@ -68,7 +68,7 @@ def properties(choice: random.Random) -> str:
 
 @pytest.mark.parametrize("decode", passes(), ids=["interpreted", "as-installed"])
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
-def test_plain_appends_are_those_of_the_general_way(decode: stream.Pass, code: int) -> None:
+def test_plain_appends_are_those_of_the_general_way(decode: stream.DecodeFrames, code: int) -> None:
     """The same field by field for 10,000 random messages, and keys as the index would find them."""
     choice = random.Random(9)
     messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, Deferral(()).defer, lambda: 0)
@@ -99,7 +99,7 @@ def connection() -> Connection:
     return taken
 
 
-def decoded(decode: stream.Pass, command: RemotingCommand) -> RemotingCommand:
+def decoded(decode: stream.DecodeFrames, command: RemotingCommand) -> RemotingCommand:
     commands: list[RemotingCommand] = []
     decode(memoryview(encode_command(command)), 0, 1 << 24, commands)
     return commands[0]

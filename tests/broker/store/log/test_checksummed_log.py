@@ -9,7 +9,7 @@ from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.protocol import compiled, record
 from skylarkmq.protocol.message import BatchRecord, encode_batch
 from skylarkmq.protocol.record import MAX_PROPERTIES_BYTES, Record, iterate
-from skylarkmq.protocol.record_checksum import SIZE, is_sealed, seal, with_room
+from skylarkmq.protocol.record_checksum import SIZE, fill_checksum, has_valid_checksum, with_checksum_space
 from tests.harness.stores import BORN_HOST, Opened, message, opened, unpack_golden
 
 
@@ -32,7 +32,7 @@ def test_every_record_is_sealed(tmp_path: Path) -> None:
     logs = sorted((tmp_path / "commitlog").iterdir())
     found = [one for log in logs for one in records_in(log)]
     assert len(found) == 6
-    assert all(map(is_sealed, found))
+    assert all(map(has_valid_checksum, found))
     assert found[1].properties[:-SIZE] == b"A\x01b\x02"
 
 
@@ -73,7 +73,7 @@ def test_golden_records_are_made_again(tmp_path: Path) -> None:
         whole = record.encode(
             topic=one.topic,
             body=one.body,
-            properties=with_room(one.properties),
+            properties=with_checksum_space(one.properties),
             queue_id=one.queue_id,
             queue_offset=one.queue_offset,
             physical_offset=one.physical_offset,
@@ -86,7 +86,7 @@ def test_golden_records_are_made_again(tmp_path: Path) -> None:
             reconsume_times=one.reconsume_times,
             prepared_transaction_offset=one.prepared_transaction_offset,
         )
-        assert seal([whole]) == bytes(one.source[one.position : one.position + one.size])
+        assert fill_checksum([whole]) == bytes(one.source[one.position : one.position + one.size])
 
 
 BATCH_LEAF: Any = compiled.load("batch")
