@@ -70,7 +70,7 @@ def decode(stream: bytes) -> None:
         command.detached()
 
 
-def test_frames_decode_or_close(fuzz_rounds: int) -> None:
+def test_frames_decode_or_raise_protocol_error(fuzz_rounds: int) -> None:
     """No input raises anything but ProtocolError."""
     choice = random.Random(20_261_121)
     frames = seeds()

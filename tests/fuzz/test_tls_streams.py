@@ -68,7 +68,7 @@ class Conversation:
         self.incoming.write(bytes(self.transport.written))
         self.transport.written.clear()
 
-    def shake_hands(self) -> None:
+    def handshake(self) -> None:
         """Do a step of the handshake. Raises SSLWantReadError while it is incomplete, another SSLError if it fails."""
         while not self.transport.closing:
             try:
@@ -87,7 +87,7 @@ class Conversation:
         assert not self.selector.connections
 
 
-def talk(conversation: Conversation, requests: int) -> int:
+def exchange_requests(conversation: Conversation, requests: int) -> int:
     """Return the number of responses to `requests` requests."""
     choice, engine = conversation.choice, conversation.engine
     for n in range(requests):
@@ -102,19 +102,21 @@ def talk(conversation: Conversation, requests: int) -> int:
     return answers.count(b"not supported")
 
 
-async def test_any_cuts_bring_everything(fuzz_rounds: int) -> None:
+async def test_randomly_cut_streams_arrive_whole(fuzz_rounds: int) -> None:
     """However the client's bytes are cut into reads, each request is answered."""
     choice, tls = random.Random(1), ServerTls(TlsConfig())
     for _ in range(fuzz_rounds // 500):
         conversation = Conversation(choice, tls)
-        conversation.shake_hands()
+        conversation.handshake()
         requests = choice.randrange(1, 60)
-        assert talk(conversation, requests) == requests
+        assert exchange_requests(conversation, requests) == requests
         conversation.end()
     assert tls.failed == 0
 
 
-async def test_damage_ends_the_connection_in_order(fuzz_rounds: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_damage_ends_the_connection_without_an_exception(
+    fuzz_rounds: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """Damage in a hello, a later step or a record: at most one line in the log, no exception, and nothing remains."""
     caplog.set_level("INFO")
     choice, tls = random.Random(2), ServerTls(TlsConfig())
@@ -122,7 +124,7 @@ async def test_damage_ends_the_connection_in_order(fuzz_rounds: int, caplog: pyt
         conversation = Conversation(choice, tls)
         try:
             if choice.random() < 0.5:
-                conversation.shake_hands()
+                conversation.handshake()
                 conversation.engine.write(choice.randbytes(choice.choice((10, 40_000))))
             else:
                 conversation.engine.do_handshake()
@@ -135,7 +137,7 @@ async def test_damage_ends_the_connection_in_order(fuzz_rounds: int, caplog: pyt
     assert "TLS error" in caplog.text
 
 
-async def test_garbage_behind_a_first_byte_ends_the_connection(fuzz_rounds: int) -> None:
+async def test_garbage_ends_the_connection(fuzz_rounds: int) -> None:
     """Any bytes after or instead of 0x16 end the connection, or are an incomplete record."""
     choice, tls = random.Random(3), ServerTls(TlsConfig())
     for _ in range(fuzz_rounds // 50):

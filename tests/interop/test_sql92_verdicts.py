@@ -8,7 +8,7 @@ import pytest
 
 from skylarkmq.protocol.message import encode_properties
 from tests.interop.toolchain import apache_broker
-from tests.protocol.filters.sql92.test_golden import verdicts
+from tests.protocol.filters.sql92.test_golden import results
 
 PROGRAM = Path(__file__).parent / "filters" / "Verdicts.java"
 SPARING = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -91,6 +91,6 @@ def test_verdicts_are_those_of_rocketmq(fuzz_rounds: int) -> None:
     others = [
         (text, messages, expected, ours)
         for (text, messages), expected in zip(asked, theirs, strict=True)
-        if (ours := verdicts(text, messages)) != expected
+        if (ours := results(text, messages)) != expected
     ]
     assert others == []

@@ -17,23 +17,23 @@ EXT = (
     '"a":"g","b":"T","c":"TBW102","d":"4","e":"0","f":"0","g":"1","h":"0","i":"","j":"0",'
     '"k":"false","l":"0","m":"false"'
 )
-PASSES = {"interpreted": stream.decode_frames_in_python, "as-installed": stream.decode_whole_frames}
+VERSIONS = {"interpreted": stream.decode_frames_in_python, "as-installed": stream.decode_whole_frames}
 
 
-def decoded(a_pass: stream.DecodeFrames, header: str) -> RemotingCommand:
+def decoded(decode_frames: stream.DecodeFrames, header: str) -> RemotingCommand:
     commands: list[RemotingCommand] = []
-    a_pass(memoryview(encode_frame(JSON, header.encode(), b"body")), 0, 1 << 20, commands)
+    decode_frames(memoryview(encode_frame(JSON, header.encode(), b"body")), 0, 1 << 20, commands)
     (command,) = apart(commands)
     return command
 
 
-@pytest.mark.parametrize("a_pass", PASSES.values(), ids=PASSES)
+@pytest.mark.parametrize("decode_frames", VERSIONS.values(), ids=VERSIONS)
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("name", OWN)
-def test_a_header_cannot_name_our_own_fields(a_pass: stream.DecodeFrames, start: str, name: str) -> None:
+def test_a_header_cannot_set_internal_fields(decode_frames: stream.DecodeFrames, start: str, name: str) -> None:
     """A member with the name of an internal field is ignored like every unknown member, whatever its value."""
     for value in VALUES:
-        command = decoded(a_pass, f'{start}"{name}":{value},"extFields":{{{EXT}}},"flag":0,"opaque":7}}')
+        command = decoded(decode_frames, f'{start}"{name}":{value},"extFields":{{{EXT}}},"flag":0,"opaque":7}}')
         assert (command.opaque, command.dialect, bytes(command.body)) == (7, JSON, b"body")
         assert command.ext_fields()["b"] == "T"
         assert command.sent is None or command.code in (10, 310)
@@ -58,14 +58,14 @@ ODD = (
 )
 
 
-@pytest.mark.parametrize("a_pass", PASSES.values(), ids=PASSES)
+@pytest.mark.parametrize("decode_frames", VERSIONS.values(), ids=VERSIONS)
 @pytest.mark.parametrize("name", ["code", "flag", "opaque", "language", "remark", "version", "extFields", "other"])
-def test_odd_values_are_read_or_end_the_stream(a_pass: stream.DecodeFrames, name: str) -> None:
+def test_hostile_values_are_read_or_end_the_stream(decode_frames: stream.DecodeFrames, name: str) -> None:
     """Hostile values in any member give a command that can be answered, or a ProtocolError."""
     for start in STARTS:
         for value in ODD:
             try:
-                command = decoded(a_pass, f'{start}"{name}":{value},"opaque":7}}')
+                command = decoded(decode_frames, f'{start}"{name}":{value},"opaque":7}}')
                 response = RemotingCommand.response(0, command.remark, command.ext_fields())
             except ProtocolError:
                 continue

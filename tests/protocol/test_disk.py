@@ -27,18 +27,18 @@ from skylarkmq.protocol.message import decode_properties
         ((8192, 200, 1700000000123 + 10_000), "0000000000002000000000c80000018bcfe58f8b"),
     ],
 )
-def test_unit(fields: tuple[int, int, int], expected: str) -> None:
+def test_a_unit_has_20_bytes(fields: tuple[int, int, int], expected: str) -> None:
     """A unit is physical offset, size and tags code in 20 bytes."""
     assert UNIT.pack(*fields).hex() == expected
     assert UNIT.unpack(bytes.fromhex(expected)) == fields
 
 
-def test_filler_unit() -> None:
+def test_a_filler_unit_is_recognized_by_its_size() -> None:
     """A filler unit is recognized by its size."""
     assert FILLER_UNIT.hex() == "00000000000000007fffffff0000000000000000"
 
 
-def test_checkpoint() -> None:
+def test_a_checkpoint_has_five_numbers() -> None:
     """A checkpoint is five numbers at the beginning of 4096 bytes."""
     checkpoint = Checkpoint(1700000000123, 1700000000100, 1699999990000, 0, 4096)
     data = checkpoint.encode()
@@ -54,7 +54,7 @@ def test_short_checkpoint_reads_as_zeros(data: bytes) -> None:
     assert Checkpoint.decode(data) == Checkpoint()
 
 
-def test_file_names() -> None:
+def test_a_segment_is_named_by_its_first_offset() -> None:
     """A segment's name is its first offset in 20 digits; no other name is a segment."""
     assert offset_file_name(1073741824) == "00000000001073741824"
     assert parse_offset_file_name("00000000001073741824") == 1073741824
@@ -80,13 +80,13 @@ def test_file_names() -> None:
         ("", []),
     ],
 )
-def test_index_keys(properties: str, keys: list[str]) -> None:
+def test_index_keys_are_the_unique_key_and_the_words_of_keys(properties: str, keys: list[str]) -> None:
     """The unique key comes first, then the words of KEYS, in whatever order and form the properties are."""
     assert [key.decode() for key in index_keys(properties.encode())] == keys
 
 
 @given(st.text("UNIQ_KEYS\x01\x02 a", max_size=40))
-def test_index_keys_of_anything(properties: str) -> None:
+def test_index_keys_of_any_text_are_those_of_its_properties(properties: str) -> None:
     """The index keys of any property string are those of its decoded properties."""
     values = decode_properties(properties)
     pieces = filter(None, values.get("KEYS", "").split(" "))
@@ -96,7 +96,7 @@ def test_index_keys_of_anything(properties: str) -> None:
     ]
 
 
-def test_index_layout() -> None:
+def test_index_layout_has_rocketmqs_sizes() -> None:
     """A file of RocketMQ's sizes, and its header of 40 bytes, in which a next item of 0 counts as 1."""
     layout = IndexLayout(5_000_000, 20_000_000)
     assert (layout.size, layout.slot_at(988410), layout.item_at(1)) == (420_000_040, 3953680, 20000060)
@@ -106,7 +106,7 @@ def test_index_layout() -> None:
     assert IndexHeader.decode(bytes(40)).next_item == 1
 
 
-def test_index_hashes_and_names() -> None:
+def test_index_hashes_are_not_negative() -> None:
     """Hashes are never negative; a file name is 17 digits."""
     assert index_hash("TopicTest#k1") == 2746024
     assert index_hash("TopicTest") == 1902610879

@@ -9,7 +9,7 @@ from skylarkmq.protocol.frame import Frame, FrameDecoder, encode_frame, encode_p
 LIMIT = 1024
 
 
-def plain(frames: list[Frame]) -> list[tuple[int, bytes, bytes]]:
+def as_bytes(frames: list[Frame]) -> list[tuple[int, bytes, bytes]]:
     return [(dialect, bytes(header), bytes(body)) for dialect, header, body in frames]
 
 
@@ -17,7 +17,7 @@ def feed_in_pieces(decoder: FrameDecoder, stream: bytes, size: int) -> list[tupl
     return [
         frame
         for start in range(0, len(stream), size)
-        for frame in plain(decoder.feed(memoryview(stream[start : start + size])))
+        for frame in as_bytes(decoder.feed(memoryview(stream[start : start + size])))
     ]
 
 
@@ -62,7 +62,7 @@ def test_the_limit_counts_the_length_word() -> None:
     ],
 )
 @pytest.mark.parametrize("size", [1, 5, 64])
-def test_what_is_no_frame_is_told_after_the_frames_before_it(prefix: bytes, size: int) -> None:
+def test_an_invalid_frame_is_reported_after_the_frames_before_it(prefix: bytes, size: int) -> None:
     """The valid frames are returned, then `failure` is set and nothing more is decoded."""
     good = encode_frame(1, b"h", b"b")
     decoder = FrameDecoder(LIMIT)
@@ -71,7 +71,7 @@ def test_what_is_no_frame_is_told_after_the_frames_before_it(prefix: bytes, size
     assert decoder.feed(memoryview(good)) == []
 
 
-def test_an_announced_giant_costs_only_what_arrived() -> None:
+def test_memory_is_bounded_by_the_bytes_received() -> None:
     """Memory grows with the bytes received, not with the announced length."""
     decoder = FrameDecoder()
     decoder.feed(memoryview(encode_prefix(0, 10, 16_000_000) + b"ten bytes!"))

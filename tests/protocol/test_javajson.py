@@ -44,12 +44,12 @@ JSON_BODIES = [frame for frame in transcripts() if frame.body[:1] == b"{"]
         ('"$ref"', "$ref"),
     ],
 )
-def test_reads(text: str, expected: object) -> None:
+def test_deviations_that_fastjson_accepts_are_read(text: str, expected: object) -> None:
     """Every deviation that fastjson accepts is read, as text and as bytes."""
     assert loads(text) == loads(text.encode()) == loads(memoryview(text.encode())) == expected
 
 
-def test_bytes_that_are_no_utf8_are_replaced() -> None:
+def test_invalid_utf8_is_replaced() -> None:
     """Invalid UTF-8 loses the character, not the document."""
     assert loads(b'{"a":"\xff"}') == {"a": "\ufffd"}
 
@@ -63,13 +63,13 @@ def test_bytes_that_are_no_utf8_are_replaced() -> None:
         '{"a":{"$ref":"$.b"}}', '{"a":{"$ref":".."}}', '{"a":{"$ref":"$.a"}}', '{"a":[],"b":{"$ref":"$.a[0]"}}',
     ],
 )  # fmt: skip
-def test_refuses(text: str) -> None:
+def test_invalid_texts_are_rejected(text: str) -> None:
     """A text that is not JSON even to fastjson, or that is nested too deep, raises JavaJsonError."""
     with pytest.raises(JavaJsonError):
         loads(text)
 
 
-def test_size_limit() -> None:
+def test_a_text_beyond_the_limit_is_rejected() -> None:
     """A text beyond the limit is rejected before it is read."""
     assert loads("[1]", max_bytes=3) == [1]
     with pytest.raises(JavaJsonError, match="too many"):
@@ -90,7 +90,7 @@ def test_nulls_can_be_dropped() -> None:
     assert loads('{"a":null,"b":[null],"c":{"d":null}}', nulls=False) == {"b": [None], "c": {}}
 
 
-def test_hooks() -> None:
+def test_hook_and_object_key_get_objects() -> None:
     """The hook gets every object, the innermost first; `object_key` makes the keys that are objects."""
     seen: list[dict[Any, Any]] = []
     text = '{"offsetTable":{{"brokerName":"b","queueId":1,"topic":"T"}:5}}'
@@ -104,7 +104,7 @@ def test_hooks() -> None:
     ]
 
 
-class Colour(IntEnum):
+class Color(IntEnum):
     RED = 1
 
 
@@ -130,7 +130,7 @@ class Outer(msgspec.Struct):
          '{"inner":{"aFirst":"x","zLast":1},"table":{2:{"zLast":1},1:{"zLast":3}}}'),
         ({"z": 1, "a": None, "m": [None, (), {}]}, '{"z":1,"m":[null,[],{}]}'),
         ({MessageQueue("T", "b", 1): 5}, '{{"brokerName":"b","queueId":1,"topic":"T"}:5}'),
-        ([True, False, 0.0, 1.5, float("nan"), Colour.RED, Shape.ROUND], '[true,false,0.0,1.5,null,"RED","ROUND"]'),
+        ([True, False, 0.0, 1.5, float("nan"), Color.RED, Shape.ROUND], '[true,false,0.0,1.5,null,"RED","ROUND"]'),
         ('é"\\\n\x01/', '"é\\"\\\\\\n\\u0001/"'),
         ("\ud800", '"?"'),
         ({Shape.ROUND: 1}, '{"ROUND":1}'),
@@ -138,20 +138,20 @@ class Outer(msgspec.Struct):
         ({}, "{}"),
     ],
 )  # fmt: skip
-def test_writes(value: object, expected: str) -> None:
+def test_values_are_written_as_fastjson_does(value: object, expected: str) -> None:
     """Struct members in alphabetical order and without nulls, maps in their own order, numbers and objects as bare
     keys."""
     assert dumps(value) == expected.encode()
 
 
-def test_writes_standard_json_on_request() -> None:
+def test_standard_json_is_written_on_request() -> None:
     """With both options the text is strict JSON in ASCII."""
     text = dumps({0: "华东", -1: {5: ["\U0001f600"]}}, quote_numeric_keys=True, ascii_only=True)
     assert text.isascii()
     assert json.loads(text) == {"0": "华东", "-1": {"5": ["\U0001f600"]}}
 
 
-def test_what_has_no_json_is_our_fault() -> None:
+def test_a_value_without_json_form_raises_type_error() -> None:
     """A value of another type raises TypeError: no peer can cause that."""
     with pytest.raises(TypeError, match="bytes"):
         dumps(b"x")
@@ -164,13 +164,13 @@ def test_golden_bodies_keep_their_bytes(frame: GoldenFrame) -> None:
 
 
 @given(TREES)
-def test_round_trip(tree: object) -> None:
+def test_trees_round_trip(tree: object) -> None:
     """Any tree of values is read back from its text."""
     assert loads(dumps(tree)) == tree
 
 
 @given(TREES)
-def test_round_trip_in_ascii(tree: object) -> None:
+def test_trees_round_trip_in_ascii(tree: object) -> None:
     """Escaped text is read back as the same value."""
     assert loads(dumps(tree, ascii_only=True)) == tree
 
@@ -178,7 +178,7 @@ def test_round_trip_in_ascii(tree: object) -> None:
 @given(st.binary() | st.text("{}[]:,\"'\\ u0aenl$ref.-1\n").map(str.encode))
 @example(b'{"a":{"$ref":"$.a[0]"}}')
 @example(b"{{}:1}")
-def test_hostile_bytes(data: bytes) -> None:
+def test_hostile_bytes_raise_only_java_json_error(data: bytes) -> None:
     """Any bytes are read or raise JavaJsonError."""
     try:
         value = loads(data)
@@ -188,7 +188,7 @@ def test_hostile_bytes(data: bytes) -> None:
 
 
 @given(st.recursive(TEXTS | st.integers(), lambda v: st.dictionaries(TEXTS | st.integers(), v, max_size=3)))
-def test_quoting_keys_is_right_or_no_json(tree: object) -> None:
+def test_quoted_keys_give_the_same_value_or_invalid_json(tree: object) -> None:
     """For a text with quoted keys a strict decoder returns what the tolerant reader returns for the original, or
     fails."""
     try:

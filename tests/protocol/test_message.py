@@ -77,14 +77,14 @@ def test_properties_round_trip(properties: dict[str, str]) -> None:
 
 
 @given(HOSTILE_ENTRIES.map("".join) | st.text())
-def test_what_was_read_can_be_written(text: str) -> None:
+def test_decoded_properties_can_be_encoded(text: str) -> None:
     """Any string decodes, and the result encodes to the same properties."""
     properties = decode_properties(text)
     assert decode_properties(encode_properties(properties)) == properties
 
 
 @given(HOSTILE_ENTRIES.map("".join) | st.text(), NAMES)
-def test_the_lookup_agrees_with_the_map(text: str, name: str) -> None:
+def test_property_value_agrees_with_the_dict(text: str, name: str) -> None:
     """For any string `property_value` returns the value in the dict of all properties."""
     assert property_value(text, name) == decode_properties(text).get(name)
 
@@ -122,7 +122,7 @@ def test_java_hashes(text: str, expected: int) -> None:
 
 
 @given(st.text(st.characters()) | st.integers(0, 2000).map(lambda n: "é~" * n))
-def test_java_hash_is_hashcode(text: str) -> None:
+def test_java_hash_follows_the_definition(text: str) -> None:
     """A text of any length has the hash of the definition, over UTF-16 units."""
     raw = text.encode("utf-16-be", "surrogatepass")
     expected = 0
@@ -132,7 +132,7 @@ def test_java_hash_is_hashcode(text: str) -> None:
     assert -(2**31) <= java_hash(text) < 2**31
 
 
-def test_no_tag_has_code_0() -> None:
+def test_absent_tags_have_code_0() -> None:
     """Absent and empty tags have the code 0."""
     assert tags_code(None) == tags_code("") == 0
 
@@ -189,7 +189,7 @@ def test_storable_topics(topic: str, is_storable: bool) -> None:
     assert is_storable_topic(topic) is is_storable
 
 
-def test_groups() -> None:
+def test_group_names() -> None:
     """A group name has the characters of a topic name, up to 255."""
     check_group_name("g" * 255)
     for group in ("g" * 256, "a.b", "", None):
@@ -221,7 +221,7 @@ def stored(properties: dict[str, str]) -> MessageExt:
     )
 
 
-def test_what_a_stored_message_says() -> None:
+def test_attributes_of_a_stored_message() -> None:
     """Tags, keys and unique id come from the properties, the offset id from the record's position."""
     full = stored({"TAGS": "TagA", "KEYS": "k1 k2", "UNIQ_KEY": "C0"})
     assert (full.tags, full.keys, full.uniq_key, full.msg_id) == ("TagA", ["k1", "k2"], "C0", "C0")
@@ -231,7 +231,7 @@ def test_what_a_stored_message_says() -> None:
     assert (bare.tags, bare.keys, bare.uniq_key, bare.msg_id) == ("", [], "", bare.offset_msg_id)
 
 
-def test_properties_of_a_message_to_send() -> None:
+def test_all_properties_include_keys_and_tags() -> None:
     """KEYS and TAGS are added to the other properties if they are set; the message itself does not change."""
     message_to_send = Message("T", b"", tags="TagA", keys="k1 k2", properties={"region": "华东"})
     assert message_to_send.all_properties() == {"region": "华东", "KEYS": "k1 k2", "TAGS": "TagA"}
@@ -261,7 +261,7 @@ def test_batches_round_trip(records: list[BatchRecord]) -> None:
 
 
 @given(st.binary(max_size=60) | st.binary(max_size=40).map(lambda tail: b"\0" * 12 + b"\xff" * 8 + tail))
-def test_hostile_batches(body: bytes) -> None:
+def test_hostile_batches_raise_only_request_error(body: bytes) -> None:
     """Bytes that are not a batch raise RequestError and nothing else."""
     with suppress(RequestError):
         assert sum(len(record.body) for record in decode_batch(body)) < len(body) or not body

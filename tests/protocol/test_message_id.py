@@ -41,7 +41,7 @@ def test_hosts_round_trip(address: object, port: int) -> None:
 
 
 @given(st.binary(max_size=40).filter(lambda raw: len(raw) not in (8, 20)))
-def test_other_lengths_are_no_hosts(raw: bytes) -> None:
+def test_hosts_of_other_lengths_are_rejected(raw: bytes) -> None:
     """A host of a length other than 8 or 20 raises ValueError."""
     with pytest.raises(ValueError, match="8 or 20 bytes"):
         decode_host(raw)
@@ -68,14 +68,14 @@ def test_offset_ids_round_trip(address: object, port: int, offset: int) -> None:
 
 
 @given(st.ip_addresses(), PORTS, st.lists(st.integers(0, 2**63 - 1)))
-def test_offset_ids_of_one_host_together(address: object, port: int, offsets: list[int]) -> None:
+def test_offset_ids_of_one_host_are_joined(address: object, port: int, offsets: list[int]) -> None:
     """The ids of several offsets are the same together as one by one."""
     host = encode_host(str(address), port)
     assert encode_offset_ids(host, offsets) == ",".join(encode_offset_id(host, offset) for offset in offsets)
 
 
 @given(st.text() | st.text("0123456789ABCDEFG ", min_size=32, max_size=32))
-def test_other_texts_are_no_offset_ids(text: str) -> None:
+def test_other_texts_are_rejected_as_offset_ids(text: str) -> None:
     """Any text decodes or raises ValueError."""
     try:
         ip, port, offset = decode_offset_id(text)
@@ -92,7 +92,7 @@ def test_unique_id_fields() -> None:
     assert len(UniqueIds("::1", 1, 1).next(NOW_MS)) == 56
 
 
-def test_unique_ids_do_not_repeat_around_the_turn_of_the_month() -> None:
+def test_unique_ids_do_not_repeat_at_the_end_of_a_month() -> None:
     """Ids differ within a millisecond, and at the end of a year, where the time in them restarts."""
     ids = UniqueIds("10.0.0.1", 1, 1)
     new_year = 1_704_067_200_000
@@ -113,6 +113,6 @@ def test_unique_ids_wrap_their_counter() -> None:
 
 
 @given(st.integers(0, 4_000_000_000_000))
-def test_unique_ids_for_any_time(now_ms: int) -> None:
+def test_unique_ids_have_the_same_length_at_any_time(now_ms: int) -> None:
     """The length is the same for any time."""
     assert len(UniqueIds("10.0.0.1", 1, 1).next(now_ms)) == 32

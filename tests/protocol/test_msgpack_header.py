@@ -48,7 +48,7 @@ def packed(*members: object) -> bytes:
     st.dictionaries(*(st.text(st.characters(exclude_categories=["Cs"])),) * 2),
     st.binary(max_size=50),
 )
-def test_what_is_written_is_read(opaque: int, flag: int, remark: str | None, ext: dict[str, str], body: bytes) -> None:
+def test_headers_round_trip(opaque: int, flag: int, remark: str | None, ext: dict[str, str], body: bytes) -> None:
     """All members, any text and the body round-trip."""
     command = RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark, ext, body)
     command.opaque, command.flag, command.dialect = opaque, flag, MSGPACK
@@ -61,7 +61,7 @@ def test_what_is_written_is_read(opaque: int, flag: int, remark: str | None, ext
 
 
 @pytest.mark.parametrize(("code", "header"), [(RequestCode.PULL_MESSAGE, PULL), (RequestCode.SEND_MESSAGE_V2, SEND)])
-def test_typed_headers(code: RequestCode, header: PullMessageHeader | SendMessageV2Header) -> None:
+def test_typed_headers_round_trip(code: RequestCode, header: PullMessageHeader | SendMessageV2Header) -> None:
     """A typed header round-trips, in the stream and on its own; that of a send is already decoded."""
     request = RemotingCommand.request(code, header, b"body")
     request.dialect = MSGPACK
@@ -72,26 +72,28 @@ def test_typed_headers(code: RequestCode, header: PullMessageHeader | SendMessag
 
 
 @pytest.mark.parametrize("number", LAYOUTS)
-def test_fields_by_place_are_those_by_name(number: int) -> None:
+def test_positional_fields_equal_named_fields(number: int) -> None:
     """Typed, as text, as another header, and detached: both forms give the same values."""
     header = SAMPLES[number]
     command = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, header)
-    placed = decoded(encode_positional(command, header))
-    named = decoded(encode_command(packed_as(command))[8:])
-    assert placed.header(type(header)).to_ext() == named.header(type(header)).to_ext() == header.to_ext()
+    positional = decoded(encode_positional(command, header))
+    named = decoded(encode_command(packed_command(command))[8:])
+    assert positional.header(type(header)).to_ext() == named.header(type(header)).to_ext() == header.to_ext()
     assert (
-        placed.ext_fields() == named.ext_fields() == decode_general(memoryview(encode_positional(command, header))).ext
+        positional.ext_fields()
+        == named.ext_fields()
+        == decode_general(memoryview(encode_positional(command, header))).ext
     )
-    assert placed.ext_bytes == named.ext_bytes > 0
+    assert positional.ext_bytes == named.ext_bytes > 0
     for other in map(type, SAMPLES.values()):
-        assert tried(placed, other) == tried(named, other)
+        assert tried(positional, other) == tried(named, other)
     kept = decoded(encode_positional(command, header)).detached()
     assert kept.header(type(header)).to_ext() == header.to_ext()
     kept.let_go()
     assert (kept.ext_fields(), kept.sent, kept.opaque) == ({}, None, command.opaque)
 
 
-def packed_as(command: RemotingCommand) -> RemotingCommand:
+def packed_command(command: RemotingCommand) -> RemotingCommand:
     command.dialect = MSGPACK
     return command
 
@@ -103,7 +105,7 @@ def tried(command: RemotingCommand, header_type: type[Header]) -> object:
         return str(error)
 
 
-def test_more_members() -> None:
+def test_additional_members_are_ignored() -> None:
     """Additional members, as a later version may send them, are ignored; nil instead of a map means no fields."""
     assert decoded(packed(*GOOD, "more", {"a": [2]})).ext_fields() == {"topic": "T"}
     assert decoded(packed(*GOOD[:6], None)).ext_fields() == {}
@@ -153,13 +155,13 @@ def test_more_members() -> None:
     ],
     ids=lambda header: header[:12].hex(),
 )
-def test_hostile(header: bytes) -> None:
+def test_hostile_headers_raise_protocol_error(header: bytes) -> None:
     """Wrong types, lengths beyond the header, deep nesting and invalid UTF-8 raise ProtocolError."""
     with pytest.raises(ProtocolError):
         decoded(header)
 
 
-def test_the_stream_ends_there() -> None:
+def test_an_invalid_header_ends_the_stream() -> None:
     """Commands before an invalid header are returned; then the stream fails."""
     request = RemotingCommand.request(RequestCode.PULL_MESSAGE, PULL)
     request.dialect = MSGPACK
@@ -171,7 +173,7 @@ def test_the_stream_ends_there() -> None:
 
 
 @pytest.mark.fuzz
-def test_random_headers(fuzz_rounds: int) -> None:
+def test_random_headers_decode_or_raise_protocol_error(fuzz_rounds: int) -> None:
     """Random bytes, and valid headers with some bytes changed, decode or raise ProtocolError."""
     choice = random.Random(20_261_123)
     good = packed(*GOOD[:4], "remark", 479, {"topic": "T", "consumerGroup": "g", "ü": "ü" * 50})

@@ -16,7 +16,7 @@ def test_a_handle_is_rocketmqs_text() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "v1 a b c d", "djE=", base64.b64encode(b"v2 a b c d").decode(), "ÿ", "/w=="])
-def test_what_is_no_handle_is_told(text: str) -> None:
+def test_invalid_handles_raise_value_error(text: str) -> None:
     """An empty text, invalid base64, too few parts, another version, invalid UTF-8."""
     with pytest.raises(ValueError, match=r"."):
         RecallHandle.decode(text)

@@ -142,14 +142,14 @@ def test_damage_has_a_reason(data: bytes, reason: str) -> None:
     assert found.reason == reason
 
 
-def test_crc_is_optional() -> None:
+def test_the_crc_check_is_optional() -> None:
     """Without the body check a record with a flipped body byte parses."""
     data = EXAMPLE[:90] + b"?" + EXAMPLE[91:]
     assert isinstance(parse(memoryview(data), check_body=False), Record)
 
 
 @given(st.integers(0, 165), st.integers(0, 255))
-def test_any_byte_may_be_anything(at: int, value: int) -> None:
+def test_a_changed_byte_never_raises(at: int, value: int) -> None:
     """One changed byte gives a result, never an exception."""
     data = bytearray(EXAMPLE + EXAMPLE)
     data[at] = value
@@ -220,7 +220,7 @@ def reencoded(found: Record) -> bytes:
         {"properties": b"K\x01" + b"v" * 32765, "prepared_transaction_offset": 7},
     ],
 )
-def test_messages_are_decoded_in_one_step_as_in_two(changes: dict[str, Any]) -> None:
+def test_both_ways_decode_the_same_messages(changes: dict[str, Any]) -> None:
     """In any layout, and with a damaged byte anywhere, both ways give the same message or the same error."""
     data = example(**changes)
     assert decode(data * 2) == [to_message(parse_one(data))] * 2
@@ -234,7 +234,7 @@ def test_messages_are_decoded_in_one_step_as_in_two(changes: dict[str, Any]) -> 
                 decode(damaged)
 
 
-def test_plain_records_are_parsed_as_all_others_are() -> None:
+def test_the_fast_path_parses_as_the_general_parser() -> None:
     """The fast path for the common layout returns the same as the general parser, for damaged bytes too."""
     rng = random.Random(7)
     whole = example(body=bytes(range(200)))

@@ -33,7 +33,7 @@ def encoded(properties: bytes) -> bytearray:
     )
 
 
-def sealed() -> bytearray:
+def with_checksum() -> bytearray:
     whole = encoded(with_checksum_space(PLAIN))
     return bytearray(fill_checksum([whole]))
 
@@ -46,17 +46,17 @@ def parsed(data: bytearray) -> Record:
 
 def test_worked_example() -> None:
     """docs/formats.md, "Whole-record checksum": 20 bytes, digits from the lowest to the highest."""
-    whole = sealed()
+    whole = with_checksum()
     assert len(whole) == 0xBA
     assert whole[-SIZE:] == b"__CRC32#\x011058941261\x02"
     assert has_valid_checksum(parsed(whole))
     assert not has_wrong_checksum(parsed(whole))
 
 
-def test_in_parts_or_in_one() -> None:
+def test_the_checksum_does_not_depend_on_the_parts() -> None:
     """The checksum does not depend on how a record is split into parts."""
     whole = bytes(encoded(with_checksum_space(PLAIN)))
-    assert fill_checksum([whole[:7], memoryview(whole)[7:100], whole[100:]]) == bytes(sealed())[100:]
+    assert fill_checksum([whole[:7], memoryview(whole)[7:100], whole[100:]]) == bytes(with_checksum())[100:]
 
 
 @pytest.mark.parametrize(
@@ -70,15 +70,15 @@ def test_in_parts_or_in_one() -> None:
         (b"A\x01__CRC32#\x02", b"A\x01__CRC32#\x02"),
     ],
 )
-def test_room(given: bytes, prepared: bytes) -> None:
+def test_space_for_a_checksum_is_added_once(given: bytes, prepared: bytes) -> None:
     """A client's own checksum is removed, a missing separator is added, and the function is idempotent."""
     assert with_checksum_space(given)[:-SIZE] == prepared
     assert with_checksum_space(with_checksum_space(given)) == with_checksum_space(given)
 
 
-def test_every_flipped_bit_is_found() -> None:
+def test_every_flipped_bit_is_detected() -> None:
     """After a flip of any bit the record does not parse, or its checksum is wrong."""
-    whole = sealed()
+    whole = with_checksum()
     for at in range(len(whole)):
         for bit in range(8):
             whole[at] ^= 1 << bit
@@ -87,12 +87,12 @@ def test_every_flipped_bit_is_found() -> None:
             whole[at] ^= 1 << bit
 
 
-def test_records_without_a_checksum_are_not_broken() -> None:
+def test_a_record_without_a_checksum_is_not_wrong() -> None:
     """A store may contain records with and without a checksum."""
     found = parsed(encoded(PLAIN))
     assert not has_valid_checksum(found)
     assert not has_wrong_checksum(found)
     assert not has_valid_checksum(parsed(encoded(b"")))
-    flipped = sealed()
+    flipped = with_checksum()
     flipped[105] ^= 1  # in the topic
     assert has_wrong_checksum(parsed(flipped))

@@ -13,7 +13,7 @@ from tests.protocol.test_record import EXAMPLE, PROPERTIES, example
 @pytest.mark.parametrize("topic", ["T", "", "t" * 300])
 @pytest.mark.parametrize("host", ["1.2.3.4", "::1"])
 @pytest.mark.parametrize("properties", [b"", PROPERTIES, b"x" * 32_767])
-def test_properties_alone(topic: str, host: str, properties: bytes) -> None:
+def test_properties_are_found_without_parsing(topic: str, host: str, properties: bytes) -> None:
     """The properties of a record are found from its lengths, in every layout."""
     data = example(topic=topic, properties=properties, born_host=encode_host(host, 9), store_host=encode_host(host, 9))
     found = properties_of(memoryview(data))
@@ -22,7 +22,7 @@ def test_properties_alone(topic: str, host: str, properties: bytes) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 177), st.integers(0, 255)), max_size=3), st.booleans(), st.integers(0, 3))
-def test_properties_alone_of_damaged_records(changes: list[tuple[int, int]], v6: bool, cut: int) -> None:
+def test_properties_of_damaged_records_agree_with_parse(changes: list[tuple[int, int]], v6: bool, cut: int) -> None:
     """A damaged record that still parses gives the same properties as `parse`; other bytes never raise."""
     data = bytearray(example(born_host=encode_host("::1" if v6 else "1.2.3.4", 9)))
     for at, value in changes:
@@ -35,7 +35,7 @@ def test_properties_alone_of_damaged_records(changes: list[tuple[int, int]], v6:
 
 
 @given(st.binary(max_size=200))
-def test_properties_of_garbage(data: bytes) -> None:
+def test_properties_of_garbage_never_raise(data: bytes) -> None:
     """No bytes raise an exception."""
     properties_of(memoryview(data))
     properties_of(memoryview(EXAMPLE[:36] + data))

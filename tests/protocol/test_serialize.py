@@ -36,7 +36,7 @@ def json_command(header: bytes) -> RemotingCommand | None:
 
 
 @pytest.mark.parametrize("golden", transcripts(), ids=lambda golden: golden.id)
-def test_real_frames_come_back_byte_for_byte(golden: GoldenFrame) -> None:
+def test_captured_frames_round_trip(golden: GoldenFrame) -> None:
     """A captured RocketMQ frame decodes to the values of the transcript, and encodes to the same bytes."""
     command = decode(golden.raw)
     assert (command.code, command.flag, command.opaque, command.version, command.remark) == tuple(
@@ -50,7 +50,7 @@ def test_real_frames_come_back_byte_for_byte(golden: GoldenFrame) -> None:
 
 
 @pytest.mark.parametrize("golden", transcripts(), ids=lambda golden: golden.id)
-def test_real_frames_byte_by_byte(golden: GoldenFrame) -> None:
+def test_captured_frames_arrive_byte_by_byte(golden: GoldenFrame) -> None:
     """A frame that arrives byte by byte decodes to the same frame."""
     decoder = FrameDecoder()
     frames = [frame for byte in golden.raw for frame in decoder.feed(memoryview(bytes((byte,))))]
@@ -63,7 +63,7 @@ def test_real_frames_byte_by_byte(golden: GoldenFrame) -> None:
     [g for g in transcripts() if g.header["code"] in TYPED and not g.header["flag"] & 1],
     ids=lambda golden: golden.id,
 )
-def test_typed_headers_hold_what_the_ext_fields_say(golden: GoldenFrame) -> None:
+def test_typed_headers_agree_with_the_ext_fields(golden: GoldenFrame) -> None:
     """Typed decoding and encoding agree with the text of every field that the struct has."""
     header_type = TYPED[golden.header["code"]]
     ext = decode(golden.raw).header(header_type).to_ext()
@@ -92,7 +92,7 @@ PULL = {
         (b'{"code":"11","version":"409","extFields":{"a":"b"},"strange":[1,{}]}', {"a": "b"}),
     ],
 )
-def test_shapes_that_clients_send_are_read(header: bytes, ext: dict[str, str]) -> None:
+def test_forms_that_clients_send_are_read(header: bytes, ext: dict[str, str]) -> None:
     """docs/formats.md, "Reading ext fields": everything that RocketMQ's reader tolerates is read."""
     command = json_command(header)
     assert command is not None
@@ -125,21 +125,21 @@ def test_an_array_is_ignored() -> None:
         (ROCKETMQ, bytes(17) + b"\x00\x00\x00\x05" + b"\x00\x01a\x00\x00"), (77, b"{}"),
     ],
 )  # fmt: skip
-def test_what_is_no_header_closes_the_connection(dialect: int, header: bytes) -> None:
+def test_an_invalid_header_raises_protocol_error(dialect: int, header: bytes) -> None:
     """Bytes that are not a header raise ProtocolError, and nothing else."""
     with pytest.raises(ProtocolError):
         decode_command((dialect, memoryview(header), memoryview(b"")))
 
 
 @pytest.mark.parametrize("start", [b'{"x":', b'{"code":34,"extFields":{"x":'])
-def test_nesting_without_end_closes_the_connection(start: bytes) -> None:
+def test_deep_nesting_raises_protocol_error(start: bytes) -> None:
     """A header nested a hundred thousand deep raises ProtocolError, in known and in unknown members."""
     with pytest.raises(ProtocolError, match="header is not JSON"):
         json_command(start + b"[" * 100_000)
 
 
 @pytest.mark.parametrize("ext", [b"5", b"[1]", b'"x"', b"{"])
-def test_ext_fields_that_are_no_map_close_the_connection(ext: bytes) -> None:
+def test_ext_fields_that_are_no_map_raise_protocol_error(ext: bytes) -> None:
     """Only an empty text counts as no fields."""
 
     def read() -> None:
@@ -152,7 +152,7 @@ def test_ext_fields_that_are_no_map_close_the_connection(ext: bytes) -> None:
 
 
 @pytest.mark.parametrize("dialect", [JSON, ROCKETMQ])
-def test_headers_survive_both_dialects(dialect: int) -> None:
+def test_headers_round_trip_in_both_dialects(dialect: int) -> None:
     """A typed header is the same after encoding and decoding, unusual text included."""
     header = SendMessageV2Header("g\u8ba2", 'T"\\\n', "TBW102", 4, -1, 1, 2**40, -5, "K\x01v\x02", 3, batch=True)
     command = RemotingCommand.request(310, header, b"body")
@@ -164,7 +164,7 @@ def test_headers_survive_both_dialects(dialect: int) -> None:
     assert is_true(decoded.batch)
 
 
-def test_the_same_struct_reads_both_forms_of_a_send() -> None:
+def test_both_forms_of_a_send_decode_to_one_struct() -> None:
     """Long names and single letters decode to one struct."""
     long = SendMessageHeader("g", "T", "TBW102", 4, 0, 0, 1, 0)
     assert isinstance(SendMessageV2Header(*("g", "T", "TBW102", 4, 0, 0, 1, 0)), SendMessageHeader)
@@ -178,13 +178,13 @@ def test_true_in_any_case_is_true(value: str | bool) -> None:
 
 
 @pytest.mark.parametrize("value", ["1", "yes", "", " true", None, False])
-def test_everything_else_is_false(value: str | bool | None) -> None:
+def test_everything_but_true_is_false(value: str | bool | None) -> None:
     """Everything else is false, also the 1 of the C++ client."""
     assert not is_true(value)
 
 
 @pytest.mark.parametrize("bare", [b"1", b"0", b"-7", b"1.5", b"1e3"])
-def test_a_bare_number_is_no_true(bare: bytes) -> None:
+def test_a_bare_number_is_false(bare: bytes) -> None:
     """Every decoder of sends reads a number in a boolean field as its text, which is false; a bare true is true."""
     ext = b'"a":"g","b":"T","c":"d","d":4,"e":0,"f":0,"g":1,"h":0,"i":"UNIQ_KEY\\u0001A\\u0002","m":'
     for value, expected in ((bare, False), (b"true", True)):
@@ -198,7 +198,7 @@ def test_a_bare_number_is_no_true(bare: bytes) -> None:
 
 
 @pytest.mark.parametrize("missing", list(PULL))
-def test_a_missing_required_field_is_a_refusal(missing: str) -> None:
+def test_a_missing_required_field_raises_request_error(missing: str) -> None:
     """The response is SYSTEM_ERROR; the connection stays open."""
     command = RemotingCommand(code=11, ext={name: str(value) for name, value in PULL.items() if name != missing})
     with pytest.raises(RequestError) as refusal:
@@ -208,14 +208,14 @@ def test_a_missing_required_field_is_a_refusal(missing: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["x", "", "5.5", str(2**31), "-99999999999999999999"])
-def test_numbers_out_of_range_are_a_refusal(value: str) -> None:
+def test_numbers_out_of_range_raise_request_error(value: str) -> None:
     """A number out of the range of its field is rejected."""
     command = RemotingCommand(code=11, ext={name: str(v) for name, v in PULL.items()} | {"queueId": value})
     with pytest.raises(RequestError):
         command.header(PullMessageHeader)
 
 
-def test_answers_carry_opaque_dialect_and_text_values() -> None:
+def test_responses_have_opaque_dialect_and_text_values() -> None:
     """Every ext value of a JSON response is a string; opaque and dialect are those of the request."""
     request = RemotingCommand(code=11, opaque=-3, dialect=ROCKETMQ)
     response = RemotingCommand.response(0, None, PullMessageResponseHeader(0, 5, 1, 9))

@@ -13,14 +13,14 @@ from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageV2Head
 from skylarkmq.protocol.serialize import encode_command
 from skylarkmq.protocol.stream import CommandDecoder
 
-PASSES = {"interpreted": stream.decode_frames_in_python, "as-installed": stream.decode_whole_frames}
+VERSIONS = {"interpreted": stream.decode_frames_in_python, "as-installed": stream.decode_whole_frames}
 
 
-@pytest.fixture(params=PASSES)
-def a_pass(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> stream.DecodeFrames:
+@pytest.fixture(params=VERSIONS)
+def decode_frames(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> stream.DecodeFrames:
     """Each of the two versions of the pass."""
-    monkeypatch.setattr(stream, "decode_whole_frames", PASSES[request.param])
-    return PASSES[request.param]
+    monkeypatch.setattr(stream, "decode_whole_frames", VERSIONS[request.param])
+    return VERSIONS[request.param]
 
 
 def frames() -> list[bytes]:
@@ -53,7 +53,7 @@ def fed(data: bytes, ends: list[int]) -> list[tuple[Any, ...]]:
     return came
 
 
-def test_a_stream_may_be_cut_anywhere(a_pass: stream.DecodeFrames) -> None:
+def test_a_stream_may_be_cut_anywhere(decode_frames: stream.DecodeFrames) -> None:
     """Whole, byte by byte and cut at random positions, the stream gives the same commands."""
     data = b"".join(frames())
     whole = fed(data, [])
@@ -68,7 +68,7 @@ def test_a_stream_may_be_cut_anywhere(a_pass: stream.DecodeFrames) -> None:
 @pytest.mark.parametrize(
     "garbage", [encode_frame(0, b"{"), encode_frame(7, b"{}"), b"\x00\x00\x00\x01\x00\x00\x00\x09"]
 )
-def test_what_stands_before_garbage_is_returned(a_pass: stream.DecodeFrames, garbage: bytes) -> None:
+def test_commands_before_garbage_are_returned(decode_frames: stream.DecodeFrames, garbage: bytes) -> None:
     """Nothing after the garbage is returned, in this read or a later one, even if it arrives in two pieces."""
     good = frames()[0]
     for cut in range(len(garbage)):
@@ -80,7 +80,7 @@ def test_what_stands_before_garbage_is_returned(a_pass: stream.DecodeFrames, gar
         assert decoder.feed_commands(memoryview(good)) == []
 
 
-def test_a_send_may_be_kept_beyond_its_read(a_pass: stream.DecodeFrames) -> None:
+def test_a_send_may_be_kept_beyond_its_read(decode_frames: stream.DecodeFrames) -> None:
     """A detached send has its own memory for everything that may still be used."""
     buffer = bytearray(frames()[0])
     (command,) = CommandDecoder().feed_commands(memoryview(buffer))
@@ -93,7 +93,7 @@ def test_a_send_may_be_kept_beyond_its_read(a_pass: stream.DecodeFrames) -> None
     assert command.language == "PYTHON"
 
 
-def test_a_command_lets_go_of_what_was_received(a_pass: stream.DecodeFrames) -> None:
+def test_drop_payload_releases_the_receive_buffer(decode_frames: stream.DecodeFrames) -> None:
     """Afterward nothing refers to the memory of the read, and a response can still be addressed."""
     buffer = bytearray(b"".join(frames()[:7]))
     commands = CommandDecoder().feed_commands(memoryview(buffer))
@@ -107,7 +107,7 @@ ODD = (ValueError("x" * 1_000), TypeError("t"), KeyError("k"), OverflowError(), 
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_whatever_a_reader_raises_ends_the_stream_only(monkeypatch: pytest.MonkeyPatch, odd: Exception) -> None:
+def test_an_unforeseen_exception_ends_only_the_stream(monkeypatch: pytest.MonkeyPatch, odd: Exception) -> None:
     """An unforeseen exception in a decoder is a protocol error of that connection, with a short reason."""
 
     def reader(data: memoryview, start: int, limit: int, commands: list[RemotingCommand]) -> int:

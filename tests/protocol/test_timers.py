@@ -34,7 +34,7 @@ def test_a_unit_has_rocketmqs_bytes() -> None:
         lambda data: data[:44] + b"\1" * 8,
     ],
 )
-def test_what_is_no_unit_is_told(damage: object) -> None:
+def test_invalid_units_decode_to_none(damage: object) -> None:
     """Zeros, another length, other magics, a size below 0, a reserved field that is not 0."""
     data = TimerUnit(-1, DELETE | NORMAL, W, 10_000, 4096, 168, 7).encode()
     assert callable(damage)

@@ -8,12 +8,12 @@ from skylarkmq.protocol.unit_search import first_at_or_after, first_with_record
 NOBODY = -1
 
 
-def units_of(places: list[int]) -> bytes:
-    return b"".join(FILLER_UNIT if place == NOBODY else UNIT.pack(place, 10, 0) for place in places)
+def units_of(offsets: list[int]) -> bytes:
+    return b"".join(FILLER_UNIT if place == NOBODY else UNIT.pack(place, 10, 0) for place in offsets)
 
 
 @pytest.mark.parametrize(
-    ("places", "wanted", "expected"),
+    ("offsets", "wanted", "expected"),
     [
         ([], 0, 0),
         ([0, 10, 20], 0, 0),
@@ -31,19 +31,19 @@ def units_of(places: list[int]) -> bytes:
         ([0, 10, NOBODY, NOBODY, NOBODY], 11, 5),
     ],
 )
-def test_first_at_or_behind(places: list[int], wanted: int, expected: int) -> None:
+def test_the_first_unit_at_or_after_an_offset(offsets: list[int], wanted: int, expected: int) -> None:
     """The search returns the same as a check of every unit."""
-    data = units_of(places)
+    data = units_of(offsets)
 
     def read(offset: int, count: int) -> bytes:
         return data[offset * UNIT_SIZE : (offset + count) * UNIT_SIZE]
 
-    assert first_at_or_after(read, 0, len(places), wanted) == expected
-    plain = [at for at, place in enumerate(places) if place != NOBODY and place >= wanted]
-    assert expected == (plain[0] if plain else len(places))
+    assert first_at_or_after(read, 0, len(offsets), wanted) == expected
+    plain = [at for at, place in enumerate(offsets) if place != NOBODY and place >= wanted]
+    assert expected == (plain[0] if plain else len(offsets))
 
 
-def test_a_long_hole_is_passed_in_few_reads() -> None:
+def test_a_long_gap_takes_few_reads() -> None:
     """A million filler units are not read one by one."""
     reads = []
 
@@ -55,6 +55,6 @@ def test_a_long_hole_is_passed_in_few_reads() -> None:
     assert len(reads) < 300
 
 
-def test_units_that_are_not_there() -> None:
+def test_missing_files_are_skipped() -> None:
     """The search continues after a missing file, and terminates."""
     assert first_at_or_after(lambda offset, count: b"", 3, 9, 100) == 9

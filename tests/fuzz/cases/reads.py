@@ -19,7 +19,7 @@ from skylarkmq.protocol.message import MessageExt
 from skylarkmq.protocol.message_id import cached_host
 from skylarkmq.protocol.unit_runs import MOST_UNITS, PlainStretch
 from tests.fuzz.cases.memory import damaged, exact, number
-from tests.protocol.compiled.test_same_messages import random_record, random_row
+from tests.protocol.compiled.test_same_messages import random_record, random_response
 from tests.protocol.compiled.test_same_units import Segment, random_units, seen
 
 _gather: Final[Any] = compiled.load("gather")
@@ -66,7 +66,7 @@ def written_alike(parts: list[Any]) -> None:
 
 def messages(chance: Random) -> None:
     """A response's body, whole or damaged: the same messages, or the same error."""
-    row = random_row(chance)
+    row = random_response(chance)
     if chance.random() < 0.4:
         row = damaged(chance, row)
     check_body = chance.random() < 0.7

@@ -14,7 +14,7 @@ from skylarkmq.clients.mqbench.in_flight import PlainField, PlainFlights
 from skylarkmq.clients.mqbench.response_counter import SHORT, opaques_by_numpy
 from skylarkmq.protocol import compiled
 from tests.fuzz.cases.memory import damaged, number
-from tests.protocol.compiled.test_same_flights import answer, told
+from tests.protocol.compiled.test_same_flights import outcome, response
 
 _flights: Final[Any] = compiled.load("flights")
 _syncs: Final[Any] = compiled.load("syncs")
@@ -29,8 +29,8 @@ def flights(chance: Random) -> None:
         first = chance.randint(-1, frames)
         end = chance.randint(max(first, 0), frames + (chance.random() < 0.1))
         opaque = chance.randrange(50) * step
-        free = told(lambda: ours.free_until(first, end))  # noqa: B023 (called at once)
-        assert free == told(lambda: twin.free_until(first, end))  # noqa: B023
+        free = outcome(lambda: ours.free_until(first, end))  # noqa: B023 (called at once)
+        assert free == outcome(lambda: twin.free_until(first, end))  # noqa: B023
         if isinstance(free, int) and free > first >= 0:
             ours.leave(first, free, opaque, now_ns)
             twin.leave(first, free, opaque, now_ns)
@@ -46,7 +46,10 @@ def fields(chance: Random) -> None:
     ours, theirs = bytearray(200), bytearray(200)
     width = chance.randint(0, 20)
     places = np.array([chance.randrange(0, 205 - width) if chance.random() < 0.2 else n * 20 for n in range(9)])
-    field, twin = told(lambda: _flights.Field(ours, places, width)), told(lambda: PlainField(theirs, places, width))
+    field, twin = (
+        outcome(lambda: _flights.Field(ours, places, width)),
+        outcome(lambda: PlainField(theirs, places, width)),
+    )
     if not isinstance(twin, PlainField):
         assert isinstance(field, tuple)
         return
@@ -54,13 +57,13 @@ def fields(chance: Random) -> None:
         first = chance.randint(-1, 9)
         end = chance.randint(first, 10)
         text = chance.randbytes(width + (chance.random() < 0.05))
-        found = told(lambda: field.fill(first, end, text))  # type: ignore[attr-defined]  # noqa: B023 (called at once)
-        assert found == told(lambda: twin.fill(first, end, text))  # noqa: B023
+        found = outcome(lambda: field.fill(first, end, text))  # type: ignore[attr-defined]  # noqa: B023 (called at once)
+        assert found == outcome(lambda: twin.fill(first, end, text))  # noqa: B023
     assert ours == theirs
 
 
 def opaques(chance: Random) -> None:
-    rows = [answer(chance) for _ in range(SHORT // 128 + 9)]
+    rows = [response(chance) for _ in range(SHORT // 128 + 9)]
     behind = len(rows[0]) - rows[0].index(b'"opaque":') - 19
     whole = b"".join(rows)[len(rows[0]) - behind :]
     if chance.random() < 0.5:
@@ -126,5 +129,5 @@ def faults(chance: Random) -> None:
                     first, behind = min(first, at // PAGESIZE), max(behind, at // PAGESIZE + 1)
                 os.truncate(file.fileno(), size)
                 assert watched.lost == ((first * PAGESIZE, behind * PAGESIZE) if behind else (0, 0))
-            assert told(lambda: watched.touch(number(chance) | 1 << 40)) is not None
+            assert outcome(lambda: watched.touch(number(chance) | 1 << 40)) is not None
             watched.forget()

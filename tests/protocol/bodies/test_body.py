@@ -55,7 +55,7 @@ def is_kept(captured: object, written: object) -> bool:
 
 
 @pytest.mark.parametrize(("body", "request_name", "kind"), GOLDEN)
-def test_golden_bodies(body: type[Body], request_name: str, kind: str) -> None:
+def test_captured_bodies_are_kept(body: type[Body], request_name: str, kind: str) -> None:
     """Every captured body decodes; the encoded form has all its members and decodes to the same value."""
     captured = bodies(request_name, kind)
     assert captured
@@ -68,7 +68,7 @@ def test_golden_bodies(body: type[Body], request_name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("body", [TopicList, KVTable, ConsumerIdList, CheckClientRequestBody, RegisterBrokerBody])
-def test_golden_bytes(body: type[Body]) -> None:
+def test_captured_bodies_are_written_with_the_same_bytes(body: type[Body]) -> None:
     """Bodies without new members in 5.x are written with the exact bytes of 4.9.8."""
     for known, request_name, kind in GOLDEN:
         for data in bodies(request_name, kind) if known is body else ():
@@ -91,7 +91,7 @@ class QueueOffsets(Body):
     offset_table: dict[MessageQueue, int] = msgspec.field(default_factory=dict)
 
 
-def test_maps_by_queue() -> None:
+def test_maps_by_queue_round_trip() -> None:
     """A map whose keys are objects decodes to a map by MessageQueue, and is written raw again."""
     (data,) = bodies("INVOKE_BROKER_TO_RESET_OFFSET", "response")
     decoded = QueueOffsets.decode(data)
@@ -99,7 +99,7 @@ def test_maps_by_queue() -> None:
     assert decoded.encode() == data
 
 
-def test_queues_sort_by_topic_broker_and_number() -> None:
+def test_queues_sort_by_topic_broker_and_id() -> None:
     """All members of a group assign queues by this order."""
     names = [("b", "a", 0), ("a", "b", 0), ("a", "a", 10), ("a", "a", 9)]
     queues = [MessageQueue(*name) for name in names]
@@ -113,7 +113,7 @@ def test_queues_sort_by_topic_broker_and_number() -> None:
      b'{"x":' * 100_000, b"[" * 100_000, b'{"consumerDataSet":[{"messageModel":"NONE"}]}',
      b'{"consumerDataSet":[{"messageModel":7}]}', b'{"heartbeatFingerprint":"x"}'],
 )  # fmt: skip
-def test_refusals(data: bytes) -> None:
+def test_invalid_bodies_raise_body_error(data: bytes) -> None:
     """An invalid body raises BodyError: SYSTEM_ERROR for a peer, and a ValueError for a reader of files."""
     with pytest.raises(BodyError, match="no HeartbeatData") as refused:
         HeartbeatData.decode(data)
@@ -137,7 +137,7 @@ VALUES = st.recursive(
 @example(DataVersion, b"{'counter':1e999}")
 @example(ConsumerOffsets, b"{'offsetTable':{'a':{1.5:1}}}")
 @example(ConsumerOffsets, b"{'offsetTable':{'a':{{}:1}}}")
-def test_hostile_bytes(body: type[Body], data: bytes) -> None:
+def test_hostile_bytes_raise_only_body_error(body: type[Body], data: bytes) -> None:
     """Any bytes decode or raise BodyError; a decoded body can be written."""
     try:
         decoded = body.decode(data)
@@ -147,7 +147,7 @@ def test_hostile_bytes(body: type[Body], data: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [128 * 1024 + 1, 256 * 1024 + 1, 1024 * 1024, 2 * 1024 * 1024 + 1, 16 * 1024 * 1024])
-def test_a_large_malformed_request_never_meets_the_slow_readers(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_large_requests_do_not_reach_the_slow_readers(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Above the limits a request body is rejected by the fast decoder, or by its size alone."""
     quoted: list[int] = []
 
@@ -169,7 +169,7 @@ def test_a_large_malformed_request_never_meets_the_slow_readers(monkeypatch: pyt
     assert len(quoted) <= 3
 
 
-def test_a_request_of_a_small_odd_body_is_read_tolerantly() -> None:
+def test_small_requests_are_read_tolerantly() -> None:
     """Request bodies that are not standard JSON are read as bodies in files are."""
     assert HeartbeatData.decode_request(b"{clientID:'c'}").client_id == "c"
     large = b'{"clientID":"c","x":"' + b"y" * 200_000 + b'",1:2}'
@@ -191,7 +191,7 @@ BOMBS = (
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_bombs_are_read_or_refused(kind: type[Body]) -> None:
+def test_hostile_values_are_read_or_rejected(kind: type[Body]) -> None:
     """Nesting, huge numbers, lone surrogates, NaN and duplicate members raise nothing but BodyError."""
     for bomb in BOMBS:
         try:

@@ -18,7 +18,7 @@ def test_offsets_have_two_forms() -> None:
     assert listed.offset_table == [ListedOffset("T", "b", 1, 5)]
 
 
-def test_the_status_of_clients_is_by_client_and_queue() -> None:
+def test_consumer_status_by_client_and_queue() -> None:
     """The responses to INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223) and GET_CONSUMER_STATUS_FROM_CLIENT (221)."""
     status = ConsumerStatus(consumer_table={"c": {QUEUE: 7}})
     assert status.encode() == b'{"consumerTable":{"c":{%b:7}},"messageQueueTable":{}}' % KEY

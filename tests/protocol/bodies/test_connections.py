@@ -12,7 +12,7 @@ from skylarkmq.protocol.filters.tag import subscribe
 MEMBER = b'{"clientAddr":"1.2.3.4:5","clientId":"c","language":"JAVA","version":479}'
 
 
-def test_members_of_groups_are_told_in_alphabetical_order_of_what_is_said() -> None:
+def test_members_of_groups_are_encoded_as_java_reads_them() -> None:
     """GET_CONSUMER_CONNECTION_LIST (203) and GET_PRODUCER_CONNECTION_LIST (204), with subscriptions by topic;
     round-trip."""
     member = ClientConnection("c", "1.2.3.4:5", "JAVA", 479)
@@ -25,7 +25,7 @@ def test_members_of_groups_are_told_in_alphabetical_order_of_what_is_said() -> N
     assert (ConsumerConnection.decode(text), ProducerConnection.decode(producers.encode())) == (consumers, producers)
 
 
-def test_producers_are_told_by_group() -> None:
+def test_producers_are_listed_by_group() -> None:
     """GET_ALL_PRODUCER_INFO (328): addresses begin with a slash."""
     table = ProducerTable({"g": [ProducerInfo("c", "/1.2.3.4:5", "GO", 317, 9)]})
     assert table.encode() == (
@@ -34,7 +34,7 @@ def test_producers_are_told_by_group() -> None:
     assert ProducerTable.decode(table.encode()) == table
 
 
-def test_nobody_and_many_are_told_as_well() -> None:
+def test_parts_of_a_body_are_json_for_any_number_of_clients() -> None:
     """The parts of a body are JSON together, for no, one and many clients."""
     members = [ClientConnection(f"c{number}") for number in range(3)]
     topics = {name: subscribe(name, "*", 1) for name in ("A", "B")}

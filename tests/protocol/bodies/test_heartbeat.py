@@ -14,7 +14,7 @@ JAVA = (
 )
 
 
-def test_java() -> None:
+def test_heartbeat_of_java() -> None:
     """Java's heartbeat decodes to its values, and is written with its bytes."""
     decoded = HeartbeatData.decode(JAVA)
     assert decoded == HeartbeatData(
@@ -33,7 +33,7 @@ def test_java() -> None:
     assert decoded.encode() == JAVA
 
 
-def test_cpp() -> None:
+def test_heartbeat_of_cpp() -> None:
     """C++ ordinals, texts for numbers, missing lists and the newline at the end are read."""
     decoded = HeartbeatData.decode(
         b'{"clientID":"c","consumerDataSet":[{"consumeFromWhere":4,"consumeType":1,"groupName":"g","messageModel":0,'
@@ -47,7 +47,7 @@ def test_cpp() -> None:
     assert consumer.subscription_data_set == [SubscriptionData("T", "*", sub_version=1795224625015)]
 
 
-def test_go() -> None:
+def test_heartbeat_of_go() -> None:
     """Go's nanoseconds fit, and its nulls count as absent."""
     decoded = HeartbeatData.decode(
         b'{"clientID":"c","producerDataSet":null,"consumerDataSet":[{"groupName":"g","messageModel":"CLUSTERING",'
@@ -58,13 +58,13 @@ def test_go() -> None:
 
 
 @pytest.mark.parametrize(("ordinal", "expected"), list(enumerate(ConsumeFromWhere)))
-def test_ordinals(ordinal: int, expected: ConsumeFromWhere) -> None:
+def test_ordinals_are_replaced_by_names(ordinal: int, expected: ConsumeFromWhere) -> None:
     """An ordinal is the position in the list of names."""
     data = b'{"consumeFromWhere":%d}' % ordinal
     assert ConsumerData.decode(data).consume_from_where is expected
 
 
 @pytest.mark.parametrize(("text", "expected"), [(b"true", True), (b'"true"', True), (b"1", True), (b"0", False)])
-def test_flags(text: bytes, expected: bool) -> None:
+def test_flags_in_all_forms_are_read(text: bytes, expected: bool) -> None:
     """Flags are booleans, text, or the 0 and 1 of C++."""
     assert HeartbeatData.decode(b'{"withoutSub":%s}' % text).without_sub is expected

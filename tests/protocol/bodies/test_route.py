@@ -11,14 +11,14 @@ ROUTE = TopicRouteData(
 ONLY_5 = b',"enableActingMaster":false'
 
 
-def test_bare_keys() -> None:
+def test_old_clients_get_bare_keys() -> None:
     """Old clients get broker ids as bare numbers."""
     expected = answers()["route old ver317 (Go)"]["body"].encode()
     assert ROUTE.encode().replace(ONLY_5, b"") == expected
     assert TopicRouteData.decode(expected) == ROUTE
 
 
-def test_quoted_keys() -> None:
+def test_standard_json_has_quoted_keys() -> None:
     """Clients from 4.9.4 on get standard JSON."""
     expected = answers()["route std-json ver479"]["body"].encode()
     assert ROUTE.encode_standard().replace(ONLY_5, b"") == expected
@@ -33,7 +33,7 @@ def test_standard_json_is_ascii() -> None:
     assert TopicRouteData.decode(route.encode_standard()) == TopicRouteData.decode(route.encode()) == route
 
 
-def test_cluster_info() -> None:
+def test_cluster_info_has_bare_keys() -> None:
     """The cluster's body always has bare keys."""
     expected = answers()["cluster info"]["body"].encode()
     info = ClusterInfo({"brokerA": ROUTE.broker_datas[0]}, {"DefaultCluster": ["brokerA"]})

@@ -10,13 +10,13 @@ DEFAULTS = (
 )
 
 
-def test_defaults() -> None:
+def test_defaults_are_those_of_rocketmq() -> None:
     """A group of which only the name is set is written as 5.3.3 writes it."""
     assert SubscriptionGroupConfig("g").encode() == DEFAULTS
     assert SubscriptionGroupConfig.decode(DEFAULTS) == SubscriptionGroupConfig("g")
 
 
-def test_wrapper() -> None:
+def test_the_table_of_groups_round_trips() -> None:
     """The table of groups keeps groups and forbidden topics."""
     wrapper = SubscriptionGroupWrapper(
         forbidden_table={"g": {"T": 4}}, subscription_group_table={"g": SubscriptionGroupConfig("g")}

@@ -20,7 +20,7 @@ def registration(*topics: TopicConfig) -> RegisterBrokerBody:
     return RegisterBrokerBody(TopicConfigSerializeWrapper(DataVersion(0, 1_700_000_000_000, 3), table), ["f:1"])
 
 
-def test_text_of_a_topic() -> None:
+def test_text_of_a_topic_in_remarks() -> None:
     """The text in remarks is RocketMQ's; since 5.x it ends with the attributes."""
     remark = answers()["send queueId 99"]["rawHeader"]
     assert str(TOPIC).replace(", attributes={}]", "]") in remark
@@ -31,7 +31,7 @@ def test_text_of_a_topic() -> None:
     )
 
 
-def test_json_of_a_topic() -> None:
+def test_json_of_a_topic_has_all_members() -> None:
     """The JSON of a topic has all members of 5.x, in alphabetical order."""
     assert TOPIC.encode() == (
         b'{"attributes":{},"order":false,"perm":6,"readQueueNums":4,"topicFilterType":"SINGLE_TAG",'
@@ -48,7 +48,7 @@ def test_data_version_changes_with_every_change() -> None:
 
 
 @pytest.mark.parametrize("version", [409, 479])
-def test_compressed_registration(version: int) -> None:
+def test_compressed_registrations_round_trip(version: int) -> None:
     """The compressed form round-trips, with attributes from 5.x on."""
     topics = (TOPIC, TopicConfig("T", 1, 2, 7, TopicFilterType.MULTI_TAG, attributes={"message.type": "FIFO"}))
     decoded = RegisterBrokerBody.decode_compressed(registration(*topics).encode_compressed(version))
@@ -57,7 +57,7 @@ def test_compressed_registration(version: int) -> None:
     assert decoded == registration(*topics)
 
 
-def test_compressed_registration_by_hand() -> None:
+def test_compressed_registration_has_the_documented_layout() -> None:
     """The layout is that of the table in the documentation."""
     version = b'{"counter":3,"stateVersion":0,"timestamp":1700000000000}'
     topic = b"BenchTopic 4 4 6 SINGLE_TAG"
@@ -69,7 +69,7 @@ def test_compressed_registration_by_hand() -> None:
 
 
 @given(st.binary(), st.binary(max_size=60), st.integers(0, 200))
-def test_hostile_registrations(raw: bytes, plain: bytes, cut: int) -> None:
+def test_hostile_registrations_raise_only_body_error(raw: bytes, plain: bytes, cut: int) -> None:
     """Any bytes, compressed or not, and any damaged registration decode or raise BodyError."""
     good = zlib.decompress(registration(TOPIC).encode_compressed(479))
     for data in (raw, zlib.compress(plain), zlib.compress(good[:cut] + plain + good[cut + 1 :])):
@@ -79,7 +79,7 @@ def test_hostile_registrations(raw: bytes, plain: bytes, cut: int) -> None:
             continue
 
 
-def test_a_cut_registration_is_refused() -> None:
+def test_a_truncated_registration_is_rejected() -> None:
     """A stream that ends early raises BodyError."""
     with pytest.raises(BodyError, match="cut off"):
         RegisterBrokerBody.decode_compressed(registration(TOPIC).encode_compressed(479)[:-1])
@@ -90,7 +90,7 @@ def compressed(version: bytes, count: int, topics: bytes) -> bytes:
     return zlib.compress(plain + struct.pack(">i", 2) + b"[]")
 
 
-def test_an_inflating_registration_is_refused() -> None:
+def test_a_registration_beyond_the_limits_is_rejected() -> None:
     """A body that inflates beyond a frame is rejected before its topics are read; so is one with too many topics."""
     entry = b"T 4 4 6 SINGLE_TAG"
     topic = struct.pack(">i", len(entry)) + entry

@@ -51,7 +51,7 @@ def append_of(number: int, queue: Any) -> Any:
     return append
 
 
-def test_index_entries_grow_whole_or_not_at_all() -> None:
+def test_index_entries_grow_completely_or_not_at_all() -> None:
     """The three columns are resized one by one; existing entries stay, and later ones are added within the capacity."""
     entries = compiled.load("index").IndexEntries(index_keys)
     appends = [append_of(number, None) for number in range(20_000)]
@@ -71,7 +71,7 @@ def test_index_entries_grow_whole_or_not_at_all() -> None:
     assert len(entries) == len(appends) - 7
 
 
-def test_units_that_are_counted_are_there() -> None:
+def test_counted_units_are_stored() -> None:
     """A unit for which memory could not be allocated is not counted."""
     dispatch, counts = compiled.load("dispatch"), compiled.load("counts")
     queue = compiled.load("queue_tail").QueueTail("T", 0)
@@ -93,7 +93,7 @@ def test_units_that_are_counted_are_there() -> None:
     assert queue.traffic.counts == [2_000, 0, 0]
 
 
-def test_records_of_a_batch_are_those_of_its_appends() -> None:
+def test_a_batch_has_a_record_for_each_append() -> None:
     """A message is added together with its record, or not at all."""
     record.begin_with(PutStatus.PENDING)
     queue = compiled.load("queue_tail").QueueTail("T", 0)

@@ -21,8 +21,8 @@ from tests.harness.golden import transcripts
 
 LIMIT = 1 << 24
 
-leaf = compiled.load("decode")
-pytestmark = pytest.mark.skipif(leaf is None, reason="no compiled leaves here")
+module = compiled.load("decode")
+pytestmark = pytest.mark.skipif(module is None, reason="no compiled leaves here")
 
 PROPERTIES = (
     "KEYS\x01k1\x02UNIQ_KEY\x017F0000010001AB\x02WAIT\x01true\x02TAGS\x01TagA\x02",
@@ -258,16 +258,16 @@ def tried(read: Any) -> Any:
 
 def both(data: bytes) -> tuple[Any, Any]:
     interpreted = outcome(stream.decode_frames_in_python, data)
-    return interpreted, outcome(leaf.Decoder(decode_general, illegal_frame, PullMessageHeader).decode, data)
+    return interpreted, outcome(module.Decoder(decode_general, illegal_frame, PullMessageHeader).decode, data)
 
 
 def sends_in(data: bytes) -> int:
     commands: list[Any] = []
     try:
-        leaf.Decoder(decode_general, illegal_frame, PullMessageHeader).decode(memoryview(data), 0, LIMIT, commands)
+        module.Decoder(decode_general, illegal_frame, PullMessageHeader).decode(memoryview(data), 0, LIMIT, commands)
     except ProtocolError:
         pass
-    return sum(type(command) is leaf.Send for command in commands)
+    return sum(type(command) is module.Send for command in commands)
 
 
 @pytest.mark.fuzz
@@ -295,12 +295,12 @@ def test_random_headers_in_messagepack_are_read_as_by_the_general_reader(fuzz_ro
         frame = encode_frame(MSGPACK, header)
         expected, got = both(frame)
         assert got == expected, header
-        assert expected[1] == generally(header), header
+        assert expected[1] == by_the_general_reader(header), header
         by_place += sends_in(frame)
     assert fuzz_rounds * 0.05 < by_place < fuzz_rounds * 0.9
 
 
-def generally(header: bytes) -> list[Any]:
+def by_the_general_reader(header: bytes) -> list[Any]:
     """Return the visible results for a frame with this header if only the general reader reads it."""
     try:
         command = msgpack_header.decode_general(memoryview(header))
@@ -323,18 +323,18 @@ def test_random_reads_are_cut_alike() -> None:
 
 def test_every_cut_of_a_frame_is_incomplete_or_read_alike() -> None:
     """At each byte: nothing is read beyond the end."""
-    usual = [310, 0, 3, 5, None, 479, [1, *(packed_usual()[n] for n in "abcdefghijklmn")]]
+    usual = [310, 0, 3, 5, None, 479, [1, *(common_packed_fields()[n] for n in "abcdefghijklmn")]]
     for dialect, header in ((0, Inputs(1).header()), (MSGPACK, msgpack.packb(usual))):
-        cut_everywhere(dialect, encode_frame(dialect, header, b"body"))
+        check_every_cut(dialect, encode_frame(dialect, header, b"body"))
 
 
-def packed_usual() -> dict[str, Any]:
+def common_packed_fields() -> dict[str, Any]:
     """Return the positional fields of a fast-path send."""
     numbers = {letter: int(value) for letter, value in USUAL.items() if value.isdigit()}
     return USUAL | {"k": False, "l": None, "m": None} | numbers
 
 
-def cut_everywhere(dialect: int, whole: bytes) -> None:
+def check_every_cut(dialect: int, whole: bytes) -> None:
     for end in range(len(whole) + 1):
         data = bytes(bytearray(whole[:end]))
         expected, got = both(data)
@@ -344,7 +344,7 @@ def cut_everywhere(dialect: int, whole: bytes) -> None:
         assert got == expected
 
 
-def test_what_real_clients_sent_is_read_alike() -> None:
+def test_captured_frames_are_read_alike() -> None:
     """Every frame of the captured transcripts."""
     frames = [frame.raw for frame in transcripts()]
     for frame in frames:
@@ -353,7 +353,7 @@ def test_what_real_clients_sent_is_read_alike() -> None:
     assert any(map(sends_in, frames))
 
 
-def test_the_usual_send_is_plain() -> None:
+def test_the_common_send_is_on_the_fast_path() -> None:
     """The most common send of official clients does not reach the general decoder."""
     inputs = Inputs(2)
     ext = inputs.object_text(list(USUAL.items()))
@@ -366,5 +366,5 @@ def test_the_usual_send_is_plain() -> None:
     command = RemotingCommand.request(310, body=b"body")
     command.ext, command.dialect = USUAL, ROCKETMQ
     assert sends_in(encode_command(command)) == 1
-    placed = [310, 0, 3, 5, None, 479, [1, *(packed_usual()[n] for n in "abcdefghijklmn")]]
+    placed = [310, 0, 3, 5, None, 479, [1, *(common_packed_fields()[n] for n in "abcdefghijklmn")]]
     assert sends_in(encode_frame(MSGPACK, msgpack.packb(placed), b"body")) == 1

@@ -17,8 +17,8 @@ from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message import BatchRecord, decode_batch, decode_properties, encode_batch
 from skylarkmq.protocol.message_id import encode_offset_ids
 
-leaf: Any = compiled.load("batch")
-pytestmark = pytest.mark.skipif(leaf is None, reason="the leaf is not built, or switched off")
+module: Any = compiled.load("batch")
+pytestmark = pytest.mark.skipif(module is None, reason="the module is not built, or switched off")
 
 BATCHES = 6_000
 UNIQUE = "UNIQ_KEY\x01A1B2\x02"
@@ -50,10 +50,10 @@ def some_batch(chance: random.Random) -> bytes:
     return bytes(batch)
 
 
-def test_batches() -> None:
+def test_batches_give_the_same_appends() -> None:
     """All fields are equal; a damaged batch never takes the fast path."""
     completion = PropertyCompletion("Default", lambda: "NEW")
-    fast = leaf.Batches(PutStatus.PENDING, completion.cluster_entry)
+    fast = module.Batches(PutStatus.PENDING, completion.cluster_entry)
     slow = PlainBatches(completion.cluster_entry)
     general = SendMessages(completion, 4 << 20, Deferral(()).defer, lambda: 0)
     chance = random.Random(1)
@@ -78,10 +78,10 @@ def test_batches() -> None:
     assert plain > BATCHES // 2
 
 
-def test_messages_that_differ_in_little() -> None:
+def test_similar_messages_give_the_same_appends() -> None:
     """Each message has the result that it has alone, with another key or with a byte that changes its type."""
     completion = PropertyCompletion("Default", lambda: "NEW")
-    fast = leaf.Batches(PutStatus.PENDING, completion.cluster_entry)
+    fast = module.Batches(PutStatus.PENDING, completion.cluster_entry)
     shared = completion.shared({})
     values = ("T", 3, 1, 1_700_000_000_000, bytes(8), 2)
     chance = random.Random(3)
@@ -111,19 +111,19 @@ def test_messages_that_differ_in_little() -> None:
 
 
 @pytest.mark.parametrize("host", [bytes(range(200, 208)), bytes(range(100, 120))])
-def test_offset_ids(host: bytes) -> None:
+def test_offset_ids_are_equal(host: bytes) -> None:
     """The ids are equal to the digit, for both address families."""
     chance = random.Random(2)
     for count in (0, 1, 2, 100):
         offsets = [chance.choice((0, chance.getrandbits(63))) for _ in range(count)]
         appends = [Append("T", 0, b"", b"", 0, 0, 0, 0, bytes(8), 0, 0, True, physical_offset=at) for at in offsets]
-        assert leaf.offset_ids(host, appends) == encode_offset_ids(host, offsets)
+        assert module.offset_ids(host, appends) == encode_offset_ids(host, offsets)
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 19, struct.pack(">iiiii", 0, 0, 0, 0, -1) + bytes(9)])
-def test_what_is_no_batch(damage: bytes) -> None:
+def test_invalid_batches_are_left_to_the_python_version(damage: bytes) -> None:
     """Such bytes are left to the pure-Python version, which reports the error."""
-    fast = leaf.Batches(PutStatus.PENDING, b"")
+    fast = module.Batches(PutStatus.PENDING, b"")
     found = fast.appends(damage, (), "T", 0, 0, 0, bytes(8), 0)
     assert not found
     if damage:

@@ -14,16 +14,16 @@ from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.send import SendMessageResponseHeader
 from skylarkmq.protocol.serialize import encode_command
 
-leaf = compiled.load("flights")
+module = compiled.load("flights")
 
-pytestmark = pytest.mark.skipif(leaf is None, reason="no compiled leaves here")
+pytestmark = pytest.mark.skipif(module is None, reason="no compiled leaves here")
 
 FIRST = 1_000_000_000
 STREAMS = 2_000
 """Number of streams of more than sixty responses each: a hundred thousand and more in all."""
 
 
-def told(call: Callable[[], object]) -> object:
+def outcome(call: Callable[[], object]) -> object:
     """Return the result of the call, or its error."""
     try:
         return call()
@@ -31,7 +31,7 @@ def told(call: Callable[[], object]) -> object:
         return type(error), str(error)
 
 
-def test_random_patches() -> None:
+def test_random_patches_are_equal() -> None:
     """The same bytes, and the same errors outside of a block or of its fields."""
     rng = random.Random(51)
     complaints = 0
@@ -39,19 +39,19 @@ def test_random_patches() -> None:
         ours, theirs = bytearray(200), bytearray(200)
         width = rng.randint(1, 20)
         places = np.array(sorted(rng.sample(range(200 - width), 9)))
-        field, twin = leaf.Field(ours, places, width), PlainField(theirs, places, width)
+        field, twin = module.Field(ours, places, width), PlainField(theirs, places, width)
         for _ in range(10):
             first = rng.randint(-1, 9)
             end = rng.randint(first, 10)
             text = rng.randbytes(width + (rng.random() < 0.05))
-            found = told(lambda: field.fill(first, end, text))  # noqa: B023 (called at once)
-            assert found == told(lambda: twin.fill(first, end, text))  # noqa: B023
+            found = outcome(lambda: field.fill(first, end, text))  # noqa: B023 (called at once)
+            assert found == outcome(lambda: twin.fill(first, end, text))  # noqa: B023
             complaints += found is not None
         assert ours == theirs
     assert 3_000 < complaints < 15_000
 
 
-@pytest.mark.parametrize("make", [PlainField, getattr(leaf, "Field", None)])
+@pytest.mark.parametrize("make", [PlainField, getattr(module, "Field", None)])
 @pytest.mark.parametrize("place", [-1, 91])
 def test_a_field_lies_in_its_block(make: Callable[..., Any], place: int) -> None:
     """A field may occupy the block from its first to its last byte, and no other bytes."""
@@ -59,18 +59,18 @@ def test_a_field_lies_in_its_block(make: Callable[..., Any], place: int) -> None
         make(bytearray(100), np.array([0, 90, place]), 10)
 
 
-def test_random_flights() -> None:
+def test_random_frames_in_flight_are_matched_alike() -> None:
     """A hundred thousand frames are sent and matched: the same are free, with the same times, whatever is answered."""
     rng = random.Random(52)
     frames, step = 70, 100
-    flights, twin = leaf.Flights(frames, step), PlainFlights(frames, step)
+    flights, twin = module.Flights(frames, step), PlainFlights(frames, step)
     seen = complaints = 0
     under_way: set[int] = set()
     for now_ns in range(0, 20_000_000, 1_000):
         first = rng.randint(-1, frames)
         end = rng.randint(max(first, 0), frames + (rng.random() < 0.05))
-        free = told(lambda: flights.free_until(first, end))  # noqa: B023
-        assert free == told(lambda: twin.free_until(first, end))  # noqa: B023
+        free = outcome(lambda: flights.free_until(first, end))  # noqa: B023
+        assert free == outcome(lambda: twin.free_until(first, end))  # noqa: B023
         complaints += isinstance(free, tuple)
         if isinstance(free, int):
             opaque = FIRST + rng.randint(0, 50) * step
@@ -90,8 +90,8 @@ def test_random_flights() -> None:
     assert complaints > 200
 
 
-@pytest.mark.parametrize("make", [PlainFlights, getattr(leaf, "Flights", None)])
-def test_opaques_tell_frames_apart(make: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("make", [PlainFlights, getattr(module, "Flights", None)])
+def test_invalid_parameters_are_rejected(make: Callable[..., Any]) -> None:
     """There must be as many send times as frames."""
     with pytest.raises(ValueError, match="20 frames whose opaques are told apart by 10"):
         make(20, 10)
@@ -99,17 +99,17 @@ def test_opaques_tell_frames_apart(make: Callable[..., Any]) -> None:
         make(20, 100).leave(0, 2, FIRST, np.zeros(3, np.int64))
 
 
-def test_random_answers() -> None:
+def test_random_responses_give_the_same_opaques() -> None:
     """A stream of responses, some of them refusals, cut at any byte: the same opaques of each read."""
     rng = random.Random(53)
     seen = unusual = 0
     for _ in range(STREAMS):
-        rows = [answer(rng) for _ in range(SHORT // 128 + rng.randint(2, 40))]
+        rows = [response(rng) for _ in range(SHORT // 128 + rng.randint(2, 40))]
         stream = b"".join(rows)
         behind = len(rows[0]) - rows[0].index(b'"opaque":') - 19
         begin = len(rows[0]) - behind
         stream = stream[begin : rng.randint(begin + SHORT, len(stream))]
-        found, expected = leaf.plain_opaques(stream, behind), opaques_by_numpy(stream, behind)
+        found, expected = module.plain_opaques(stream, behind), opaques_by_numpy(stream, behind)
         if found is None or expected is None:
             assert found is expected
             unusual += 1
@@ -120,7 +120,7 @@ def test_random_answers() -> None:
     assert STREAMS // 20 < unusual < STREAMS // 2
 
 
-def answer(rng: random.Random) -> bytes:
+def response(rng: random.Random) -> bytes:
     """Return a response, mostly of success."""
     header = SendMessageResponseHeader(
         msg_id="7F00000100002A9F0000000000000000", queue_id=3, queue_offset=rng.randrange(10 ** rng.randint(1, 12))
@@ -131,15 +131,15 @@ def answer(rng: random.Random) -> bytes:
     return encode_command(command)
 
 
-def test_an_answer_counts_when_its_opaque_is_there() -> None:
+def test_a_response_counts_once_its_opaque_is_complete() -> None:
     """A response counts once the last digit of its opaque is there; one with an invalid length is left to other
     code."""
-    first, second = answer(random.Random(1)), answer(random.Random(2))
+    first, second = response(random.Random(1)), response(random.Random(2))
     behind = len(first) - first.index(b'"opaque":') - 19
     data = first[len(first) - behind :] + second
     end = len(data) - behind
-    assert leaf.plain_opaques(data[: end - 1], behind)[1] == 0
-    assert leaf.plain_opaques(data[:end], behind)[1] == end
-    assert leaf.plain_opaques(data[:behind] + b"\0\0\0\1" + data[behind + 4 :], behind) is None
+    assert module.plain_opaques(data[: end - 1], behind)[1] == 0
+    assert module.plain_opaques(data[:end], behind)[1] == end
+    assert module.plain_opaques(data[:behind] + b"\0\0\0\1" + data[behind + 4 :], behind) is None
     with pytest.raises(ValueError, match="-1"):
-        leaf.plain_opaques(data, -1)
+        module.plain_opaques(data, -1)

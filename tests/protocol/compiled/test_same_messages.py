@@ -9,9 +9,9 @@ from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.message import MessageExt
 from skylarkmq.protocol.message_id import cached_host
 
-leaf = compiled.load("messages")
+module = compiled.load("messages")
 
-pytestmark = pytest.mark.skipif(leaf is None, reason="no compiled leaves here")
+pytestmark = pytest.mark.skipif(module is None, reason="no compiled leaves here")
 
 ROWS = 20_000
 """Number of responses of up to ten records each."""
@@ -24,54 +24,54 @@ ENTRIES = [
 ]  # fmt: skip
 
 
-def read(reader: record.RecordReader, row: bytes, monkeypatch: pytest.MonkeyPatch, check_body: bool) -> object:
+def read(reader: record.RecordReader, body: bytes, monkeypatch: pytest.MonkeyPatch, check_body: bool) -> object:
     """Return the messages of that response, or the error."""
     monkeypatch.setattr(record, "read_common_layout", reader)
     try:
-        return record.decode(memoryview(row), check_body=check_body)
+        return record.decode(memoryview(body), check_body=check_body)
     except ProtocolError as error:
         return str(error)
 
 
-def test_random_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_responses_give_the_same_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred thousand records, most in the common layout, some damaged: the same messages, or the same error."""
     rng = random.Random(31)
-    twin = leaf.Messages(MessageExt, cached_host).read
+    twin = module.Messages(MessageExt, cached_host).read
     complaints = 0
     for _ in range(ROWS):
-        row = random_row(rng)
+        body = random_response(rng)
         check_body = rng.random() < 0.8
-        found = read(twin, row, monkeypatch, check_body)
-        assert found == read(record.read_common_layout_in_python, row, monkeypatch, check_body)
+        found = read(twin, body, monkeypatch, check_body)
+        assert found == read(record.read_common_layout_in_python, body, monkeypatch, check_body)
         complaints += isinstance(found, str)
     assert ROWS // 10 < complaints < ROWS // 2
 
 
-def test_plain_ones_are_read_by_the_leaf() -> None:
+def test_common_records_are_read_by_the_module() -> None:
     """Records in the common layout do not need the general parser, whatever comes last."""
     messages: list[MessageExt] = []
-    row = b"".join(
+    body = b"".join(
         random_record(random.Random(5), "Topic", HOSTS[0], b"TAGS\x01a\x02K\x01\xe4\xb8\xad") for _ in range(9)
     )
-    assert leaf.Messages(MessageExt, cached_host).read(memoryview(row), 0, True, messages) == len(row)
+    assert module.Messages(MessageExt, cached_host).read(memoryview(body), 0, True, messages) == len(body)
     assert [message.properties for message in messages] == [{"TAGS": "a", "K": "中"}] * 9
     with pytest.raises(ValueError, match="before"):
-        leaf.Messages(MessageExt, cached_host).read(memoryview(row), -1, True, messages)
+        module.Messages(MessageExt, cached_host).read(memoryview(body), -1, True, messages)
 
 
-def random_row(rng: random.Random) -> bytes:
+def random_response(rng: random.Random) -> bytes:
     """Return a response's body; every fourth one has a changed byte, or is cut off."""
-    row = bytearray()
+    body = bytearray()
     for _ in range(rng.randint(1, 10)):
         topic = rng.choice(TOPICS[:2] if rng.random() < 0.9 else TOPICS)
         host = rng.choice(HOSTS[:3] if rng.random() < 0.9 else HOSTS)
         properties = "".join(rng.choices(ENTRIES, k=rng.randrange(6))).encode()
-        row += random_record(rng, topic, host, properties if rng.random() < 0.9 else rng.randbytes(20))
+        body += random_record(rng, topic, host, properties if rng.random() < 0.9 else rng.randbytes(20))
     if rng.random() < 0.2:
-        row[rng.randrange(len(row))] = rng.choice((0, 1, 127, 128, 255))
+        body[rng.randrange(len(body))] = rng.choice((0, 1, 127, 128, 255))
     if rng.random() < 0.1:
-        del row[rng.randrange(len(row)) :]
-    return bytes(row)
+        del body[rng.randrange(len(body)) :]
+    return bytes(body)
 
 
 def random_record(rng: random.Random, topic: str, host: bytes, properties: bytes) -> bytes:

@@ -29,7 +29,7 @@ def queues_of(tail: Any) -> list[Any]:
     return queues
 
 
-def told_by(
+def results_of(
     make: Any, tail: Any, gather: Any, publish: Any, note: Any, seed: int, topics: Container[str] | None
 ) -> tuple[list[Any], list[Any]]:
     """Return the arrival notifications and all other visible results, batch by batch."""
@@ -62,14 +62,14 @@ def told_by(
 
 
 @pytest.mark.parametrize("topics", [None, {"T"}, ()])
-def test_what_is_published(topics: Container[str] | None) -> None:
+def test_the_same_units_are_published(topics: Container[str] | None) -> None:
     """Units, sizes, and arrivals of the requested topics; full and removed queues are left over."""
     record.begin_with(PutStatus.PENDING)
     fast = partial(dispatch.publish, FULL_BYTES)
     for seed in range(20):
-        expected = told_by(
+        expected = results_of(
             PlainAppend, PlainQueueTail, plain_gather_units, plain_publish, plain_note_units, seed, topics
         )
         leaves = record.Append, tails.QueueTail, dispatch.gather_units, fast, counts.note_units
-        assert told_by(*leaves, seed, topics) == expected
+        assert results_of(*leaves, seed, topics) == expected
         assert {topic for topic, *_ in expected[0]} == {name for name in "TU" if topics is None or name in topics}

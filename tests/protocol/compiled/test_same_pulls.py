@@ -16,9 +16,9 @@ from skylarkmq.protocol.send_command import decode_general
 from tests.protocol.compiled import test_same
 from tests.protocol.compiled.test_same import LIMIT, NUMBERS, OUTER, TEXTS, Inputs, seen, tried
 
-leaf = compiled.load("decode")
-pull_leaf = compiled.load("pull")
-pytestmark = pytest.mark.skipif(leaf is None, reason="no compiled leaves here")
+module = compiled.load("decode")
+pull_module = compiled.load("pull")
+pytestmark = pytest.mark.skipif(module is None, reason="no compiled leaves here")
 
 USUAL = {
     "consumerGroup": "G", "topic": "T", "queueId": "3", "queueOffset": "123456789012", "maxMsgNums": "32",
@@ -95,7 +95,7 @@ def fields_of(command: RemotingCommand) -> list[Any]:
 
 
 def decoder() -> Any:
-    return leaf.Decoder(decode_general, illegal_frame, PullMessageHeader)
+    return module.Decoder(decode_general, illegal_frame, PullMessageHeader)
 
 
 def pulls_in(data: bytes) -> int:
@@ -104,7 +104,7 @@ def pulls_in(data: bytes) -> int:
         decoder().decode(memoryview(data), 0, LIMIT, commands)
     except ProtocolError:
         pass
-    return sum(type(command) is pull_leaf.Pull for command in commands)
+    return sum(type(command) is pull_module.Pull for command in commands)
 
 
 @pytest.mark.fuzz
@@ -122,13 +122,13 @@ def test_random_pulls_are_read_alike(fuzz_rounds: int) -> None:
 @pytest.mark.parametrize("dialect", [JSON, MSGPACK])
 def test_every_cut_of_a_pull_is_incomplete_or_read_alike(dialect: int) -> None:
     """At each byte: nothing is read beyond the end."""
-    test_same.cut_everywhere(dialect, encode_frame(dialect, usual_header(dialect), b"body"))
+    test_same.cut_everywhere(dialect, encode_frame(dialect, common_header(dialect), b"body"))
 
 
 @pytest.mark.parametrize("dialect", [JSON, MSGPACK])
-def test_the_usual_pull_is_plain(dialect: int) -> None:
+def test_the_common_pull_is_on_the_fast_path(dialect: int) -> None:
     """The most common pull does not reach the general decoder; its texts are the same objects each time."""
-    frame = encode_frame(dialect, usual_header(dialect))
+    frame = encode_frame(dialect, common_header(dialect))
     assert pulls_in(frame) == 1
     commands: list[Any] = []
     decoder().decode(memoryview(frame * 2), 0, LIMIT, commands)
@@ -138,7 +138,7 @@ def test_the_usual_pull_is_plain(dialect: int) -> None:
     assert one.sent is None
 
 
-def usual_header(dialect: int) -> bytes:
+def common_header(dialect: int) -> bytes:
     if dialect == JSON:
         ext = json.dumps(USUAL, separators=(",", ":"))
         return f'{{"code":11,"extFields":{ext},"flag":0,"language":"JAVA","opaque":5,"version":409}}'.encode()

@@ -19,11 +19,11 @@ from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import IndexLayout, index_keys
 from skylarkmq.protocol.record import Record, iterate
 
-leaf: Any = compiled.load("record")
+module: Any = compiled.load("record")
 tails: Any = compiled.load("queue_tail")
 dispatch: Any = compiled.load("dispatch")
-index_leaf: Any = compiled.load("index")
-pytestmark = pytest.mark.skipif(leaf is None, reason="the leaf is not built, or switched off")
+index_module: Any = compiled.load("index")
+pytestmark = pytest.mark.skipif(module is None, reason="the module is not built, or switched off")
 
 SEEDS = range(200)
 MESSAGES = 550
@@ -107,11 +107,11 @@ class Variant:
 def variants(store_host: bytes) -> tuple[Variant, Variant]:
     plain = Variant(PlainAppend, PlainQueueTail, PlainRecordBatch, plain_gather_units, PlainIndexEntries(), store_host)
     return plain, Variant(
-        leaf.Append,
+        module.Append,
         tails.QueueTail,
-        leaf.RecordBatch,
+        module.RecordBatch,
         dispatch.gather_units,
-        index_leaf.IndexEntries(index_keys),
+        index_module.IndexEntries(index_keys),
         store_host,
     )
 
@@ -125,7 +125,7 @@ def columns(entries: Any) -> list[list[int]]:
 @pytest.mark.parametrize("first", SEEDS[::20])
 def test_records_units_and_entries(first: int) -> None:
     """Both variants write the same bytes for all messages, and the records read back."""
-    leaf.begin_with(PutStatus.PENDING)
+    module.begin_with(PutStatus.PENDING)
     for seed in SEEDS[first : first + 20]:
         chance = random.Random(seed)
         plain, fast = variants(HOSTS[1 + seed % 2])
@@ -142,10 +142,10 @@ def test_records_units_and_entries(first: int) -> None:
 
 
 @pytest.mark.parametrize("sys_flag", [0, 4, 8])
-def test_messages_that_are_sent_together(sys_flag: int) -> None:
+def test_messages_in_runs_give_the_same_bytes(sys_flag: int) -> None:
     """Messages that differ only in body, properties and flag give the same bytes, one by one and together, in both
     variants."""
-    leaf.begin_with(PutStatus.PENDING)
+    module.begin_with(PutStatus.PENDING)
     chance = random.Random(sys_flag)
     for _ in range(60):
         common = fields_of(chance)[0] | {"topic": "T", "queue_id": 1, "sys_flag": sys_flag}
@@ -173,7 +173,7 @@ def test_messages_that_are_sent_together(sys_flag: int) -> None:
         assert results[1:] == results[:1] * 3
 
 
-def test_what_cannot_be_packed_is_refused_alike() -> None:
+def test_numbers_out_of_range_are_rejected_alike() -> None:
     """A message with a number too large for its field cannot be made, or is left to the log, which rejects it."""
     for variant in variants(HOSTS[1]):
         fields, _ = fields_of(random.Random(1))
@@ -192,9 +192,9 @@ def test_what_cannot_be_packed_is_refused_alike() -> None:
         assert variant.queues["T", 0].next_offset == 1
 
 
-def test_a_batch_grows_and_starts_over() -> None:
+def test_a_batch_grows_and_restarts() -> None:
     """A body larger than all earlier ones fits, and nothing of it remains afterward."""
-    leaf.begin_with(PutStatus.PENDING)
+    module.begin_with(PutStatus.PENDING)
     _, fast = variants(HOSTS[1])
     fields, _ = fields_of(random.Random(2))
     fields |= {"topic": "T", "queue_id": 0}
@@ -210,7 +210,7 @@ def test_a_batch_grows_and_starts_over() -> None:
 
 
 @pytest.mark.parametrize("slots", [7, 1000])
-def test_index_files(tmp_path: Path, slots: int) -> None:
+def test_index_files_are_equal(tmp_path: Path, slots: int) -> None:
     """Many keys, few keys, garbage in slots: both variants write the same file."""
     layout = IndexLayout(slots, 5000)
     chance = np.random.default_rng(slots)
@@ -241,8 +241,8 @@ def test_index_files(tmp_path: Path, slots: int) -> None:
     assert (tmp_path / "plain").read_bytes() == (tmp_path / "compiled").read_bytes()
 
 
-def test_items_stay_inside_the_file() -> None:
+def test_items_beyond_the_mapping_are_rejected() -> None:
     """Nothing is written beyond the end of the mapping."""
     numbers = np.ones(3, np.int64)
     with pytest.raises(ValueError, match="do not fit"):
-        index_leaf.put_items(bytearray(40 + 4 * 5 + 20 * 3), 5, 1, 0, numbers, numbers, numbers)
+        index_module.put_items(bytearray(40 + 4 * 5 + 20 * 3), 5, 1, 0, numbers, numbers, numbers)

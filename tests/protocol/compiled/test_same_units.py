@@ -17,9 +17,9 @@ from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.disk import UNIT
 from skylarkmq.protocol.unit_runs import MOST_UNITS, PlainStretch
 
-leaf = compiled.load("gather")
+module = compiled.load("gather")
 
-pytestmark = pytest.mark.skipif(leaf is None, reason="no compiled leaves here")
+pytestmark = pytest.mark.skipif(module is None, reason="no compiled leaves here")
 
 SEGMENT_BYTES = 1 << 16
 
@@ -32,7 +32,7 @@ class Segment(msgspec.Struct):
     is_deleted: bool = False
 
 
-def test_random_stretches() -> None:
+def test_random_runs_are_equal() -> None:
     """Ten thousand runs of records, most of them in order: the same lengths, and the same records are taken."""
     rng = random.Random(20)
     view = memoryview(rng.randbytes(SEGMENT_BYTES))
@@ -42,7 +42,7 @@ def test_random_stretches() -> None:
         units = random_units(rng, segment.start, rng.choice((1, 10, MOST_UNITS, 3 * MOST_UNITS)))
         limit, span = segment.start + rng.choice((SEGMENT_BYTES, 20_000)), rng.choice((SEGMENT_BYTES, 10_000))
         first, longest = rng.getrandbits(40), rng.choice((290, 400))
-        stretches = [made(first, units, segment, limit, span, longest) for made in (PlainStretch, leaf.Stretch)]
+        stretches = [made(first, units, segment, limit, span, longest) for made in (PlainStretch, module.Stretch)]
         lengths.add(stretches[0].count)
         assert len({(it.first, it.count, it.count and it.begin, it.end) for it in stretches}) == 1
         for _ in range(3):
@@ -73,10 +73,10 @@ def random_units(rng: random.Random, start: int, most: int) -> bytes:
     return b"".join(units)
 
 
-def test_records_hold_their_segment() -> None:
+def test_records_pin_their_segment() -> None:
     """While records exist their segment stays mapped, as it does with views."""
     mapped = mmap.mmap(-1, 4096)
-    stretch = leaf.Stretch(0, UNIT.pack(0, 100, 0), Segment(0, memoryview(mapped)), 4096, 4096, 1000)
+    stretch = module.Stretch(0, UNIT.pack(0, 100, 0), Segment(0, memoryview(mapped)), 4096, 4096, 1000)
     records = stretch.take(0, 1, 100)
     with pytest.raises(BufferError):
         mapped.close()
@@ -85,7 +85,7 @@ def test_records_hold_their_segment() -> None:
     mapped.close()
 
 
-def test_heads() -> None:
+def test_heads_are_equal() -> None:
     """A thousand heads with random numbers: the same bytes from both versions and from the general template."""
     rng = random.Random(21)
     for _ in range(1_000):
@@ -98,11 +98,11 @@ def test_heads() -> None:
         result = GetResult(GetStatus.FOUND, following, smallest, largest, total_bytes=size)
         request = RemotingCommand(11, opaque=opaque)
         general = pull_answer_head(request, ResponseCode.SUCCESS, result, topic, group, ask_next)
-        assert leaf.found_head(pieces, *numbers) == plain_found_head(pieces, *numbers) == general
+        assert module.found_head(pieces, *numbers) == plain_found_head(pieces, *numbers) == general
 
 
 @pytest.mark.parametrize("pieces", [(), (b"",) * 4, (b"",) * 6, (b"", b"", "", b"", b"")])
-def test_pieces_that_make_no_head(pieces: tuple[Any, ...]) -> None:
+def test_invalid_pieces_are_rejected(pieces: tuple[Any, ...]) -> None:
     """Invalid pieces raise an error, and no other memory is read."""
     with pytest.raises((ValueError, TypeError)):
-        leaf.found_head(pieces, 1, 2, 3, 4, 5)
+        module.found_head(pieces, 1, 2, 3, 4, 5)

@@ -11,7 +11,7 @@ from tests.harness.golden import bodies
 
 
 @pytest.mark.parametrize("expression", [None, "", "*"])
-def test_everything(expression: str | None) -> None:
+def test_expressions_that_match_every_message(expression: str | None) -> None:
     """Absent, empty and * match every message, with or without a tag."""
     everything = TagFilter.parse(expression)
     assert everything.sub_string == "*"
@@ -24,13 +24,13 @@ def test_everything(expression: str | None) -> None:
     ("expression", "tags"),
     [("TagA", ["TagA"]), (" TagB||TagA || ", ["TagB", "TagA"]), ("a || a", ["a"]), ("||", []), ("a|b", ["a|b"])],
 )
-def test_splitting(expression: str, tags: list[str]) -> None:
+def test_splitting_of_expressions(expression: str, tags: list[str]) -> None:
     """Tags are the parts between ||, trimmed, without empty ones."""
     assert split_tags(expression) == tags
     assert TagFilter.parse(expression).tags_set == set(tags)
 
 
-def test_matching() -> None:
+def test_matching_by_hash_and_text() -> None:
     """A subscribed tag matches by the hash in the queue unit and by its text; no tag and other tags do not."""
     wanted = TagFilter.parse("TagA || TagZZZZZZ")
     assert wanted.matches_hash(2_598_919)
@@ -45,21 +45,21 @@ def test_matching() -> None:
     assert not wanted.matches_text("")
 
 
-def test_hashes_collide_and_texts_do_not() -> None:
+def test_texts_distinguish_tags_with_equal_hashes() -> None:
     """The client distinguishes two tags with the same hash."""
     wanted = TagFilter.parse("Aa")
     assert wanted.matches_hash(tags_code("BB"))
     assert not wanted.matches_text("BB")
 
 
-def test_no_tags_match_nothing() -> None:
+def test_an_expression_without_tags_matches_nothing() -> None:
     """An expression of separators alone matches no message."""
     nothing = TagFilter.parse("||")
     assert not nothing.matches_hash(0)
     assert not nothing.matches_text("TagA")
 
 
-def test_what_a_client_sends() -> None:
+def test_the_hashes_of_a_heartbeat_are_used() -> None:
     """The hashes in a heartbeat are used; without hashes those of the expression are used."""
     assert TagFilter.of(SubscriptionData("T", "TagA", [], [5])).code_set == {5}
     assert TagFilter.of(SubscriptionData("T", "TagA")).code_set == {2_598_919}
@@ -81,7 +81,7 @@ def test_golden_subscriptions() -> None:
         assert (sorted(ours.tags_set), sorted(ours.code_set)) == (sorted(theirs.tags_set), sorted(theirs.code_set))
 
 
-def test_types() -> None:
+def test_an_absent_type_is_tag() -> None:
     """An absent type is TAG; SQL92 is not."""
     assert is_tag_type(None)
     assert is_tag_type("")
@@ -93,7 +93,7 @@ def test_types() -> None:
 
 
 @given(st.text(), st.text())
-def test_any_expression(expression: str, tag: str) -> None:
+def test_any_text_is_an_expression(expression: str, tag: str) -> None:
     """Any text is an expression, and every tag that matches by text matches by hash."""
     wanted = TagFilter.parse(expression)
     assert wanted.matches_hash(tags_code(tag)) >= wanted.matches_text(tag)

@@ -58,14 +58,14 @@ def branches(conditions: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
 conditions = st.recursive(leaves, branches, max_leaves=12)
 
 
-def naive_verdict(tree: Tree, properties: dict[str, str]) -> object:
+def naive_result(tree: Tree, properties: dict[str, str]) -> object:
     try:
         return condition(tree, properties)
     except CannotCompare:
         return "error"
 
 
-def verdict(compiled: Sql92Filter, data: bytes) -> object:
+def result(compiled: Sql92Filter, data: bytes) -> object:
     try:
         return compiled.evaluate(data)
     except EvaluationError:
@@ -74,31 +74,31 @@ def verdict(compiled: Sql92Filter, data: bytes) -> object:
 
 @settings(max_examples=200)
 @given(conditions, st.lists(properties_maps, min_size=1, max_size=4))
-def test_oracle(tree: Tree, messages: list[dict[str, str]]) -> None:
+def test_compiled_expressions_agree_with_the_naive_evaluator(tree: Tree, messages: list[dict[str, str]]) -> None:
     """A compiled expression has the same value as the naive evaluator, and matches if that is true."""
     compiled = Sql92Filter.compile(written(tree))
     for properties in messages:
         data = encode_properties(properties).encode()
-        expected = naive_verdict(tree, properties)
-        assert verdict(compiled, data) == expected
+        expected = naive_result(tree, properties)
+        assert result(compiled, data) == expected
         assert compiled.matches(memoryview(data)) is (expected is True)
 
 
 @settings(max_examples=50)
 @given(st.lists(conditions, min_size=3, max_size=3), properties_maps)
-def test_many_names(trees: list[Tree], properties: dict[str, str]) -> None:
+def test_expressions_with_many_properties_agree_too(trees: list[Tree], properties: dict[str, str]) -> None:
     """An expression with many properties, which splits the property string once, has the same value."""
     data = encode_properties(properties).encode()
     unknown = " ".join("OR (zz = 'x')" for _ in range(MOST_SEARCHES + 1))
     for tree in trees:
-        if naive_verdict(tree, properties) is True:
+        if naive_result(tree, properties) is True:
             assert Sql92Filter.compile(f"{written(tree)} {unknown}").matches(data)
-        assert verdict(Sql92Filter.compile(f"{written(tree)} AND (TRUE {unknown})"), data) == naive_verdict(
+        assert result(Sql92Filter.compile(f"{written(tree)} AND (TRUE {unknown})"), data) == naive_result(
             tree, properties
         )
 
 
-def test_what_a_record_holds() -> None:
+def test_properties_are_found_in_any_form() -> None:
     """Properties are found in any order, twice, without a value, and with the last entry open."""
     wanted = Sql92Filter.compile("a > 5 AND b = 'x'")
     assert wanted.matches(b"b\x01x\x02a\x017")
@@ -109,7 +109,7 @@ def test_what_a_record_holds() -> None:
     assert not wanted.matches(b"")
 
 
-def test_errors_do_not_match() -> None:
+def test_an_evaluation_error_does_not_match() -> None:
     """A text that is not a number ends the evaluation, unless an earlier operand decides."""
     assert Sql92Filter.compile("b = 'x' OR a > 5").matches(b"a\x01no\x02b\x01x\x02")
     assert not Sql92Filter.compile("a > 5 OR b = 'x'").matches(b"a\x01no\x02b\x01x\x02")
@@ -117,7 +117,7 @@ def test_errors_do_not_match() -> None:
         Sql92Filter.compile("a > 5 OR b = 'x'").evaluate(b"a\x01no\x02b\x01x\x02")
 
 
-def test_costs_are_told() -> None:
+def test_larger_expressions_have_a_higher_cost() -> None:
     """Larger expressions, and those with more properties, have a higher estimated cost."""
     small, large = Sql92Filter.compile("a = 1"), Sql92Filter.compile("a = 1 AND b = 2 AND c = 3")
     assert small.cost_ns < large.cost_ns
@@ -125,7 +125,7 @@ def test_costs_are_told() -> None:
     assert repr(small) == "<Sql92Filter 'a = 1'>"
 
 
-def test_half_characters() -> None:
+def test_half_a_surrogate_pair_matches_nothing() -> None:
     """Half a surrogate pair in an expression matches no message."""
     assert not Sql92Filter.compile("a = '\ud800' OR a CONTAINS '\udc00'").matches("a\x01😀\x02".encode())
 
@@ -137,7 +137,7 @@ CHARACTERS = "ab5'()=<>-+.eE \n/*\x00ü"
 
 
 @pytest.mark.fuzz
-def test_random_text(fuzz_rounds: int) -> None:
+def test_random_text_compiles_or_raises_expression_error(fuzz_rounds: int) -> None:
     """Random text compiles or raises ExpressionError; a compiled filter raises nothing but EvaluationError."""
     choice = random.Random(20_261_122)
     compiled = 0
@@ -152,6 +152,6 @@ def test_random_text(fuzz_rounds: int) -> None:
             continue
         compiled += 1
         for data in (b"", b"a\x01x\x02b\x015", choice.randbytes(40), b"a\x01\xff\x02b\x01-3\x02"):
-            verdict(expression, data)
+            result(expression, data)
             expression.matches(data)
     assert 0 < compiled < fuzz_rounds

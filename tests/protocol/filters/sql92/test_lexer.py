@@ -52,14 +52,14 @@ def test_tokens(text: str, expected: list[tuple[str, str]]) -> None:
         ("a.b", "line 1, column 2: '.' has no meaning here"),
     ],
 )
-def test_errors(text: str, what: str) -> None:
+def test_errors_have_a_position(text: str, what: str) -> None:
     """If no token begins at a position, the error has line and column."""
     with pytest.raises(ExpressionError) as caught:
         tokens(text)
     assert str(caught.value) == what
 
 
-def test_lazy() -> None:
+def test_tokens_are_read_on_request() -> None:
     """Text is read only when its token is requested."""
     lexer = Lexer("a b #")
     assert [str(lexer.next()), str(lexer.next())] == ["'a'", "'b'"]
@@ -67,7 +67,7 @@ def test_lazy() -> None:
         lexer.next()
 
 
-def test_end_stays() -> None:
+def test_the_end_repeats() -> None:
     """After the last token the lexer returns END again and again."""
     lexer = Lexer(" ")
     assert lexer.next() == lexer.next()

@@ -74,7 +74,7 @@ def written_alone(node: Property | Literal | Negated | IsTrue | Not) -> str:
         ("a = 012", "(a = 0)"),
     ],
 )
-def test_meaning(text: str, meaning: str) -> None:
+def test_precedence(text: str, meaning: str) -> None:
     """Precedence is OR, AND, equality, order, sign and NOT; text after a complete expression is ignored."""
     assert written(parse(text)) == meaning
 
@@ -113,7 +113,7 @@ def test_meaning(text: str, meaning: str) -> None:
         ("a = 5 #", "1:7: '#' has no meaning here"),
     ],
 )
-def test_errors(text: str, what: str) -> None:
+def test_errors_have_position_and_reason(text: str, what: str) -> None:
     """An expression that can never match does not compile; the error has line, column and reason."""
     with pytest.raises(ExpressionError) as caught:
         parse(text)
@@ -122,7 +122,7 @@ def test_errors(text: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("before", ["(", "NOT ", "- ", "+"])
-def test_depth(before: str) -> None:
+def test_nesting_is_limited(before: str) -> None:
     """Nesting is limited to MAX_DEPTH, whatever is nested."""
     assert parse("(" * MAX_DEPTH + "a" + ")" * MAX_DEPTH).height == 2
     with pytest.raises(ExpressionError, match="nested deeper than 64"):
@@ -131,14 +131,14 @@ def test_depth(before: str) -> None:
         parse(before * 6_000 + "a" + ")" * 6_000)
 
 
-def test_height() -> None:
+def test_a_chain_of_equalities_counts_as_nesting() -> None:
     """A chain of equalities is as deep as it is long; chains of AND and OR are not."""
     with pytest.raises(ExpressionError, match="nested deeper than 64"):
         parse("a" + " = 1" * (MAX_DEPTH + 1))
     assert parse("a" + " AND a" * 400).height < 5
 
 
-def test_length() -> None:
+def test_length_and_tokens_are_limited() -> None:
     """A text of a megabyte is rejected before it is parsed; too many tokens are rejected too."""
     with pytest.raises(ExpressionError, match=f"the limit is {MAX_CHARACTERS}"):
         parse("a = 1 AND " * 100_000 + "b")
@@ -147,7 +147,7 @@ def test_length() -> None:
         parse("a=1 OR " * (MAX_TOKENS // 4) + "b")
 
 
-def test_long_lines_of_signs() -> None:
+def test_unterminated_line_comments_are_searched_for_once() -> None:
     """Unterminated line comments are searched for only once."""
     with pytest.raises(ExpressionError, match="nested deeper"):
         parse("--" * (MAX_CHARACTERS // 2))

@@ -10,7 +10,7 @@ TEXTS = st.text(st.sampled_from("ab$\x01\x02ü"), max_size=30)
 
 
 @given(TEXTS, st.sampled_from(["a", "b", "ab", "$", "zz"]))
-def test_same_as_the_map(text: str, name: str) -> None:
+def test_lookup_agrees_with_decode_properties(text: str, name: str) -> None:
     """Both ways find the value in `decode_properties`: the last one that is not empty, closed or not."""
     expected = decode_properties(text).get(name)
     data = text.encode()
@@ -18,13 +18,13 @@ def test_same_as_the_map(text: str, name: str) -> None:
     assert found == ((expected.encode(),) * 2 if expected is not None else (None, None))
 
 
-def test_empty_values_without_number() -> None:
+def test_many_empty_values_are_skipped() -> None:
     """Ten thousand later entries without a value do not hide a value, and cost little time."""
     data = b"a\x01x\x02" + b"a\x01\x02" * 10_000
     assert finder("a")(enclosed(data)) == b"x"
     assert finder("b")(enclosed(data)) is None
 
 
-def test_binary_neighbours() -> None:
+def test_invalid_utf8_in_other_entries_has_no_effect() -> None:
     """Invalid UTF-8 in other entries has no effect."""
     assert finder("a")(enclosed(b"\xff\x01\xfe\x02a\x01\x80")) == b"\x80"
