@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from skylarkmq.protocol.bodies.heartbeat import SQL92
-from skylarkmq.protocol.filters.sql92.errors import ExpressionError, shown
+from skylarkmq.protocol.filters.sql92.errors import ExpressionError, quoted
 from skylarkmq.protocol.filters.sql92.filter import Sql92Filter
 from skylarkmq.protocol.filters.sql92.parser import MAX_CHARACTERS
 
@@ -19,7 +19,7 @@ Compiled: TypeAlias = tuple[Sql92Filter | None, str | None]
 def compile_expression(kind: str | None, expression: str | None) -> Compiled:
     """Return the test for an expression of the type `kind`."""
     if kind != SQL92:
-        return None, f"there are no expressions of type {shown(kind or '')}"
+        return None, f"there are no expressions of type {quoted(kind or '')}"
     text = expression or ""
     return _compiled(text) if len(text) <= MAX_CHARACTERS else _compiled.__wrapped__(text)
 
