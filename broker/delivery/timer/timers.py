@@ -40,7 +40,7 @@ class TimersConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def window_ms(self) -> int:
         """Return how far ahead a slot may be."""
-        longest = self.slots // 2 - KEPT_BACK_SLOTS
+        longest = self.slots // 2 - RESERVED_SLOTS
         slots = self.window_slots if LEAST_WINDOW_SLOTS <= self.window_slots <= longest else longest
         return slots * self.admission.precision_ms
 

@@ -296,7 +296,7 @@ class ConsumeQueue(QueueTail):
 
     def truncate(self, log_end: int) -> int:
         """Remove the units of records at or after byte `log_end` and zero their bytes. Returns the number of units."""
-        return 0 if self.physical_end <= log_end else self.cut(self.first_at_or_behind(log_end))
+        return 0 if self.physical_end <= log_end else self.cut(self.first_at_or_after(log_end))
 
     def cut(self, kept: int) -> int:
         """Remove the units from offset `kept` on and zero their bytes. Returns the number of units."""
@@ -328,10 +328,10 @@ class ConsumeQueue(QueueTail):
             if self.last_start < self.first_start:
                 self.first_start = self.last_start = -1
 
-    def first_at_or_behind(self, physical_offset: int) -> int:
+    def first_at_or_after(self, physical_offset: int) -> int:
         """Return the offset of the first unit whose record begins at or after byte `physical_offset` of the log;
         `end` if there is none."""
-        return first_at_or_behind(self.read, max(self.first_start, 0) // UNIT_SIZE, self.end, physical_offset)
+        return first_at_or_after(self.read, max(self.first_start, 0) // UNIT_SIZE, self.end, physical_offset)
 
     def correct_min_offset(self, log_start: int, reads: ColdReads | None = None) -> None:
         """Move `min_offset` past the units of records that the log no longer has; if none remains, it is `end`.
