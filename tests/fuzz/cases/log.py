@@ -77,8 +77,10 @@ def dispatch(chance: Random) -> None:
     topics = chance.choice((None, {"T"}, ()))
     _record.begin_with(PutStatus.PENDING)
     publish = partial(_dispatch.publish, FULL_BYTES)
-    results_of = test_same_publish.told_by
-    expected = results_of(PlainAppend, PlainQueueTail, plain_gather_units, plain_publish, plain_note_units, seed, topics)
+    results_of = test_same_publish.results_of
+    expected = results_of(
+        PlainAppend, PlainQueueTail, plain_gather_units, plain_publish, plain_note_units, seed, topics
+    )
     fast = _record.Append, _tails.QueueTail, _dispatch.gather_units, publish, _counts.note_units
     assert results_of(*fast, seed, topics) == expected
 
