@@ -1,7 +1,10 @@
-"""The SDK, asyncio first: producers and consumers for this broker and for Apache RocketMQ.
+"""The SDK: asyncio producers and consumers for this broker and for Apache RocketMQ. Programs begin with `connect`.
 
-What a program begins with is here; `clients.blocking` has the same for scripts, `clients.allocation` the rules by which
-members share queues, `clients.hooks` what looks on, and `clients.telemetry` hooks for OpenTelemetry and Prometheus.
+    clients.options               the options of all classes; limits and times: clients.settings
+    clients.blocking              the same classes with blocking calls, for scripts and threads
+    clients.consuming.allocation  the rules by which the members of a group share queues
+    clients.hooks                 observers; clients.telemetry has those for OpenTelemetry and Prometheus
+
 docs/sdk.md introduces them.
 """
 
@@ -21,11 +24,14 @@ from skylarkmq.clients.errors import (
     ConnectFailed,
     ConnectionLost,
     InvalidAnswer,
+    InvalidArgument,
     InvalidMessage,
     NoRoute,
     RequestTimeout,
+    UnknownOption,
 )
 from skylarkmq.clients.hooks import Hooks, Several
+from skylarkmq.clients.message_queue_client import MessageQueueClient, connect
 from skylarkmq.clients.producing.producer import Producer, ProducerStatistics
 from skylarkmq.clients.producing.sends import SendResult, SendStatus
 from skylarkmq.clients.producing.transactions import (
@@ -58,6 +64,7 @@ __all__ = [
     "HandlerTimeout",
     "Hooks",
     "InvalidAnswer",
+    "InvalidArgument",
     "InvalidMessage",
     "Later",
     "LocalTransaction",
@@ -65,6 +72,7 @@ __all__ = [
     "MessageExt",
     "MessageHandler",
     "MessageQueue",
+    "MessageQueueClient",
     "NoRoute",
     "Producer",
     "ProducerSettings",
@@ -81,4 +89,6 @@ __all__ = [
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "UnknownOption",
+    "connect",
 ]

@@ -1,134 +1,54 @@
-"""The SDK for scripts and threads: the same classes with calls that block, on one event loop in a thread behind them.
+"""The SDK for scripts and threads: the same classes with blocking calls, on one event loop in a background thread.
 
-    with blocking.Producer("shop", namesrv="127.0.0.1:9876") as producer:
+    with blocking.connect("127.0.0.1:9876") as mq, mq.producer("shop") as producer:
         producer.send(Message("Orders", b"one coffee"))
 
-Nothing is decided here: each call runs its namesake of the asyncio class on the background loop and waits for it, so
-any thread may call, and arguments, results and errors are those of the namesake. Handlers, checkers and transactions
-are plain functions, and run in threads: a handler in one of `concurrency` threads of its consumer. Each object has a
-client of its own. The loop starts with the first object and ends with the process. Objects made before a fork raise
-ClientClosed in the child; new ones work there, on a loop of the child's own.
+Each call runs the method of the same name of the asyncio class on the background loop (clients/background_loop.py) and
+waits for its result. Any thread may call. Arguments, results and errors are those of the asyncio method. Handlers,
+checkers and local transactions are plain functions and run in threads: handlers in the `concurrency` threads of their
+consumer. `client=` takes only a client that runs on the background loop.
 
-An interrupt (Ctrl-C) ends the call that waits, and at the end of its `with` block each object stops in order.
+Objects made before a fork raise ClientClosed in the child; new objects work there, on a loop of the child.
+
+An interrupt (Ctrl-C) ends the waiting call, and each object stops in order at the end of its `with` block.
 """
 
 import asyncio
-import os
-import ssl
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import datetime
-from functools import cache, wraps
-from pathlib import Path
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
+from skylarkmq.clients import message_queue_client
 from skylarkmq.clients.admin import admin
+from skylarkmq.clients.background_loop import background_loop, run
+from skylarkmq.clients.connection.client import ClientStatistics
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.consuming import pull_consumer, push_consumer
-from skylarkmq.clients.consuming.allocation import Allocation
-from skylarkmq.clients.consuming.group_member import ConsumeFrom
-from skylarkmq.clients.errors import ClientClosed
-from skylarkmq.clients.hooks import Hooks
+from skylarkmq.clients.options import (
+    ConnectOptions,
+    ProducerOptions,
+    PullConsumerOptions,
+    PushConsumerOptions,
+    StandaloneOptions,
+    StandaloneProducerOptions,
+    StandalonePullConsumerOptions,
+    StandalonePushConsumerOptions,
+    check_options,
+    with_defaults,
+)
 from skylarkmq.clients.producing import producer, transactions
 from skylarkmq.clients.producing.sends import SendResult
 from skylarkmq.clients.producing.transactions import TransactionResult, TransactionState
-from skylarkmq.clients.settings import ConsumerSettings, ProducerSettings, TlsSettings
+from skylarkmq.clients.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import Message, MessageExt
-
-LOOP_CHECK_S: Final = 1.0
-"""How often a call that waits looks whether the loop still runs."""
 
 T = TypeVar("T")
 P = TypeVar("P", bound=Participant)
 Arguments = ParamSpec("Arguments")
-
-
-class ConnectionOptions(TypedDict, total=False):
-    """What `clients.Admin` takes; all but `client`, which would belong to another loop."""
-
-    namesrv: str | None
-    tls: TlsSettings | ssl.SSLContext | None
-
-
-class ProducerOptions(ConnectionOptions, total=False):
-    """What `clients.Producer` takes besides."""
-
-    settings: ProducerSettings | None
-    namespace: str
-    hooks: Hooks | None
-    trace: bool
-
-
-class ReaderOptions(ConnectionOptions, total=False):
-    """What both consumers take besides."""
-
-    consume_from: ConsumeFrom | datetime
-    allocation: Allocation
-    settings: ConsumerSettings | None
-    namespace: str
-    hooks: Hooks | None
-
-
-class PullConsumerOptions(ReaderOptions, total=False):
-    """What `clients.PullConsumer` takes."""
-
-    auto_commit: bool
-
-
-class PushConsumerOptions(ReaderOptions, total=False):
-    """What `clients.PushConsumer` takes besides its handler."""
-
-    orderly: bool
-    broadcast: bool
-    instance_name: str
-    offsets_path: Path | None
-    trace: bool
-
-
-class LoopThread:
-    """An event loop that runs in a daemon thread."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever, name="skylark-clients", daemon=True)
-        self.thread.start()
-
-    def __repr__(self) -> str:
-        return f"<LoopThread {self.thread.name} {'runs' if self.thread.is_alive() else 'ended'}>"
-
-
-@cache
-def _loop_thread() -> LoopThread:
-    return LoopThread()
-
-
-os.register_at_fork(after_in_child=_loop_thread.cache_clear)
-
-
-def background_loop() -> asyncio.AbstractEventLoop:
-    """Return the one loop of this process; a child of a fork gets its own with its first object."""
-    return _loop_thread().loop
-
-
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return the coroutine's result, from any thread but the loop's own. ClientClosed if the loop has ended."""
-    runner = _loop_thread()
-    future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, runner.loop)
-    try:
-        while True:
-            try:
-                return future.result(LOOP_CHECK_S)
-            except TimeoutError:
-                if future.done():
-                    return future.result()  # it ended meanwhile, or the error is the coroutine's own
-                if not runner.thread.is_alive():
-                    raise ClientClosed("the loop of skylarkmq.blocking has ended: nothing runs here") from None
-    except BaseException:
-        future.cancel()  # what interrupted the caller ends the call too
-        raise
 
 
 class Blocking(Generic[P]):
@@ -194,7 +114,7 @@ def _at_once(method: Callable[Concatenate[P, Arguments], T]) -> Callable[Concate
 class Producer(Blocking[producer.Producer]):
     """`clients.Producer`, blocking."""
 
-    def __init__(self, group: str, **options: Unpack[ProducerOptions]) -> None:
+    def __init__(self, group: str, **options: Unpack[StandaloneProducerOptions]) -> None:
         super().__init__(lambda: producer.Producer(group, **options))
 
     send = _waits(producer.Producer.send)
@@ -220,7 +140,11 @@ class TransactionProducer(Producer):
     participant: transactions.TransactionProducer
 
     def __init__(
-        self, group: str, *, checker: Callable[[MessageExt], TransactionState], **options: Unpack[ProducerOptions]
+        self,
+        group: str,
+        *,
+        checker: Callable[[MessageExt], TransactionState],
+        **options: Unpack[StandaloneProducerOptions],
     ) -> None:
         async def check(message: MessageExt) -> TransactionState:
             return await asyncio.to_thread(checker, message)
@@ -241,7 +165,7 @@ class TransactionProducer(Producer):
 class PullConsumer(Blocking[pull_consumer.PullConsumer]):
     """`clients.PullConsumer`, blocking."""
 
-    def __init__(self, group: str, **options: Unpack[PullConsumerOptions]) -> None:
+    def __init__(self, group: str, **options: Unpack[StandalonePullConsumerOptions]) -> None:
         super().__init__(lambda: pull_consumer.PullConsumer(group, **options))
 
     subscribe = _waits(pull_consumer.PullConsumer.subscribe)
@@ -280,7 +204,7 @@ class PushConsumer(Blocking[push_consumer.PushConsumer]):
         group: str,
         *,
         handler: Callable[[MessageExt], object] | None = None,
-        **options: Unpack[PushConsumerOptions],
+        **options: Unpack[StandalonePushConsumerOptions],
     ) -> None:
         concurrency = (options.get("settings") or ConsumerSettings()).concurrency
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"handler-{group}")
@@ -313,7 +237,7 @@ class PushConsumer(Blocking[push_consumer.PushConsumer]):
 class Admin(Blocking[admin.Admin]):
     """`clients.Admin`, blocking."""
 
-    def __init__(self, **options: Unpack[ConnectionOptions]) -> None:
+    def __init__(self, **options: Unpack[StandaloneOptions]) -> None:
         super().__init__(lambda: admin.Admin(**options))
 
     cluster = _waits(admin.Admin.cluster)
@@ -342,6 +266,80 @@ class Admin(Blocking[admin.Admin]):
             return [message async for message in self.participant.messages_between(topic, since, until)]
 
         return run(collect())
+
+
+class MessageQueueClient:
+    """`clients.MessageQueueClient`, blocking; handlers and checkers are plain functions."""
+
+    def __init__(self, namesrv: str | Sequence[str], **options: Unpack[ConnectOptions]) -> None:
+        async def made() -> message_queue_client.MessageQueueClient:
+            return message_queue_client.MessageQueueClient(namesrv, **options)
+
+        self._original = run(made())
+        self.client = self._original.client
+        self.namespace = self._original.namespace
+        self.hooks = self._original.hooks
+
+    def __repr__(self) -> str:
+        return f"<Blocking {self._original}>"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Connect to a name server. Errors as of `clients.MessageQueueClient.start`."""
+        run(self._original.start())
+
+    def close(self) -> None:
+        """Stop the objects that still run, and close all connections."""
+        run(self._original.close())
+
+    def statistics(self) -> ClientStatistics:
+        """Return the figures of the shared client now."""
+        return self._original.statistics()
+
+    def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
+        """Return a blocking producer; use it with `with`."""
+        check_options(options, ProducerOptions, "producer")
+        return Producer(group, client=self.client, **with_defaults(options, self.namespace, self.hooks))
+
+    def transaction_producer(
+        self, group: str, *, checker: Callable[[MessageExt], TransactionState], **options: Unpack[ProducerOptions]
+    ) -> TransactionProducer:
+        """Return a blocking producer of transactions; `checker` is a plain function."""
+        check_options(options, ProducerOptions, "transaction_producer")
+        options = with_defaults(options, self.namespace, self.hooks)
+        return TransactionProducer(group, checker=checker, client=self.client, **options)
+
+    def consumer(
+        self,
+        group: str,
+        *,
+        handler: Callable[[MessageExt], object] | None = None,
+        **options: Unpack[PushConsumerOptions],
+    ) -> PushConsumer:
+        """Return a blocking push consumer; `handler` is a plain function, called in threads."""
+        check_options(options, PushConsumerOptions, "consumer")
+        options = with_defaults(options, self.namespace, self.hooks)
+        return PushConsumer(group, handler=handler, client=self.client, **options)
+
+    def pull_consumer(self, group: str, **options: Unpack[PullConsumerOptions]) -> PullConsumer:
+        """Return a blocking pull consumer."""
+        check_options(options, PullConsumerOptions, "pull_consumer")
+        return PullConsumer(group, client=self.client, **with_defaults(options, self.namespace, self.hooks))
+
+    def admin(self) -> Admin:
+        """Return a blocking Admin."""
+        return Admin(client=self.client)
+
+
+def connect(namesrv: str | Sequence[str], **options: Unpack[ConnectOptions]) -> MessageQueueClient:
+    """Return a blocking client of a cluster; arguments and errors are those of `skylarkmq.connect`."""
+    return MessageQueueClient(namesrv, **options)
 
 
 def _messages(consumer: pull_consumer.PullConsumer | push_consumer.PushConsumer) -> Iterator[MessageExt]:

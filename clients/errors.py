@@ -8,6 +8,8 @@
       RequestTimeout     no answer in time: the request may have been carried out
       InvalidAnswer      the response cannot be read, or exceeds a limit of this client: the request was carried out
       InvalidMessage     this message cannot be sent as it is; nothing was sent
+      InvalidArgument    an argument or option has a value that is not allowed; nothing was sent. Also a ValueError
+      UnknownOption      a constructor was given an option that it does not have. Also a TypeError
       ClientClosed       the client was stopped, was never started, or was made before a fork
 
 Every error carries what is known of `code`, `remark`, `broker` (name or address) and `topic`, and its text ends with
@@ -102,6 +104,14 @@ class InvalidMessage(ClientError):
     """A message that is refused before it leaves."""
 
 
+class InvalidArgument(ClientError, ValueError):
+    """An argument, option or setting with a value that is not allowed: an error of the program."""
+
+
+class UnknownOption(ClientError, TypeError):
+    """A keyword argument that the called class or method does not have: an error of the program."""
+
+
 class ClientClosed(ClientError):
     """Use of a client before its start or after its stop."""
 
@@ -118,6 +128,19 @@ def printable(text: str) -> str:
     cut = stripped[:MAX_SHOWN_CHARACTERS]
     line = "".join(c if c.isprintable() else " " if c == "\n" else ascii(c)[1:-1] for c in cut)
     return line if len(cut) == len(stripped) else f"{line} ... ({len(stripped)} characters)"
+
+
+@contextmanager
+def checking_argument(name: str) -> Iterator[None]:
+    """Raise InvalidArgument for whatever checking the argument `name` raises about its value or type."""
+    try:
+        yield
+    except ClientError:
+        raise
+    except RequestError as error:
+        raise InvalidArgument(f"{name}: {error.remark}", code=error.code) from error
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidArgument(f"{name}: {error}") from error
 
 
 @contextmanager

@@ -11,9 +11,10 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.clients.errors import checking_argument
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX, SystemTopic
-from skylarkmq.protocol.message import check_topic_name
+from skylarkmq.protocol.message import check_group_name, check_topic_name
 
 SEPARATOR: Final = "%"
 _RESERVED: Final = frozenset(
@@ -24,11 +25,12 @@ _PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 class Namespace:
-    """One namespace; of the empty one, whose `name` is "", all names are as they are. RequestError for a bad name."""
+    """A namespace. The empty one, whose `name` is "", leaves all names as they are. InvalidArgument for a bad name."""
 
     def __init__(self, name: str = "") -> None:
         if name:
-            check_topic_name(name)
+            with checking_argument("namespace"):
+                check_topic_name(name)
         self.name = name
         self._front = f"{name}{SEPARATOR}" if name else ""
 
@@ -57,6 +59,12 @@ class Namespace:
 
 
 NO_NAMESPACE: Final = Namespace()
+
+
+def check_group(group: str) -> None:
+    """Raise InvalidArgument unless `group` can be the name of a group."""
+    with checking_argument("group"):
+        check_group_name(group)
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -10,18 +10,16 @@ have done their part. Offsets and times of queues are those of `MessageQueue`s. 
 "Groups", "Statistics of topics and groups", "Queries".
 """
 
-import ssl
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final, TypeVar, Unpack
 
-from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.connection.topic_route import MASTER, checked_cluster
 from skylarkmq.clients.consuming.queue_calls import QueueCalls
 from skylarkmq.clients.consuming.received_message import as_received, inflate_message, readdressed
 from skylarkmq.clients.errors import BrokerError, NoRoute, invalid_answer, reading_answer
-from skylarkmq.clients.settings import TlsSettings
+from skylarkmq.clients.options import StandaloneOptions, check_options
 from skylarkmq.protocol.bodies.body import Body
 from skylarkmq.protocol.bodies.client_state import ResetOffsets
 from skylarkmq.protocol.bodies.cluster import ClusterInfo, TopicList
@@ -52,19 +50,14 @@ _UNIQUE: Final = PropertyName.UNIQ_KEY
 
 
 class Admin(Participant):
-    """Asks in nobody's name. Give `namesrv` (`host:port;host:port`), and `tls` if it is not to be plain, or a started
-    `client`. Errors are BrokerError, NoRoute, InvalidAnswer, and those of the
-    transport.
+    """Requests of an operator, made for no group. The options are those of `StandaloneOptions` (clients/options.py).
+
+    Errors are BrokerError, NoRoute, InvalidAnswer, and those of the transport.
     """
 
-    def __init__(
-        self,
-        *,
-        namesrv: str | None = None,
-        client: Client | None = None,
-        tls: TlsSettings | ssl.SSLContext | None = None,
-    ) -> None:
-        super().__init__(namesrv, client, tls)
+    def __init__(self, **options: Unpack[StandaloneOptions]) -> None:
+        check_options(options, StandaloneOptions, "Admin")
+        super().__init__(options)
         self._queues = QueueCalls(self.client, TOOLS_GROUP)
 
     def __repr__(self) -> str:

@@ -14,7 +14,6 @@ import asyncio
 import logging
 import os
 import socket
-import ssl
 import time
 from collections.abc import Sequence
 from typing import Protocol, Self
@@ -27,8 +26,17 @@ from skylarkmq.clients.connection.connection import Connection, ConnectionStatis
 from skylarkmq.clients.connection.connection_pool import Connections
 from skylarkmq.clients.connection.routes import NameServers, Routes
 from skylarkmq.clients.connection.tls import tls_context
-from skylarkmq.clients.errors import BrokerError, ClientClosed, ClientError, RequestTimeout, printable, reading_answer
-from skylarkmq.clients.settings import ClientSettings, TlsSettings
+from skylarkmq.clients.errors import (
+    BrokerError,
+    ClientClosed,
+    ClientError,
+    InvalidArgument,
+    RequestTimeout,
+    checking_argument,
+    printable,
+    reading_answer,
+)
+from skylarkmq.clients.settings import ClientSettings
 from skylarkmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import MSGPACK, RemotingCommand
@@ -49,6 +57,13 @@ class Member(Protocol):
         """What a heartbeat says of it."""
 
 
+class Stoppable(Protocol):
+    """A producer, consumer or Admin that runs on a client."""
+
+    async def stop(self) -> None:
+        """Leave the client; it still runs."""
+
+
 class ClientStatistics(msgspec.Struct, frozen=True):
     """A client at one moment."""
 
@@ -60,22 +75,25 @@ class ClientStatistics(msgspec.Struct, frozen=True):
 
 
 class Client:
-    """`namesrv` is `host:port;host:port`. Use as `async with`, or `start` and `close`."""
+    """`namesrv` is `host:port;host:port`, or a list of `host:port`. Use as `async with`, or `start` and `close`."""
 
-    def __init__(self, namesrv: str, settings: ClientSettings | None = None) -> None:
+    def __init__(self, namesrv: str | Sequence[str], settings: ClientSettings | None = None) -> None:
         self.settings = settings or ClientSettings()
         self.ip = local_ip()
         self.client_id = f"{self.ip}@{os.getpid()}#{time.time_ns()}"
         self._background = Background("client")
         self.callbacks = Callbacks(self._background.spawn)
-        tls = tls_context(self.settings.tls)
+        with checking_argument("tls"):
+            tls = tls_context(self.settings.tls)
         self._name_server_connections = Connections(self.settings, {}, tls=tls)
         self.brokers = Connections(self.settings, self.callbacks.handlers(), self._greet, tls)
         name_servers = NameServers(namesrv, self._name_server_connections, self.settings.request_timeout_s)
         self.routes = Routes(name_servers, self.settings.max_route_queues)
+        self.running: list[Stoppable] = []  # in the order of their starts
         self._producer_groups: list[str] = []
         self._members: dict[str, Member] = {}
         self._running = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
         return f"<Client {self.client_id} {self.brokers}>"
@@ -102,14 +120,26 @@ class Client:
         if self._running:
             raise ClientClosed("this client was started before: make another one")
         self._running = True
+        self._loop = asyncio.get_running_loop()
         self._background.repeat("routes", self.routes.refresh, self.settings.route_refresh_s)
         self._background.repeat("heartbeats", self.beat, self.settings.heartbeat_s)
 
     async def close(self) -> None:
-        """Stop the background tasks and close all connections."""
-        await self._background.stop()
-        await self.routes.close()
-        await asyncio.gather(self.brokers.close(), self._name_server_connections.close())
+        """Stop the objects that still run, in the reverse order of their starts, and close all connections."""
+        try:
+            while self.running:
+                await self.running[-1].stop()
+        finally:
+            await self._background.stop()
+            await self.routes.close()
+            await asyncio.gather(self.brokers.close(), self._name_server_connections.close())
+
+    def check_usable(self) -> None:
+        """ClientClosed before the start; InvalidArgument on another event loop than that of the start."""
+        if self._loop is None:
+            raise ClientClosed("this client is not started: use it inside `async with`, or call start()")
+        if self._loop is not asyncio.get_running_loop():
+            raise InvalidArgument("this client runs on another event loop: make one on this loop")
 
     @property
     def name_servers(self) -> Sequence[str]:
@@ -162,7 +192,7 @@ class Client:
     def join_as_consumer(self, member: Member) -> None:
         """Name the member's group in heartbeats from now on; one member of a group per client."""
         if member.group in self._members:
-            raise ValueError(
+            raise InvalidArgument(
                 f"group {member.group} has a member on this client already: give each member its own client"
             )
         self._members[member.group] = member
@@ -227,20 +257,6 @@ class Client:
             producer_data_set=[ProducerData(group_name=group) for group in dict.fromkeys(self._producer_groups)],
             consumer_data_set=[member.consumer_data() for member in self._members.values()],
         )
-
-
-def client_of(
-    namesrv: str | None, client: Client | None, tls: TlsSettings | ssl.SSLContext | None = None
-) -> tuple[Client, bool]:
-    """The client to use, and whether it is the caller's own."""
-    if (namesrv is None) == (client is None):
-        raise ValueError("give either namesrv='host:port' or client=...")
-    if client is not None:
-        if tls is not None:
-            raise ValueError("tls=... goes with namesrv=...; a client has its own in ClientSettings")
-        return client, False
-    assert namesrv is not None
-    return Client(namesrv, ClientSettings(tls=tls)), True
 
 
 def unique_ids(client: Client) -> UniqueIds:

@@ -12,21 +12,25 @@ ClientClosed, and its `stop` does nothing (clients/connection/fork_safety.py).
 """
 
 import asyncio
-import ssl
 from abc import ABC, abstractmethod
 from typing import Self
 
-from skylarkmq.clients.connection.client import Client, client_of
+import msgspec
+
+from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.connection.fork_safety import made_before_fork, register
-from skylarkmq.clients.errors import ClientClosed
-from skylarkmq.clients.settings import TlsSettings
+from skylarkmq.clients.errors import ClientClosed, InvalidArgument
+from skylarkmq.clients.options import SecurityOptions, StandaloneOptions
+from skylarkmq.clients.settings import ClientSettings
 
 
 class Participant(ABC):
     """A member of a group as applications see it: `async with`, or `start` and `stop`."""
 
-    def __init__(self, namesrv: str | None, client: Client | None, tls: TlsSettings | ssl.SSLContext | None) -> None:
-        self.client, self._owns_client = client_of(namesrv, client, tls)
+    def __init__(self, options: StandaloneOptions) -> None:
+        shared = options.get("client")
+        self._owns_client = shared is None
+        self.client = _own_client(options) if shared is None else _shared_client(shared, options)
         self._has_joined = False
         self._stopped = asyncio.Event()
         self._is_inherited = False
@@ -46,6 +50,7 @@ class Participant(ABC):
             raise ClientClosed(f"{self!r} runs already")
         if self._owns_client:
             await self.client.start()
+        self.client.check_usable()
         try:
             await self._join()
         except BaseException:
@@ -53,12 +58,14 @@ class Participant(ABC):
                 await self.client.close()
             raise
         self._has_joined = True
+        self.client.running.append(self)
 
     async def stop(self) -> None:
         """Finish what is under way, leave the group, and close the client if it is this participant's own."""
         if not self._has_joined:
             return
         self._has_joined = False
+        self.client.running.remove(self)
         try:
             await self._leave()
         finally:
@@ -80,6 +87,7 @@ class Participant(ABC):
         """Belong to the parent, in the child of a fork: whatever is asked fails, and `stop` does nothing."""
         self._is_inherited = True
         self._has_joined = False
+        self.client.running.clear()
 
     @abstractmethod
     async def _join(self) -> None:
@@ -88,3 +96,30 @@ class Participant(ABC):
     @abstractmethod
     async def _leave(self) -> None:
         """Finish what is under way, and leave the group."""
+
+
+def client_settings(options: SecurityOptions, settings: ClientSettings | None = None) -> ClientSettings:
+    """Return the settings with `tls` and `credentials` of the options. InvalidArgument if both name one of them."""
+    settings = settings or ClientSettings()
+    for name in ("tls", "credentials"):
+        given = options.get(name)
+        if given is not None and getattr(settings, name) is not None:
+            raise InvalidArgument(f"{name} is given twice, as an option and in ClientSettings: leave one of them out")
+    return msgspec.structs.replace(
+        settings,
+        tls=options.get("tls") or settings.tls,
+        credentials=options.get("credentials") or settings.credentials,
+    )
+
+
+def _own_client(options: StandaloneOptions) -> Client:
+    namesrv = options.get("namesrv")
+    if namesrv is None:
+        raise InvalidArgument("give either namesrv='host:port' or client=...")
+    return Client(namesrv, client_settings(options))
+
+
+def _shared_client(client: Client, options: StandaloneOptions) -> Client:
+    if any(options.get(name) is not None for name in ("namesrv", "tls", "credentials")):
+        raise InvalidArgument("namesrv, tls and credentials belong to the client: leave them out where client is given")
+    return client

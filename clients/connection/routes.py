@@ -23,8 +23,10 @@ from skylarkmq.clients.errors import (
     ClientError,
     ConnectFailed,
     ConnectionLost,
+    InvalidArgument,
     NoRoute,
     RequestTimeout,
+    checking_argument,
     reading_answer,
 )
 from skylarkmq.protocol.bodies.route import TopicRouteData
@@ -39,18 +41,34 @@ log = logging.getLogger(__name__)
 
 
 class NameServers:
-    """One conversation with whichever name server answers; `addresses` is `host:port;host:port`."""
+    """Requests to the name servers; `addresses` is `host:port;host:port`, or a list of `host:port`."""
 
-    def __init__(self, addresses: str, connections: Connections, timeout_s: float) -> None:
-        self.addresses: Sequence[str] = [part for address in addresses.split(";") if (part := address.strip())]
+    def __init__(self, addresses: str | Sequence[str], connections: Connections, timeout_s: float) -> None:
+        with checking_argument("namesrv"):
+            each = addresses.split(";") if isinstance(addresses, str) else [str(address) for address in addresses]
+        self.addresses: Sequence[str] = [address for part in each if (address := part.strip())]
         if not self.addresses or not all(map(is_address, self.addresses)):
-            raise ValueError(f"namesrv must be host:port or host:port;host:port, not {addresses!r}")
+            raise InvalidArgument(f"namesrv must be host:port or host:port;host:port, not {addresses!r}")
         self._connections = connections
         self._timeout_s = timeout_s
         self._current = 0
 
     def __repr__(self) -> str:
         return f"<NameServers {self.addresses[self._current]} of {len(self.addresses)}>"
+
+    async def connect(self) -> None:
+        """Open a connection to the first name server that can be reached. The last transport error if none can."""
+        failure: ClientError | None = None
+        for _ in self.addresses:
+            try:
+                await self._connections.get(self.addresses[self._current])
+            except TRANSPORT_ERRORS as error:
+                failure = error
+                self._current = (self._current + 1) % len(self.addresses)
+            else:
+                return
+        assert failure is not None
+        raise failure
 
     async def ask(self, code: int, header: Header | None = None, topic: str | None = None) -> bytes:
         """The body of a successful answer. BrokerError for a refusal, the last transport error if nobody answers."""

@@ -36,7 +36,7 @@ from skylarkmq.clients.consuming.queue_calls import QueueCalls
 from skylarkmq.clients.consuming.queue_locks import QueueLocks
 from skylarkmq.clients.consuming.queue_puller import OffsetStore, QueueReader, Surroundings
 from skylarkmq.clients.errors import ClientClosed, ClientError, InvalidMessage, NoRoute
-from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
+from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace, check_group
 from skylarkmq.clients.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.heartbeat import SQL92, ConsumerData, SubscriptionData
@@ -44,7 +44,7 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import RETRY_PREFIX
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.filters.tag import EVERYTHING, is_tag_type, subscribe
-from skylarkmq.protocol.message import check_group_name, check_topic_name
+from skylarkmq.protocol.message import check_topic_name
 
 SOON_S: Final = 1.0
 LOCK_PAUSE_MIN_S: Final = 0.1  # a broker tells the owner of a change after 50 ms; doubles up to SOON_S
@@ -99,7 +99,7 @@ class GroupMember:
         allocation: Allocation = averagely,
         namespace: Namespace = NO_NAMESPACE,
     ) -> None:
-        check_group_name(group)
+        check_group(group)
         self.group = group
         self.role = role
         self.calls = QueueCalls(client, group)

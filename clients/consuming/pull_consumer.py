@@ -13,32 +13,31 @@ asked for. Finished messages are committed every `commit_interval_s` and at the 
 """
 
 import asyncio
-import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
+from typing import Unpack
 
-from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.connection.participant import Participant
-from skylarkmq.clients.consuming.allocation import Allocation, averagely
+from skylarkmq.clients.consuming.allocation import averagely
 from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92
 from skylarkmq.clients.consuming.member_responses import MemberAnswers
 from skylarkmq.clients.consuming.message_buffer import Delivery, Inbox
 from skylarkmq.clients.consuming.push_consumer import ConsumerStatistics
 from skylarkmq.clients.consuming.queue_puller import QueueReader
 from skylarkmq.clients.errors import ClientClosed
-from skylarkmq.clients.hooks import Hooks, Received
-from skylarkmq.clients.namespaces import Namespace
+from skylarkmq.clients.hooks import Received
+from skylarkmq.clients.namespaces import Namespace, check_group
+from skylarkmq.clients.options import StandalonePullConsumerOptions, check_options
 from skylarkmq.clients.producing.replies import reply
-from skylarkmq.clients.settings import ConsumerSettings, TlsSettings
+from skylarkmq.clients.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.enums import ConsumeType
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import MessageExt
 
 
 class PullConsumer(Participant):
-    """A reader in the name of `group`. Give `namesrv` (`host:port;host:port`), and `tls` if it is not to be plain, or a
-    started `client` of its own.
+    """A reader in the name of `group`. The options are those of `StandalonePullConsumerOptions` (clients/options.py).
 
     Reading begins with the first subscription or assignment. `stop` commits what is finished, unless that is left to
     `commit`; loops over messages end.
@@ -49,28 +48,18 @@ class PullConsumer(Participant):
     handed over (clients/hooks.py).
     """
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        namesrv: str | None = None,
-        client: Client | None = None,
-        tls: TlsSettings | ssl.SSLContext | None = None,
-        consume_from: ConsumeFrom | datetime = ConsumeFrom.LAST,
-        auto_commit: bool = True,
-        allocation: Allocation = averagely,
-        settings: ConsumerSettings | None = None,
-        namespace: str = "",
-        hooks: Hooks | None = None,
-    ) -> None:
-        super().__init__(namesrv, client, tls)
-        self._namespace = Namespace(namespace)
-        self._hooks = hooks
+    def __init__(self, group: str, **options: Unpack[StandalonePullConsumerOptions]) -> None:
+        check_options(options, StandalonePullConsumerOptions, "PullConsumer")
+        check_group(group)
+        super().__init__(options)
+        self._namespace = Namespace(options.get("namespace", ""))
+        self._hooks = options.get("hooks")
         group = self._namespace.wrap(group)
-        self._auto_commit = auto_commit
+        self._auto_commit = options.get("auto_commit", True)
         self._inbox = Inbox()
-        role = Role(ConsumeType.CONSUME_ACTIVELY, consume_from)
-        settings = settings or ConsumerSettings()
+        role = Role(ConsumeType.CONSUME_ACTIVELY, options.get("consume_from", ConsumeFrom.LAST))
+        settings = options.get("settings") or ConsumerSettings()
+        allocation = options.get("allocation", averagely)
         self._member = GroupMember(
             self.client, group, role, settings, self._inbox, allocation=allocation, namespace=self._namespace
         )

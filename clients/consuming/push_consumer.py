@@ -13,16 +13,14 @@ after a while, to whichever member reads the group's retry topic then; too often
 (clients/consuming/handler_dispatch.py, clients/consuming/send_back.py).
 """
 
-import ssl
 from collections.abc import AsyncIterator
-from datetime import datetime
-from pathlib import Path
+from typing import Unpack
 
 import msgspec
 
-from skylarkmq.clients.connection.client import Client, unique_ids
+from skylarkmq.clients.connection.client import unique_ids
 from skylarkmq.clients.connection.participant import Participant
-from skylarkmq.clients.consuming.allocation import Allocation, averagely
+from skylarkmq.clients.consuming.allocation import averagely
 from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92
 from skylarkmq.clients.consuming.handler_calls import HandlerCalls, MessageHandler
 from skylarkmq.clients.consuming.handler_dispatch import (
@@ -37,10 +35,12 @@ from skylarkmq.clients.consuming.member_responses import MemberAnswers
 from skylarkmq.clients.consuming.message_buffer import Inbox
 from skylarkmq.clients.consuming.queue_inboxes import Lanes
 from skylarkmq.clients.consuming.send_back import SendBack
-from skylarkmq.clients.hooks import Hooks, Received, joined
-from skylarkmq.clients.namespaces import Namespace
+from skylarkmq.clients.errors import InvalidArgument
+from skylarkmq.clients.hooks import Received, joined
+from skylarkmq.clients.namespaces import Namespace, check_group
+from skylarkmq.clients.options import PushConsumerOptions, StandalonePushConsumerOptions, check_options
 from skylarkmq.clients.producing.replies import reply
-from skylarkmq.clients.settings import ConsumerSettings, TlsSettings
+from skylarkmq.clients.settings import ConsumerSettings
 from skylarkmq.clients.tracing import Tracing
 from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -64,8 +64,7 @@ class ConsumerStatistics(msgspec.Struct, frozen=True):
 
 
 class PushConsumer(Participant):
-    """A member of `group`. Give either `namesrv` (`host:port;host:port`), and `tls` if it is not to be plain, or a
-    started `client` of its own.
+    """A member of `group`. The options are those of `StandalonePushConsumerOptions` (clients/options.py).
 
     Reading begins with the first subscription. `stop` lets running handlers finish (at most `stop_timeout_s`), and
     commits; loops over messages end.
@@ -84,37 +83,31 @@ class PushConsumer(Participant):
         self,
         group: str,
         *,
-        namesrv: str | None = None,
-        client: Client | None = None,
-        tls: TlsSettings | ssl.SSLContext | None = None,
         handler: MessageHandler | None = None,
-        orderly: bool = False,
-        broadcast: bool = False,
-        consume_from: ConsumeFrom | datetime = ConsumeFrom.LAST,
-        instance_name: str = DEFAULT_INSTANCE,
-        offsets_path: Path | None = None,
-        allocation: Allocation = averagely,
-        settings: ConsumerSettings | None = None,
-        namespace: str = "",
-        hooks: Hooks | None = None,
-        trace: bool = False,
+        **options: Unpack[StandalonePushConsumerOptions],
     ) -> None:
+        check_options(options, StandalonePushConsumerOptions, "PushConsumer")
+        orderly, broadcast = options.get("orderly", False), options.get("broadcast", False)
         if orderly and (broadcast or handler is None):
-            raise ValueError("orderly=True needs a handler, and does not go with broadcast=True")
-        super().__init__(namesrv, client, tls)
-        self._settings = settings = settings or ConsumerSettings()
+            raise InvalidArgument("orderly=True needs a handler, and does not go with broadcast=True")
+        check_group(group)
+        namespace = options.get("namespace", "")
         self._namespace = Namespace(namespace)
+        super().__init__(options)
+        self._settings = settings = options.get("settings") or ConsumerSettings()
         group = self._namespace.wrap(group)
         model = MessageModel.BROADCASTING if broadcast else MessageModel.CLUSTERING
-        role = Role(ConsumeType.CONSUME_PASSIVELY, consume_from, model, orderly)
-        self._offsets = LocalOffsets(offsets_path or default_path(group, instance_name)) if broadcast else None
-        self._tracing = None if not trace else Tracing(self.client, group, unique_ids(self.client), self._namespace)
-        self._hooks = hooks = joined(hooks, self._tracing)
+        role = Role(ConsumeType.CONSUME_PASSIVELY, options.get("consume_from", ConsumeFrom.LAST), model, orderly)
+        self._offsets = _local_offsets(group, options) if broadcast else None
+        ids = unique_ids(self.client)
+        self._tracing = Tracing(self.client, group, ids, self._namespace) if options.get("trace") else None
+        self._hooks = hooks = joined(options.get("hooks"), self._tracing)
         if hooks is not None and handler is not None:
             handler = observed(handler, hooks, group, self.client.client_id, namespace, broadcast=broadcast)
         self._inbox = Inbox()
         self._lanes = Lanes()
         sink = self._lanes if orderly else self._inbox
+        allocation = options.get("allocation", averagely)
         self._member = GroupMember(self.client, group, role, settings, sink, self._offsets, allocation, self._namespace)
         self._send_back = SendBack(self.client, group, self._max_reconsume_times(), self._namespace)
         limit_s = None if orderly else settings.consume_timeout_s
@@ -216,3 +209,8 @@ class PushConsumer(Participant):
         if given is not None:
             return given
         return ENDLESS_RECONSUME_TIMES if self._member.role.orderly else CONCURRENT_RECONSUME_TIMES
+
+
+def _local_offsets(group: str, options: PushConsumerOptions) -> LocalOffsets:
+    path = options.get("offsets_path") or default_path(group, options.get("instance_name", DEFAULT_INSTANCE))
+    return LocalOffsets(path)

@@ -15,26 +15,27 @@ of RocketMQ has; `delay` and `deliver_at` are arbitrary times up to some days ah
 """
 
 import asyncio
-import ssl
 import time
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Unpack
 
 import msgspec
 
-from skylarkmq.clients.connection.client import Client, unique_ids
+from skylarkmq.clients.connection.client import unique_ids
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.errors import ClientClosed, RequestTimeout
-from skylarkmq.clients.hooks import Hooks, Observer, joined
-from skylarkmq.clients.namespaces import Namespace
+from skylarkmq.clients.hooks import Observer, joined
+from skylarkmq.clients.namespaces import Namespace, check_group
+from skylarkmq.clients.options import StandaloneProducerOptions, check_options
 from skylarkmq.clients.producing.outgoing_message import prepare, prepare_batches, scheduled
 from skylarkmq.clients.producing.recalls import recall
 from skylarkmq.clients.producing.sends import SendResult, Sends
-from skylarkmq.clients.settings import ProducerSettings, TlsSettings
+from skylarkmq.clients.settings import ProducerSettings
 from skylarkmq.clients.tracing import Tracing
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
-from skylarkmq.protocol.message import Message, MessageExt, PropertyName, check_group_name
+from skylarkmq.protocol.message import Message, MessageExt, PropertyName
 
 
 class ProducerStatistics(msgspec.Struct, frozen=True):
@@ -49,32 +50,22 @@ class ProducerStatistics(msgspec.Struct, frozen=True):
 class Producer(Participant):
     """Sends messages in the name of a group. `async with Producer("group", namesrv="host:9876") as producer: ...`
 
-    Give either `namesrv` (`host:port;host:port`), and `tls` if it is not to be plain, or a started `client` to share.
-    Topics and group are in `namespace`, if there is one. `hooks` look on (clients/hooks.py); `trace` sends RocketMQ's
-    traces. `group` is the group's name as brokers know it. RequestError if a name cannot be one.
+    The options are those of `StandaloneProducerOptions` (clients/options.py). The attribute `group` is the name that
+    brokers know, with its namespace. InvalidArgument if a name or an option is invalid.
     """
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        namesrv: str | None = None,
-        client: Client | None = None,
-        tls: TlsSettings | ssl.SSLContext | None = None,
-        settings: ProducerSettings | None = None,
-        namespace: str = "",
-        hooks: Hooks | None = None,
-        trace: bool = False,
-    ) -> None:
-        check_group_name(group)
+    def __init__(self, group: str, **options: Unpack[StandaloneProducerOptions]) -> None:
+        check_options(options, StandaloneProducerOptions, type(self).__name__)
+        check_group(group)
+        namespace = options.get("namespace", "")
         self._namespace = Namespace(namespace)
         self.group = self._namespace.wrap(group)
-        super().__init__(namesrv, client, tls)
-        self._settings = settings or ProducerSettings()
+        super().__init__(options)
+        self._settings = options.get("settings") or ProducerSettings()
         self._ids = unique_ids(self.client)
         self._sends = Sends(self.group, self.client, self._settings, self._namespace)
-        self._tracing = Tracing(self.client, self.group, self._ids, self._namespace) if trace else None
-        hooks = joined(hooks, self._tracing)
+        self._tracing = Tracing(self.client, self.group, self._ids, self._namespace) if options.get("trace") else None
+        hooks = joined(options.get("hooks"), self._tracing)
         self._observer = None if hooks is None else Observer(hooks, self.group, self.client.client_id, namespace)
         self._running = False
 

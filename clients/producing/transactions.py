@@ -10,20 +10,18 @@ Source: docs/formats.md, "Transactions".
 """
 
 import logging
-import ssl
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
+from typing import Unpack
 
 import msgspec
 
-from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.connection.connection import Connection
 from skylarkmq.clients.consuming.received_message import inflate_message
 from skylarkmq.clients.errors import BrokerError, ClientError, invalid_answer
-from skylarkmq.clients.hooks import Hooks
+from skylarkmq.clients.options import StandaloneProducerOptions
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.clients.producing.sends import SendResult, SendStatus
-from skylarkmq.clients.settings import ProducerSettings, TlsSettings
 from skylarkmq.protocol.codes import RequestCode, ResponseCode, SysFlag
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.transactions import CheckTransactionHeader, EndTransactionHeader
@@ -63,28 +61,9 @@ class TransactionProducer(Producer):
     """A producer whose group ends transactions. All members of the group need the same `checker`."""
 
     def __init__(
-        self,
-        group: str,
-        *,
-        checker: TransactionChecker,
-        namesrv: str | None = None,
-        client: Client | None = None,
-        tls: TlsSettings | ssl.SSLContext | None = None,
-        settings: ProducerSettings | None = None,
-        namespace: str = "",
-        hooks: Hooks | None = None,
-        trace: bool = False,
+        self, group: str, *, checker: TransactionChecker, **options: Unpack[StandaloneProducerOptions]
     ) -> None:
-        super().__init__(
-            group,
-            namesrv=namesrv,
-            client=client,
-            tls=tls,
-            settings=settings,
-            namespace=namespace,
-            hooks=hooks,
-            trace=trace,
-        )
+        super().__init__(group, **options)
         self._checker = checker
 
     async def _join(self) -> None:

@@ -1,25 +1,21 @@
-"""The SDK for scripts and threads; `skylarkmq.clients.blocking` describes it."""
+"""The SDK for scripts and threads; see `skylarkmq.clients.blocking`."""
 
 from skylarkmq.clients.blocking import (
     Admin,
-    ConnectionOptions,
+    MessageQueueClient,
     Producer,
-    ProducerOptions,
     PullConsumer,
-    PullConsumerOptions,
     PushConsumer,
-    PushConsumerOptions,
     TransactionProducer,
+    connect,
 )
 
 __all__ = [
     "Admin",
-    "ConnectionOptions",
+    "MessageQueueClient",
     "Producer",
-    "ProducerOptions",
     "PullConsumer",
-    "PullConsumerOptions",
     "PushConsumer",
-    "PushConsumerOptions",
     "TransactionProducer",
+    "connect",
 ]

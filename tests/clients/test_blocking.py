@@ -6,16 +6,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
-from typing import get_args, get_type_hints
+from typing import get_type_hints
 
 import pytest
 
 import skylarkmq.clients as asynchronous
 from skylarkmq import (
     BrokerError,
+    ClientClosed,
     ConsumeFrom,
     ConsumerSettings,
     Message,
@@ -223,10 +224,47 @@ def test_the_shell_has_all_that_the_original_has(original: type, shell: type) ->
             )
 
 
-@pytest.mark.parametrize(("original", "shell"), PAIRS, ids=lambda kind: kind.__module__ + "." + kind.__name__)
-def test_the_shell_takes_the_options_of_the_original(original: type, shell: type) -> None:
-    """All but `client`: one of another loop would not work."""
-    (options,) = [hint for name, hint in get_type_hints(shell.__init__).items() if name == "options"]  # type: ignore[misc]  # of a class
-    named = {name for name in inspect.signature(shell).parameters if name != "options"}
-    taken = named | set(get_type_hints(get_args(options)[0] if get_args(options) else options))
-    assert taken == set(inspect.signature(original).parameters) - {"client"}
+@pytest.mark.parametrize(("original", "blocked"), PAIRS, ids=lambda kind: kind.__module__ + "." + kind.__name__)
+def test_the_blocking_class_takes_the_options_of_the_original(original: type, blocked: type) -> None:
+    """Both constructors name the same structure of options, and the same arguments besides."""
+    assert list(inspect.signature(blocked).parameters) == list(inspect.signature(original).parameters)
+    assert options_of(blocked.__init__) == options_of(original.__init__)  # type: ignore[misc]  # of a class
+
+
+def options_of(function: Callable[..., object]) -> object:
+    return get_type_hints(function)["options"]
+
+
+def test_the_blocking_connection_has_the_methods_and_options_of_the_original() -> None:
+    """`connect` and each method of its result."""
+    assert options_of(blocking.connect) == options_of(asynchronous.connect)
+    original, blocked = asynchronous.MessageQueueClient, blocking.MessageQueueClient
+    for name in ("producer", "transaction_producer", "consumer", "pull_consumer"):
+        assert options_of(getattr(blocked, name)) == options_of(getattr(original, name))
+        assert list(inspect.signature(getattr(blocked, name)).parameters) == list(
+            inspect.signature(getattr(original, name)).parameters
+        )
+    assert {name for name in dir(blocked) if name[0] != "_"} == {name for name in dir(original) if name[0] != "_"}
+
+
+def test_a_blocking_connection_serves_all_objects(broker: InProcessBroker) -> None:
+    """They share one client, and stop with the connection if they still run."""
+    seen: SimpleQueue[bytes] = SimpleQueue()
+    settings = ConsumerSettings(rebalance_interval_s=0.1)
+    with blocking.connect(broker.namesrv, namespace="team-a") as mq:
+        producer = mq.transaction_producer("p", checker=lambda _: TransactionState.UNKNOWN)
+        producer.start()
+        consumer = mq.consumer(
+            "all", handler=lambda message: seen.put(message.body), consume_from=ConsumeFrom.FIRST, settings=settings
+        )
+        consumer.start()
+        consumer.subscribe("Shared")
+        producer.send_in_transaction(Message("Shared", b"x"), lambda _: TransactionState.COMMIT)
+        assert seen.get(timeout=20) == b"x"
+        with mq.producer("q") as other, mq.pull_consumer("r") as reader, mq.admin() as admin:
+            queues = reader.queues("Shared")
+            assert other.send(Message("Shared", b"y")).queue in queues
+            assert "team-a%Shared" in admin.topics()
+        assert len(mq.statistics().brokers) == 1
+    with pytest.raises(ClientClosed):
+        producer.send(Message("Shared", b"z"))

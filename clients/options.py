@@ -1,0 +1,121 @@
+"""The options of the SDK's classes: each is named and explained here, and nowhere else.
+
+    ConnectOptions        `connect`
+    StandaloneOptions     `Admin`; with the options below also the other classes, if they are made without `connect`
+    ProducerOptions       `Producer`, `TransactionProducer`
+    PullConsumerOptions   `PullConsumer`
+    PushConsumerOptions   `PushConsumer`
+
+`skylarkmq.blocking` takes the same options. Limits and times are grouped in clients/settings.py.
+"""
+
+import ssl
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import TypedDict, TypeVar
+
+from skylarkmq.clients.connection.client import Client
+from skylarkmq.clients.connection.signing import Credentials
+from skylarkmq.clients.consuming.allocation import Allocation
+from skylarkmq.clients.consuming.group_member import ConsumeFrom
+from skylarkmq.clients.errors import UnknownOption
+from skylarkmq.clients.hooks import Hooks
+from skylarkmq.clients.settings import ClientSettings, ConsumerSettings, ProducerSettings, TlsSettings
+
+
+class SecurityOptions(TypedDict, total=False):
+    """How a client protects its connections and identifies itself."""
+
+    tls: TlsSettings | ssl.SSLContext | None  # default: no TLS
+    credentials: Credentials | None  # default: requests are not signed
+
+
+class NamedOptions(TypedDict, total=False):
+    """Names and observation; objects that `connect` makes take the connection's by default."""
+
+    namespace: str  # put in front of the names of topics and groups (clients/namespaces.py); default: none
+    hooks: Hooks | None  # observers (clients/hooks.py); several as `Several(first, second)`
+
+
+class ConnectOptions(SecurityOptions, NamedOptions, total=False):
+    """Options of `connect`."""
+
+    settings: ClientSettings | None  # limits and times
+
+
+class StandaloneOptions(SecurityOptions, total=False):
+    """Options of an object that is made without `connect`: `namesrv` or `client`."""
+
+    namesrv: str | Sequence[str] | None  # name servers: "host:port;host:port", or a list of "host:port"
+    client: Client | None  # a client to share; its owner starts and closes it. One member of a group per client
+
+
+class TracedOptions(NamedOptions, total=False):
+    """Options of an object that can send RocketMQ's message traces."""
+
+    trace: bool  # send a trace of each message to RMQ_SYS_TRACE_TOPIC; default: False
+
+
+class ProducerOptions(TracedOptions, total=False):
+    """Options of `Producer` and `TransactionProducer`."""
+
+    settings: ProducerSettings | None  # limits and times
+
+
+class ConsumerOptions(NamedOptions, total=False):
+    """Options of both consumers."""
+
+    settings: ConsumerSettings | None  # limits and times
+    consume_from: ConsumeFrom | datetime  # where to begin in a queue without a committed offset; default: LAST
+    allocation: Allocation  # how the members of a group share the queues; default: averagely
+
+
+class PullConsumerOptions(ConsumerOptions, total=False):
+    """Options of `PullConsumer`."""
+
+    auto_commit: bool  # False: only `commit` commits; default: True
+
+
+class PushConsumerOptions(ConsumerOptions, TracedOptions, total=False):
+    """Options of `PushConsumer`, besides its handler."""
+
+    orderly: bool  # one message of a queue at a time, in the order of the queue; default: False
+    broadcast: bool  # each member gets all messages, and keeps its offsets in a file; default: False
+    instance_name: str  # distinguishes the offset files of the broadcasting members on one host; default: "DEFAULT"
+    offsets_path: Path | None  # the offset file; default: below ~/.skylark_offsets/<group>/<instance_name>
+
+
+class StandaloneProducerOptions(StandaloneOptions, ProducerOptions, total=False):
+    """Options of a producer that is made without `connect`."""
+
+
+class StandalonePullConsumerOptions(StandaloneOptions, PullConsumerOptions, total=False):
+    """Options of a pull consumer that is made without `connect`."""
+
+
+class StandalonePushConsumerOptions(StandaloneOptions, PushConsumerOptions, total=False):
+    """Options of a push consumer that is made without `connect`."""
+
+
+Named = TypeVar("Named", bound=NamedOptions)
+
+
+def check_options(given: Collection[str], kind: type, callee: str) -> None:
+    """Raise UnknownOption if a given name is no option of `kind`, one of the structures above."""
+    known = _names_of(kind)
+    if unknown := sorted(name for name in given if name not in known):
+        raise UnknownOption(f"{callee} has no option {', '.join(unknown)}. Its options: {', '.join(sorted(known))}.")
+
+
+def with_defaults(options: Named, namespace: str, hooks: Hooks | None) -> Named:
+    """Return the options, with this namespace and these hooks where the caller gave none."""
+    options.setdefault("namespace", namespace)
+    options.setdefault("hooks", hooks)
+    return options
+
+
+@cache
+def _names_of(kind: type) -> frozenset[str]:
+    return frozenset(kind.__annotations__)
