@@ -4,8 +4,9 @@
               unit
     copy      the same message at a new offset: TRAN_PREPARED_QUEUE_OFFSET is the offset of its half message, and
               TRANSACTION_CHECK_TIMES the number of checks so far
-    final     the message that consumers get after a commit: transaction bits 8, properties of the half message byte for
-              byte
+    final     the message that consumers get after a commit: transaction bits 8, properties of the half message or copy
+              byte for byte, without TRAN_PREPARED_QUEUE_OFFSET. Checks and discarded messages omit it too: RocketMQ
+              does not deliver it
     op        in RMQ_SYS_TRANS_OP_HALF_TOPIC: the half message with that queue offset is decided. Ours contain one
               offset, in decimal; those of RocketMQ 5.3 contain several, each followed by a comma
     discard   in TRANS_CHECK_MAX_TIME_TOPIC: a half message that is no longer checked
@@ -44,6 +45,7 @@ _OP_TAG: Final = "d"
 _SET_BY_BROKER: Final = (PropertyName.TRANSACTION_QUEUE_OFFSET, PropertyName.TRANSACTION_CHECK_TIMES)
 _MOST_SECONDS: Final = INT64_MAX // 1_000
 _TRANSACTION_ID: Final = PropertyName.TRANSACTION_ID.encode()
+_ROOT_ENTRY: Final = PropertyName.TRANSACTION_QUEUE_OFFSET.encode() + b"\x01"
 _NO_TRANSACTION: Final = ~int(SysFlag.TRANSACTION_MASK)
 
 
@@ -55,6 +57,7 @@ class Half(msgspec.Struct, frozen=True):
     topic: str  # the real topic
     queue_id: int
     root: int  # the queue offset of the half message that the producer sent
+    delivered_properties: bytes  # those of the record without TRAN_PREPARED_QUEUE_OFFSET, which no client gets
 
     @property
     def checks(self) -> int:
@@ -95,7 +98,8 @@ def half_in(record: Record | None) -> Half | None:
     """
     if record is None:
         return None
-    properties = decode_properties(record.properties.decode("utf-8", "replace"))
+    delivered = record.properties
+    properties = decode_properties(delivered.decode("utf-8", "replace"))
     try:
         topic, queue_id = valid_destination(
             properties.get(PropertyName.REAL_TOPIC), properties.get(PropertyName.REAL_QUEUE_ID)
@@ -103,8 +107,11 @@ def half_in(record: Record | None) -> Half | None:
     except InvalidDestination:
         return None
     own = record.queue_offset
-    root = decimal(properties.get(PropertyName.TRANSACTION_QUEUE_OFFSET), 0, own)
-    return Half(record, properties, topic, queue_id, own if root is None else root)
+    text = properties.pop(PropertyName.TRANSACTION_QUEUE_OFFSET, None)
+    if text is not None:
+        delivered = _without_root(delivered)
+    root = decimal(text, 0, own)
+    return Half(record, properties, topic, queue_id, own if root is None else root, delivered)
 
 
 def make_half(append: Append, properties: dict[str, str]) -> None:
@@ -135,7 +142,7 @@ def final_of(half: Half) -> Append:
         half.topic,
         half.queue_id,
         record.body,
-        record.properties,
+        half.delivered_properties,
         tags_code(half.properties.get(PropertyName.TAGS)),
         record.flag,
         record.sys_flag & _NO_TRANSACTION | SysFlag.TRANSACTION_COMMIT,
@@ -149,7 +156,6 @@ def final_of(half: Half) -> Append:
 def copy_of(half: Half, root: int | None, checks: int) -> Append:
     """Return a copy of a half message with this number of checks; `root` None: a transaction of its own."""
     properties = dict(half.properties)
-    properties.pop(PropertyName.TRANSACTION_QUEUE_OFFSET, None)
     properties[PropertyName.TRANSACTION_CHECK_TIMES] = str(checks)
     if root is not None:
         properties[PropertyName.TRANSACTION_QUEUE_OFFSET] = str(root)
@@ -159,7 +165,7 @@ def copy_of(half: Half, root: int | None, checks: int) -> Append:
 
 def discard_of(half: Half) -> Append:
     """Return the message for a half message that is no longer checked."""
-    return _again(half, SystemTopic.TRANSACTION_CHECK_MAX, half.record.properties)
+    return _again(half, SystemTopic.TRANSACTION_CHECK_MAX, half.delivered_properties)
 
 
 def _again(half: Half, topic: str, properties: bytes) -> Append:
@@ -225,7 +231,7 @@ def check_request_of(half: Half, copy: Append, store_host: bytes, broker_name: s
     body = encode(
         topic=half.topic,
         body=copy.body,
-        properties=copy.properties,
+        properties=_without_root(copy.properties),
         queue_id=half.queue_id,
         queue_offset=copy.queue_offset,
         physical_offset=copy.physical_offset,
@@ -238,3 +244,9 @@ def check_request_of(half: Half, copy: Append, store_host: bytes, broker_name: s
         reconsume_times=copy.reconsume_times,
     )
     return RemotingCommand.request(RequestCode.CHECK_TRANSACTION_STATE, header, body, oneway=True)
+
+
+def _without_root(properties: bytes) -> bytes:
+    """Return a property string without TRAN_PREPARED_QUEUE_OFFSET; its other bytes stay as they are."""
+    entries = properties.split(b"\x02")
+    return b"\x02".join(entry for entry in entries if not entry.startswith(_ROOT_ENTRY))

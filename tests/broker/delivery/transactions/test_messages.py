@@ -6,10 +6,12 @@ from skylarkmq.broker.delivery.transactions.messages import (
     OP_PROPERTIES,
     copy_of,
     decided_by,
+    discard_of,
     final_of,
     half_of,
     make_half,
     op_of,
+    question_of,
 )
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.protocol.message import decode_properties, encode_properties
@@ -77,6 +79,23 @@ def test_what_becomes_of_it(born_host: bytes) -> None:
     assert decode_properties(copy_of(half, None, 0).properties.decode()) == PROPERTIES | {
         "TRANSACTION_CHECK_TIMES": "0"
     }
+
+
+@pytest.mark.parametrize("root", ["2", "6", "x"])
+def test_the_offset_of_the_half_message_reaches_no_client(root: str) -> None:
+    """Neither in the committed or discarded message nor in a check; the other properties stay byte for byte."""
+    added = {"TRANSACTION_CHECK_TIMES": "1", "TRAN_PREPARED_QUEUE_OFFSET": root, "last": "TRAN_PREPARED_QUEUE_OFFSET"}
+    half = half_of(record(PROPERTIES | added))
+    assert half is not None
+    expected = encode_properties(PROPERTIES | {"TRANSACTION_CHECK_TIMES": "1", "last": added["last"]}).encode()
+    assert final_of(half).properties == discard_of(half).properties == expected
+    assert "TRAN_PREPARED_QUEUE_OFFSET" not in half.properties  # from which delayed messages are made
+    copy = copy_of(half, half.root, 2)
+    question = parse(memoryview(question_of(half, copy, HOST, "b").body))
+    assert isinstance(question, Record)
+    assert b"\x02TRAN_PREPARED_QUEUE_OFFSET" not in question.properties
+    assert b"TRANSACTION_CHECK_TIMES\x012\x02" in question.properties
+    assert b"TRAN_PREPARED_QUEUE_OFFSET\x01" in copy.properties
 
 
 @pytest.mark.parametrize(
