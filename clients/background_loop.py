@@ -36,7 +36,8 @@ def _loop_thread() -> LoopThread:
     return LoopThread()
 
 
-os.register_at_fork(after_in_child=_loop_thread.cache_clear)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_loop_thread.cache_clear)
 
 
 def background_loop() -> asyncio.AbstractEventLoop:

@@ -1,11 +1,11 @@
-"""What `fork` leaves in the child: objects whose event loop, threads and connections belong to the parent.
+"""Fork safety: objects of the parent do not touch the parent's connections in the child of a fork.
 
-The child of a fork has the parent's objects, but neither the thread of `clients.blocking` nor a running loop, and its
-descriptors are those of the parent's sockets: bytes written by the child would end up between the parent's, and a loop
-that is closed in the child takes them out of the epoll set that it shares with the parent.
+The child has copies of the parent's objects, but neither the thread of `clients.blocking` nor a running event loop. Its
+descriptors are those of the parent's sockets: bytes that the child writes would mix with the parent's, and a loop that
+is closed in the child removes the sockets from the epoll set that it shares with the parent.
 
-So objects that hold connections register a method here, which runs once in the child, before any other code. It gives
-up what the object holds without a byte to a peer, and from then on the object raises ClientClosed. New objects work in
+Objects that hold connections therefore register a method here. It runs once in the child, before any other code, and
+gives up the object's sockets without sending a byte. From then on the object raises ClientClosed. New objects work in
 the child as in any process.
 """
 
@@ -20,17 +20,17 @@ _registered: Final[set[WeakMethod[Callable[[], None]]]] = set()
 
 
 def register(forked: Callable[[], None]) -> None:
-    """Have a bound method called in each child that is forked while its object lives, in the thread that forked."""
+    """Call a bound method in each child that is forked while its object lives, in the thread that forked."""
     _registered.add(WeakMethod(forked, _registered.discard))
 
 
 def detach(descriptor: int) -> None:
     """Replace the child's copy of a descriptor by /dev/null.
 
-    The parent's end stays as it is: nothing is written, shut down, or removed from an epoll set. The number stays in
-    use, so an object that closes it later closes no file that was opened meanwhile.
+    The parent's socket is unaffected: nothing is written, shut down, or removed from an epoll set. The number stays in
+    use, so an object that closes it later does not close a file that was opened in the meantime.
     """
-    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    nowhere = os.open(os.devnull, os.O_RDWR)
     try:
         os.dup2(nowhere, descriptor, inheritable=False)
     finally:
@@ -52,4 +52,5 @@ def _in_child() -> None:
             forked()
 
 
-os.register_at_fork(after_in_child=_in_child)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_in_child)

@@ -11,12 +11,13 @@ host, is refused when it starts (flock on a file beside it, which the kernel rel
 """
 
 import asyncio
-import fcntl
 import os
+import sys
 from pathlib import Path
 from typing import Final
 
 from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.file_lock import lock
 from skylarkmq.protocol.bodies.body import BodyError
 from skylarkmq.protocol.bodies.client_state import ResetOffsets
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -95,18 +96,18 @@ def _lock(path: Path) -> int:
     """A descriptor that holds the file for this member."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise ClientError(f"the offsets file {path} cannot be made: {error}. Make room, or allow it.") from error
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(descriptor)
     except OSError as error:
-        os.close(lock)
+        os.close(descriptor)
         raise ClientError(
             f"the offsets file {path} is another running member's: give each broadcasting member of the group on this "
             "host an instance_name=... or an offsets_path=... of its own."
         ) from error
-    return lock
+    return descriptor
 
 
 def _read(path: Path) -> dict[MessageQueue, int]:
@@ -128,6 +129,8 @@ def _replace(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
+    if sys.platform == "win32":
+        return  # directories cannot be opened, and NTFS logs the renaming itself
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

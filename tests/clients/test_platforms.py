@@ -1,0 +1,110 @@
+"""The SDK on platforms without the Linux-only modules, and what its import loads.
+
+Subprocesses take those modules away and use the SDK against a broker in this process.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.broker.in_process import InProcessBroker, running
+
+MISSING_ELSEWHERE = (
+    *("uvloop", "fcntl", "resource", "grp", "pwd", "termios", "tty", "pty", "syslog", "posix", "readline", "curses"),
+    *("_posixshmem", "_posixsubprocess", "spwd", "crypt", "nis", "ossaudiodev"),
+)
+"""Modules that macOS or Windows do not have."""
+
+WITHOUT_LINUX = f"""
+import asyncio, os, subprocess, sys  # the standard library itself may use them
+
+for name in {MISSING_ELSEWHERE!r}:
+    sys.modules[name] = None
+for name in ("register_at_fork", "fork", "O_CLOEXEC", "sched_setaffinity", "getuid", "fdatasync", "sendfile"):
+    if hasattr(os, name):
+        delattr(os, name)
+
+import skylarkmq
+from skylarkmq import ConsumeFrom, Message, blocking
+
+for name in skylarkmq.__all__:
+    getattr(skylarkmq, name)
+
+
+async def main(namesrv):
+    async with skylarkmq.connect(namesrv) as mq, mq.producer("p") as producer, mq.pull_consumer(
+        "g", consume_from=ConsumeFrom.FIRST
+    ) as consumer:
+        await producer.send(Message("Elsewhere", b"asyncio"))
+        await consumer.subscribe("Elsewhere")
+        (message,) = await consumer.poll(timeout_s=20)
+        print(message.body.decode())
+
+
+asyncio.run(main(sys.argv[1]))
+with blocking.connect(sys.argv[1]) as mq, mq.producer("p") as producer:
+    queue = producer.send(Message("Threads", b"blocking")).queue
+    with mq.pull_consumer("h", consume_from=ConsumeFrom.FIRST) as consumer:
+        consumer.assign([queue])
+        (message,) = consumer.poll(timeout_s=20)
+        print(message.body.decode())
+"""
+
+IMPORTED = """
+import sys, time
+
+before = set(sys.modules)
+begun_s = time.process_time()
+import skylarkmq
+
+for name in skylarkmq.__all__:
+    getattr(skylarkmq, name)
+print(int((time.process_time() - begun_s) * 1000))
+loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(*sorted(name for name in loaded if name not in sys.stdlib_module_names))
+"""
+
+MAX_IMPORT_CPU_MS = 120
+MAY_BE_IMPORTED = {
+    "skylarkmq",
+    # what the SDK depends on
+    *("isal", "msgpack", "msgspec"),
+    # of Cython's runtime, if protocol/compiled is compiled
+    *("_cython", "cython_runtime"),
+    # of msgspec, for annotations
+    *("typing_extensions",),
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker]:
+    with running(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+def test_the_sdk_sends_and_consumes_without_linux_only_modules(broker: InProcessBroker, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LINUX, broker.namesrv],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "asyncio\nblocking\n"), done.stderr
+
+
+def test_the_import_loads_only_the_dependencies_of_the_sdk_and_is_quick(tmp_path: Path) -> None:
+    """None of numpy, starlette, pydantic, rich or prometheus_client. Bytecode is cached; the best of ten runs counts."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
+    cpu_ms = []
+    for _ in range(10):
+        command = [sys.executable, "-c", IMPORTED]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment)
+        spent_ms, _, names = done.stdout.partition("\n")
+        assert {"_cython" if name.startswith("_cython") else name for name in names.split()} <= MAY_BE_IMPORTED
+        cpu_ms.append(int(spent_ms))
+        if cpu_ms[-1] <= MAX_IMPORT_CPU_MS:
+            return
+    pytest.fail(f"the import takes {cpu_ms} ms of CPU")
