@@ -1,19 +1,19 @@
-"""What can go wrong for an application, by what it can do about it.
+"""The errors of the SDK. Every exception that a public call raises is a ClientError.
 
-    ClientError          everything below
-      BrokerError        a peer understood the request and refused it: `code` and `remark` are its own
-      NoRoute            no name server knows the topic, or the topic has no queue for this purpose
-      ConnectFailed      no connection to an address
-      ConnectionLost     the connection ended before the answer came: the request may have been carried out
-      RequestTimeout     no answer in time: the request may have been carried out
-      InvalidAnswer      the response cannot be read, or exceeds a limit of this client: the request was carried out
-      InvalidMessage     this message cannot be sent as it is; nothing was sent
-      InvalidArgument    an argument or option has a value that is not allowed; nothing was sent. Also a ValueError
-      UnknownOption      a constructor was given an option that it does not have. Also a TypeError
-      ClientClosed       the client was stopped, was never started, or was made before a fork
+    ClientError          all of the following
+      BrokerError        a broker or name server refused the request; `code` and `remark` are those of its response
+      NoRoute            no name server has a route of the topic, or the topic has no queue for this purpose
+      ConnectFailed      no connection to an address could be opened
+      ConnectionLost     the connection closed before the response arrived: the request may have been executed
+      RequestTimeout     no response in time: the request may have been executed
+      InvalidResponse      the response cannot be decoded, or exceeds a limit of this client: the request was executed
+      InvalidArgument    an argument or option is not allowed; nothing was sent. Also a ValueError
+        InvalidMessage   a message cannot be sent as it is
+      UnknownOption      a constructor does not have this option. Also a TypeError
+      ClientClosed       the client is stopped, was never started, or was made before a fork
 
-Every error carries what is known of `code`, `remark`, `broker` (name or address) and `topic`, and its text ends with
-what to do. Source of the codes: docs/formats.md, "Codes".
+Errors carry `code`, `remark`, `broker` (name or address) and `topic` as far as they are known. The text ends with a
+remedy. Source of the codes: docs/formats.md, "Codes".
 """
 
 from collections.abc import Iterator
@@ -24,29 +24,29 @@ from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.errors import ProtocolError, RequestError
 
 MAX_SHOWN_CHARACTERS: Final = 1000
-"""Of a remark or a name of a peer in the text of an error; `ClientError.remark` keeps it whole."""
+"""Limit of a peer's remark or name in the text of an error. `ClientError.remark` has the whole remark."""
 
 _ADVICE: Final[dict[int, str]] = {
-    ResponseCode.SYSTEM_ERROR: "The remark tells what the broker stumbled over; its log has more.",
-    ResponseCode.SYSTEM_BUSY: "The broker is overloaded: send less at a time, or try again in a moment.",
-    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "That peer does not serve this request: check its version.",
-    ResponseCode.MESSAGE_ILLEGAL: "Make body or properties smaller: the remark names the limits.",
-    ResponseCode.SERVICE_NOT_AVAILABLE: "The broker cannot store now: check its disk, and whether it is a master.",
+    ResponseCode.SYSTEM_ERROR: "The remark names the cause; the broker's log has more.",
+    ResponseCode.SYSTEM_BUSY: "The broker is overloaded: send fewer messages at a time, or retry later.",
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "The peer does not support this request: check its version.",
+    ResponseCode.MESSAGE_ILLEGAL: "Make the body or the properties smaller: the remark names the limits.",
+    ResponseCode.SERVICE_NOT_AVAILABLE: "The broker cannot store messages now: check its disk and its role.",
     ResponseCode.NO_PERMISSION: "Check the permissions of broker, topic and group (perm, consumeEnable).",
     ResponseCode.TOPIC_NOT_EXIST: "Create the topic, or allow autoCreateTopicEnable on the broker.",
-    ResponseCode.QUERY_NOT_FOUND: "There is no such thing on this broker.",
+    ResponseCode.QUERY_NOT_FOUND: "This broker has no such message, offset or topic.",
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: "Correct the subscription's expression.",
-    ResponseCode.SUBSCRIPTION_NOT_EXIST: "The broker does not know this consumer yet; a heartbeat tells it.",
+    ResponseCode.SUBSCRIPTION_NOT_EXIST: "The broker does not have this consumer yet; the next heartbeat adds it.",
     ResponseCode.SUBSCRIPTION_NOT_LATEST: "Give all members of the group the same subscriptions.",
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "Create the group, or allow autoCreateSubscriptionGroup on the broker.",
-    ResponseCode.INVALID_PARAMETER: "Correct what the remark names.",
-    ResponseCode.FLOW_CONTROL: "The broker limits this client: slow down.",
-    ResponseCode.GO_AWAY: "The broker is shutting down: another one will do, or this one when it is back.",
+    ResponseCode.INVALID_PARAMETER: "Correct the argument that the remark names.",
+    ResponseCode.FLOW_CONTROL: "The broker limits the rate of this client: send more slowly.",
+    ResponseCode.GO_AWAY: "The broker is shutting down: use another broker, or retry after its restart.",
 }
 
 
 class ClientError(Exception):
-    """Anything this SDK raises. Fields that do not apply are None."""
+    """The base of all errors of the SDK. Fields that do not apply are None."""
 
     def __init__(
         self,
@@ -65,13 +65,13 @@ class ClientError(Exception):
 
 
 class BrokerError(ClientError):
-    """A refusal by a broker or name server."""
+    """A broker or name server refused the request."""
 
     @classmethod
     def of(
         cls, request_code: int, code: int, remark: str | None, broker: str, topic: str | None = None
     ) -> "BrokerError":
-        """The error for `code` in answer to `request_code`."""
+        """Return the error for response code `code` to request `request_code`."""
         about = f" for topic {topic}" if topic else ""
         advice = _ADVICE.get(code, "")
         text = f"{broker} refused {name_of(RequestCode, request_code)}{about}: {name_of(ResponseCode, code)}"
@@ -81,43 +81,43 @@ class BrokerError(ClientError):
 
 
 class NoRoute(ClientError):
-    """Nowhere to send to, or to read from."""
+    """No broker or queue to send to, or to read from."""
 
 
 class ConnectFailed(ClientError):
-    """An address that could not be reached."""
+    """No connection to an address could be opened."""
 
 
 class ConnectionLost(ClientError):
-    """A connection that ended with requests in flight."""
+    """A connection closed while requests were in flight."""
 
 
 class RequestTimeout(ClientError):
-    """A request without an answer in time."""
+    """No response arrived within the time limit."""
 
 
-class InvalidAnswer(ClientError):
-    """A response that cannot be read, or that exceeds a limit of this client."""
-
-
-class InvalidMessage(ClientError):
-    """A message that is refused before it leaves."""
+class InvalidResponse(ClientError):
+    """A response cannot be decoded, or exceeds a limit of this client."""
 
 
 class InvalidArgument(ClientError, ValueError):
-    """An argument, option or setting with a value that is not allowed: an error of the program."""
+    """An argument, option or setting has a value that is not allowed: the program has an error."""
+
+
+class InvalidMessage(InvalidArgument):
+    """A message cannot be sent as it is; nothing was sent."""
 
 
 class UnknownOption(ClientError, TypeError):
-    """A keyword argument that the called class or method does not have: an error of the program."""
+    """The called class or method does not have this keyword argument: the program has an error."""
 
 
 class ClientClosed(ClientError):
-    """Use of a client before its start or after its stop."""
+    """The client is not running: it was not started, is stopped, or was made before a fork."""
 
 
 def name_of(kind: type[RequestCode] | type[ResponseCode], code: int) -> str:
-    """`NAME (number)`, or the bare number of a code without a name here."""
+    """Return `NAME (number)`, or `code number` if the code has no name here."""
     known = kind._value2member_map_.get(code)
     return f"code {code}" if known is None else f"{known.name} ({code})"
 
@@ -132,31 +132,31 @@ def printable(text: str) -> str:
 
 @contextmanager
 def checking_argument(name: str) -> Iterator[None]:
-    """Raise InvalidArgument for whatever checking the argument `name` raises about its value or type."""
+    """Raise InvalidArgument instead of the errors that the argument `name` causes by its value or type."""
     try:
         yield
     except ClientError:
         raise
     except RequestError as error:
         raise InvalidArgument(f"{name}: {error.remark}", code=error.code) from error
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, OSError) as error:
         raise InvalidArgument(f"{name}: {error}") from error
 
 
 @contextmanager
-def reading_answer(code: int, peer: str, topic: str | None = None) -> Iterator[None]:
-    """Raise InvalidAnswer for whatever decoding a response to request `code` raises over its header or body."""
+def reading_response(code: int, peer: str, topic: str | None = None) -> Iterator[None]:
+    """Raise InvalidResponse instead of the errors that decoding a response to request `code` raises."""
     try:
         yield
     except (RequestError, ProtocolError) as error:
-        raise invalid_answer(code, peer, str(error), topic) from error
+        raise invalid_response(code, peer, str(error), topic) from error
 
 
-def invalid_answer(code: int, peer: str, reason: str, topic: str | None = None) -> InvalidAnswer:
-    """Return the error for a response to request `code` that cannot be used, for this reason."""
+def invalid_response(code: int, peer: str, reason: str, topic: str | None = None) -> InvalidResponse:
+    """Return the error for an unusable response to request `code`."""
     about = f" for topic {printable(topic)}" if topic else ""
-    return InvalidAnswer(
-        f"{peer} answered {name_of(RequestCode, code)}{about} with a response that cannot be used: "
+    return InvalidResponse(
+        f"the response of {peer} to {name_of(RequestCode, code)}{about} cannot be used: "
         f"{printable(reason)}. Check that the peer is a broker or name server, and its version.",
         broker=peer,
         topic=topic,

@@ -34,7 +34,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_min_s: float = 0.1  # pause before the second attempt to reach an address; doubles with each
     backoff_max_s: float = 5.0
     max_in_flight: int = 8192  # requests without an answer on one connection; more wait
-    max_route_queues: int = MAX_ROUTE_QUEUES  # of one topic, to read or to write; a longer route is an InvalidAnswer
+    max_route_queues: int = MAX_ROUTE_QUEUES  # of one topic, to read or to write; a longer route is an InvalidResponse
     tls: TlsSettings | ssl.SSLContext | None = None  # None: plain; also for name servers
     credentials: Credentials | None = None  # None: requests are not signed
 

@@ -18,7 +18,7 @@ from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.connection.topic_route import MASTER, checked_cluster
 from skylarkmq.clients.consuming.queue_calls import QueueCalls
 from skylarkmq.clients.consuming.received_message import as_received, inflate_message, readdressed
-from skylarkmq.clients.errors import BrokerError, NoRoute, invalid_answer, reading_answer
+from skylarkmq.clients.errors import BrokerError, NoRoute, invalid_response, reading_response
 from skylarkmq.clients.options import StandaloneOptions, check_options
 from skylarkmq.protocol.bodies.body import Body
 from skylarkmq.protocol.bodies.client_state import ResetOffsets
@@ -52,7 +52,7 @@ _UNIQUE: Final = PropertyName.UNIQ_KEY
 class Admin(Participant):
     """Requests of an operator, made for no group. The options are those of `StandaloneOptions` (clients/options.py).
 
-    Errors are BrokerError, NoRoute, InvalidAnswer, and those of the transport.
+    Errors are BrokerError, NoRoute, InvalidResponse, and those of the transport.
     """
 
     def __init__(self, **options: Unpack[StandaloneOptions]) -> None:
@@ -85,7 +85,7 @@ class Admin(Participant):
         name_servers = self.client.routes.name_servers
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
         body = await name_servers.ask(code)
-        with reading_answer(code, "a name server"):
+        with reading_response(code, "a name server"):
             return sorted(TopicList.decode(body).topic_list)
 
     async def create_topic(
@@ -217,7 +217,7 @@ class Admin(Participant):
                 if error.code != ResponseCode.QUERY_NOT_FOUND:
                     raise
             else:  # the broker looks by hash only
-                with reading_answer(RequestCode.QUERY_MESSAGE, f"broker {address}", topic):
+                with reading_response(RequestCode.QUERY_MESSAGE, f"broker {address}", topic):
                     messages = decode(answer.body)
                 found += [m for m in messages if key in m.keys or key == m.properties.get(_UNIQUE)]
         return await _inflated(sorted(found, key=lambda message: message.store_timestamp))
@@ -228,10 +228,10 @@ class Admin(Participant):
         address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
         code = RequestCode.VIEW_MESSAGE_BY_ID
         answer = await self.client.ask(address, code, ViewMessageHeader(offset=offset))
-        with reading_answer(code, f"broker {address}"):
+        with reading_response(code, f"broker {address}"):
             messages = decode(answer.body)
         if not messages:
-            raise invalid_answer(code, f"broker {address}", "no message")
+            raise invalid_response(code, f"broker {address}", "no message")
         return await as_received(messages[0])
 
     async def messages_between(self, topic: str, since: datetime, until: datetime) -> AsyncIterator[MessageExt]:
@@ -256,12 +256,12 @@ class Admin(Participant):
             return datetime.fromtimestamp(messages[0].store_timestamp / 1000, UTC)
         except (ValueError, OverflowError, OSError) as error:
             reason = f"a store time of {messages[0].store_timestamp} ms"
-            raise invalid_answer(RequestCode.PULL_MESSAGE, queue.broker_name, reason, queue.topic) from error
+            raise invalid_response(RequestCode.PULL_MESSAGE, queue.broker_name, reason, queue.topic) from error
 
     async def _asked(self, kind: type[B], address: str, code: int, header: Header | None = None) -> B:
-        """Return the body of a broker's response. BrokerError, InvalidAnswer, or an error of the transport."""
+        """Return the body of a broker's response. BrokerError, InvalidResponse, or an error of the transport."""
         answer = await self.client.ask(address, code, header, topic=getattr(header, "topic", None))
-        with reading_answer(code, f"broker {address}"):
+        with reading_response(code, f"broker {address}"):
             return kind.decode(answer.body)
 
     # ------------------------------------------------------------------------------------------------------ addresses

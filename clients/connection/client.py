@@ -34,7 +34,7 @@ from skylarkmq.clients.errors import (
     RequestTimeout,
     checking_argument,
     printable,
-    reading_answer,
+    reading_response,
 )
 from skylarkmq.clients.settings import ClientSettings
 from skylarkmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
@@ -247,7 +247,7 @@ class Client:
             remark = printable(answer.remark or "")
             log.warning("heartbeat refused peer=%s code=%d remark=%s", connection.peer, answer.code, remark)
             return
-        with reading_answer(RequestCode.HEART_BEAT, connection.peer):
+        with reading_response(RequestCode.HEART_BEAT, connection.peer):
             if answer.ext_fields().get(ANNOUNCED_BY) == ANNOUNCED_AS:
                 connection.dialect = MSGPACK
 

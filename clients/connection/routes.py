@@ -27,7 +27,7 @@ from skylarkmq.clients.errors import (
     NoRoute,
     RequestTimeout,
     checking_argument,
-    reading_answer,
+    reading_response,
 )
 from skylarkmq.protocol.bodies.route import TopicRouteData
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
@@ -203,7 +203,7 @@ class Routes:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise self._no_route(topic) from error
             raise
-        with reading_answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, "a name server", topic):
+        with reading_response(RequestCode.GET_ROUTEINFO_BY_TOPIC, "a name server", topic):
             return TopicRouteData.decode(body)
 
     def _no_route(self, topic: str) -> NoRoute:

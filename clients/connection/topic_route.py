@@ -1,7 +1,7 @@
 """TopicRoute: a topic's queues and the addresses of their brokers, checked before anything is built from them.
 
 A name server forwards what brokers registered, so every number and name in a route is a peer's claim. A route is
-rejected as a whole, with InvalidAnswer, if one of its entries makes no sense, or if it has more than `max_queues`
+rejected as a whole, with InvalidResponse, if one of its entries makes no sense, or if it has more than `max_queues`
 queues. It is never shortened: members of a consumer group share the queues by the same list, and producers map a key
 to a place in it, so a client with a shorter list would read and write other queues than its neighbours.
 
@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.clients.errors import InvalidAnswer, NoRoute, printable, reading_answer
+from skylarkmq.clients.errors import InvalidResponse, NoRoute, printable, reading_response
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
@@ -42,7 +42,7 @@ class TopicRoute(msgspec.Struct, frozen=True):
     ) -> "TopicRoute":
         """Return the route in a name server's response; `per_broker` cuts the queues of each broker.
 
-        InvalidAnswer if it has more than `max_queues` queues to read or to write, or an entry that makes no sense.
+        InvalidResponse if it has more than `max_queues` queues to read or to write, or an entry that makes no sense.
         """
         brokers = {broker.broker_name: checked_addresses(broker, topic) for broker in data.broker_datas}
         rows = sorted(data.queue_datas, key=lambda queues: queues.broker_name)
@@ -66,8 +66,8 @@ class TopicRoute(msgspec.Struct, frozen=True):
 
 
 def checked_cluster(body: bytes) -> ClusterInfo:
-    """Return the brokers that a name server lists. InvalidAnswer if they cannot be read, or one makes no sense."""
-    with reading_answer(RequestCode.GET_BROKER_CLUSTER_INFO, "a name server"):
+    """Return the brokers that a name server lists. InvalidResponse if they cannot be read, or one makes no sense."""
+    with reading_response(RequestCode.GET_BROKER_CLUSTER_INFO, "a name server"):
         cluster = ClusterInfo.decode(body)
     for broker in cluster.broker_addr_table.values():
         checked_addresses(broker)
@@ -75,7 +75,7 @@ def checked_cluster(body: bytes) -> ClusterInfo:
 
 
 def checked_addresses(broker: BrokerData, topic: str | None = None) -> dict[int, str]:
-    """Return a broker's addresses by id. InvalidAnswer for a name, an id or an address that cannot be one."""
+    """Return a broker's addresses by id. InvalidResponse for a name, an id or an address that cannot be one."""
     _check_name(broker.broker_name, topic)
     for broker_id, address in broker.broker_addrs.items():
         if not 0 <= broker_id <= _MAX_BROKER_ID:
@@ -136,6 +136,8 @@ def _short(value: object) -> str:
     return repr(text) if isinstance(value, str) else text
 
 
-def _invalid(topic: str | None, reason: str) -> InvalidAnswer:
+def _invalid(topic: str | None, reason: str) -> InvalidResponse:
     of = f"the route of topic {printable(topic)}" if topic else "the list of brokers"
-    return InvalidAnswer(f"{of} cannot be used: {reason}. Check what is registered with the name server.", topic=topic)
+    return InvalidResponse(
+        f"{of} cannot be used: {reason}. Check what is registered with the name server.", topic=topic
+    )

@@ -8,7 +8,7 @@ from typing import Final
 
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.consuming.pull_requests import PullRequests
-from skylarkmq.clients.errors import BrokerError, NoRoute, invalid_answer, reading_answer
+from skylarkmq.clients.errors import BrokerError, NoRoute, invalid_response, reading_response
 from skylarkmq.clients.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, SubscriptionData
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -136,7 +136,7 @@ class QueueCalls:
         connection = await self._client.brokers.get(route.address(queue.broker_name))
         request = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
         answer = await connection.invoke(request, self._client.settings.request_timeout_s)
-        with reading_answer(request.code, f"broker {queue.broker_name}", queue.topic):
+        with reading_response(request.code, f"broker {queue.broker_name}", queue.topic):
             if answer.code == ResponseCode.SUCCESS:
                 messages = decode(answer.body)
                 following = answer.header(PullMessageResponseHeader).next_begin_offset
@@ -155,10 +155,12 @@ class QueueCalls:
         header = ConsumerGroupHeader(consumer_group=self._group)
         code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
         answer = await self._client.ask(address, code, header, topic=topic)
-        with reading_answer(code, address, topic):
+        with reading_response(code, address, topic):
             members = ConsumerIdList.decode(answer.body).consumer_id_list
         if len(members) > MAX_MEMBERS:
-            raise invalid_answer(code, address, f"{len(members)} members of a group, the limit is {MAX_MEMBERS}", topic)
+            raise invalid_response(
+                code, address, f"{len(members)} members of a group, the limit is {MAX_MEMBERS}", topic
+            )
         return members
 
     async def check(self, subscription: SubscriptionData) -> None:
@@ -173,10 +175,10 @@ class QueueCalls:
     async def _offset(self, queue: MessageQueue, code: int, header: Header) -> int:
         answer = await self._ask(queue, code, header)
         broker = f"broker {queue.broker_name}"
-        with reading_answer(code, broker, queue.topic):
+        with reading_response(code, broker, queue.topic):
             offset = answer.header(OffsetResponseHeader).offset
         if offset < LEAST_OFFSET:
-            raise invalid_answer(code, broker, f"the offset {offset} of queue {queue.queue_id}", queue.topic)
+            raise invalid_response(code, broker, f"the offset {offset} of queue {queue.queue_id}", queue.topic)
         return offset
 
     async def _ask(self, queue: MessageQueue, code: int, header: Header) -> RemotingCommand:

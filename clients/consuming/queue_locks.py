@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.connection.connection import Connection
-from skylarkmq.clients.errors import ClientError, reading_answer
+from skylarkmq.clients.errors import ClientError, reading_response
 from skylarkmq.protocol.bodies.locks import LockedQueues, LockRequest
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import RequestCode
@@ -148,7 +148,7 @@ class QueueLocks:
             self._unanswered.update(wanted)
             answer = await self._ask(RequestCode.LOCK_BATCH_MQ, wanted)
             self._unanswered.difference_update(wanted)
-            with reading_answer(RequestCode.LOCK_BATCH_MQ, f"broker {broker_name}"):
+            with reading_response(RequestCode.LOCK_BATCH_MQ, f"broker {broker_name}"):
                 locked = LockedQueues.decode(answer.body).lock_ok_mq_set
         except ClientError as error:
             log.warning("queues not locked, trying again broker=%s queues=%d error=%s", broker_name, len(queues), error)

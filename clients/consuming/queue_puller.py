@@ -29,7 +29,7 @@ from skylarkmq.clients.consuming.message_buffer import Delivery, Sink
 from skylarkmq.clients.consuming.offset_tracker import Progress
 from skylarkmq.clients.consuming.queue_calls import MASTER, QueueCalls
 from skylarkmq.clients.consuming.received_message import inflate_message, is_compressed, readdressed
-from skylarkmq.clients.errors import BrokerError, ClientError, invalid_answer, printable
+from skylarkmq.clients.errors import BrokerError, ClientError, invalid_response, printable
 from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
 from skylarkmq.clients.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
@@ -213,11 +213,11 @@ class QueueReader:
         return PAUSE_S.get(code, ERROR_PAUSE_S)
 
     def _header(self, answer: RemotingCommand) -> PullMessageResponseHeader:
-        """Return the header of a response; InvalidAnswer, RequestError, ProtocolError."""
+        """Return the header of a response; InvalidResponse, RequestError, ProtocolError."""
         header = answer.header(PullMessageResponseHeader)
         if header.next_begin_offset < 0:
             reason = f"nextBeginOffset {header.next_begin_offset} of queue {self.queue.queue_id}"
-            raise invalid_answer(RequestCode.PULL_MESSAGE, self.queue.broker_name, reason, self.queue.topic)
+            raise invalid_response(RequestCode.PULL_MESSAGE, self.queue.broker_name, reason, self.queue.topic)
         return header
 
     def _pause_of(self, *, moved: bool) -> float:

@@ -29,7 +29,7 @@ from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.connection.connection import Connection
 from skylarkmq.clients.connection.routes import TRANSPORT_ERRORS
 from skylarkmq.clients.connection.topic_route import TopicRoute
-from skylarkmq.clients.errors import BrokerError, ClientError, ConnectionLost, NoRoute, RequestTimeout, invalid_answer
+from skylarkmq.clients.errors import BrokerError, ClientError, ConnectionLost, NoRoute, RequestTimeout, invalid_response
 from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
 from skylarkmq.clients.producing.outgoing_message import Outgoing, check_topic
 from skylarkmq.clients.producing.queue_selection import RoundRobin, queue_of_key
@@ -320,7 +320,7 @@ class Sends:
             header = answer.header(SendMessageResponseHeader)
         except (RequestError, ProtocolError) as error:
             code, broker = RequestCode.SEND_MESSAGE_V2, f"broker {queue.broker_name} ({sending.address})"
-            self._give_up(sending, invalid_answer(code, broker, str(error), outgoing.topic))
+            self._give_up(sending, invalid_response(code, broker, str(error), outgoing.topic))
             return
         if header.queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)

@@ -18,7 +18,7 @@ import msgspec
 
 from skylarkmq.clients.connection.connection import Connection
 from skylarkmq.clients.consuming.received_message import inflate_message
-from skylarkmq.clients.errors import BrokerError, ClientError, invalid_answer
+from skylarkmq.clients.errors import BrokerError, ClientError, invalid_response
 from skylarkmq.clients.options import StandaloneProducerOptions
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.clients.producing.sends import SendResult, SendStatus
@@ -98,7 +98,7 @@ class TransactionProducer(Producer):
             _, _, physical_offset = decode_offset_id(result.offset_msg_id)
         except ValueError as error:
             code, broker = RequestCode.SEND_MESSAGE_V2, f"broker {queue.broker_name}"
-            raise invalid_answer(code, broker, f"{error}, so the transaction cannot be ended", queue.topic) from error
+            raise invalid_response(code, broker, f"{error}, so the transaction cannot be ended", queue.topic) from error
         header = EndTransactionHeader(
             producer_group=self.group,
             tran_state_table_offset=result.queue_offset,

@@ -19,7 +19,7 @@ from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.connection.routes import TRANSPORT_ERRORS
 from skylarkmq.clients.connection.topic_route import checked_cluster
 from skylarkmq.clients.consuming.queue_calls import QueueCalls
-from skylarkmq.clients.errors import BrokerError, ClientError, NoRoute, reading_answer
+from skylarkmq.clients.errors import BrokerError, ClientError, NoRoute, reading_response
 from skylarkmq.clients.spark.cluster_options import ClusterOptions
 from skylarkmq.clients.spark.source.offsets import Positions
 from skylarkmq.clients.spark.source.source_options import SourceOptions
@@ -124,7 +124,7 @@ class Cluster:
         """The topics that the pattern means."""
         name_servers = self._client.routes.name_servers
         body = await name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        with reading_answer(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, "a name server"):
+        with reading_response(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, "a name server"):
             listed = TopicList.decode(body).topic_list
         info = await self._cluster()
         own = info.broker_addr_table.keys() | info.cluster_addr_table.keys()

@@ -95,7 +95,7 @@ def test_the_sdk_sends_and_consumes_without_linux_only_modules(broker: InProcess
 
 
 def test_the_import_loads_only_the_dependencies_of_the_sdk_and_is_quick(tmp_path: Path) -> None:
-    """None of numpy, starlette, pydantic, rich or prometheus_client. Bytecode is cached; the best of ten runs counts."""
+    """Not numpy, starlette, pydantic, rich or prometheus_client. Bytecode is cached, the best of ten runs counts."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
     cpu_ms = []

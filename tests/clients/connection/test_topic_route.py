@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from skylarkmq import Client, ClientSettings, InvalidAnswer, Message, Producer
+from skylarkmq import Client, ClientSettings, InvalidResponse, Message, Producer
 from skylarkmq.clients.connection.topic_route import TopicRoute, is_address
 from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from skylarkmq.protocol.codes import RequestCode
@@ -23,7 +23,7 @@ def route(read: int, write: int, brokers: list[BrokerData] = BROKERS) -> TopicRo
 def test_numbers_of_queues_beyond_the_limit(read: int, write: int) -> None:
     """An error names topic, number and limit, at once: no list of queues is built."""
     begun_s = time.monotonic()
-    with pytest.raises(InvalidAnswer, match=r"topic T .*queues") as caught:
+    with pytest.raises(InvalidResponse, match=r"topic T .*queues") as caught:
         TopicRoute.of("T", route(read, write), max_queues=10)
     assert str(max(read, write) if min(read, write) > 0 else min(read, write)) in str(caught.value)
     assert time.monotonic() - begun_s < 1
@@ -38,14 +38,14 @@ def test_a_route_at_the_limit_is_used() -> None:
 def test_addresses_that_are_none(address: str) -> None:
     """Anything but host:port is an error that names broker and address."""
     assert not is_address(address)
-    with pytest.raises(InvalidAnswer, match=r"broker a .*not host:port"):
+    with pytest.raises(InvalidResponse, match=r"broker a .*not host:port"):
         TopicRoute.of("T", route(1, 1, [BrokerData("c", "a", {0: address})]))
 
 
 @pytest.mark.parametrize("broker", [BrokerData("c", "a", {-1: "h:1"}), BrokerData("c", "", {0: "h:1"})])
 def test_brokers_that_are_none(broker: BrokerData) -> None:
     """Ids below zero and empty names are errors."""
-    with pytest.raises(InvalidAnswer):
+    with pytest.raises(InvalidResponse):
         TopicRoute.of("T", route(1, 1, [broker]))
 
 
@@ -65,7 +65,7 @@ async def test_a_send_to_a_topic_of_two_thousand_million_queues_ends_in_time() -
         async with Client(cluster.namesrv, settings) as client, Producer("p", client=client) as producer:
             cluster.name_server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, hostile)
             begun_s = time.monotonic()
-            with pytest.raises(InvalidAnswer, match="max_route_queues=1000"):
+            with pytest.raises(InvalidResponse, match="max_route_queues=1000"):
                 await producer.send(Message("T", b"x"), timeout_s=5)
             assert time.monotonic() - begun_s < 2
             cluster.name_server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, served)

@@ -1,0 +1,47 @@
+"""Checks of the arguments that applications pass in. Each raises InvalidArgument, with the argument's name."""
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+from skylarkmq.clients.errors import InvalidArgument, checking_argument
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.message import check_group_name, check_topic_name
+
+T = TypeVar("T")
+
+
+def check_type(name: str, value: object, *kinds: type) -> None:
+    """The value has one of these types."""
+    if not isinstance(value, kinds):
+        known = " or ".join(kind.__name__ for kind in kinds)
+        raise InvalidArgument(f"{name} must be a {known}, not a {type(value).__name__}")
+
+
+def check_group(group: str) -> None:
+    """`group` can be the name of a group."""
+    with checking_argument("group"):
+        check_group_name(group)
+
+
+def check_topic(topic: str) -> None:
+    """`topic` can be the name of a topic."""
+    with checking_argument("topic"):
+        check_topic_name(topic)
+
+
+def check_queue(queue: MessageQueue) -> None:
+    """`queue` is a MessageQueue."""
+    check_type("queue", queue, MessageQueue)
+
+
+def check_number(name: str, value: Any, least: float) -> None:
+    """The value is a number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+        raise InvalidArgument(f"{name} must be a number of at least {least:g}, not {value!r}")
+
+
+def time_ms(name: str, when: datetime) -> int:
+    """Return a time in milliseconds since 1970."""
+    check_type(name, when, datetime)
+    with checking_argument(name):
+        return int(when.timestamp() * 1000)
