@@ -40,6 +40,14 @@ def check_number(name: str, value: Any, least: float) -> None:
         raise InvalidArgument(f"{name} must be a number of at least {least:g}, not {value!r}")
 
 
+def check_timeout(timeout_s: float | None) -> None:
+    """The timeout is None or a positive number of seconds."""
+    if timeout_s is not None:
+        check_number("timeout_s", timeout_s, 0)
+        if not timeout_s:
+            raise InvalidArgument("timeout_s must be more than 0: None is the default time")
+
+
 def time_ms(name: str, when: datetime) -> int:
     """Return a time in milliseconds since 1970."""
     check_type(name, when, datetime)

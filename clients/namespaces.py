@@ -14,7 +14,7 @@ import msgspec
 from skylarkmq.clients.errors import checking_argument
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX, SystemTopic
-from skylarkmq.protocol.message import check_group_name, check_topic_name
+from skylarkmq.protocol.message import check_topic_name
 
 SEPARATOR: Final = "%"
 _RESERVED: Final = frozenset(
@@ -59,12 +59,6 @@ class Namespace:
 
 
 NO_NAMESPACE: Final = Namespace()
-
-
-def check_group(group: str) -> None:
-    """Raise InvalidArgument unless `group` can be the name of a group."""
-    with checking_argument("group"):
-        check_group_name(group)
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.clients.arguments import check_group
 from skylarkmq.clients.connection.background_tasks import Background, Repeat
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.consuming.allocation import Allocation, averagely, share
@@ -36,7 +37,7 @@ from skylarkmq.clients.consuming.queue_calls import QueueCalls
 from skylarkmq.clients.consuming.queue_locks import QueueLocks
 from skylarkmq.clients.consuming.queue_puller import OffsetStore, QueueReader, Surroundings
 from skylarkmq.clients.errors import ClientClosed, ClientError, InvalidMessage, NoRoute
-from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace, check_group
+from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
 from skylarkmq.clients.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.heartbeat import SQL92, ConsumerData, SubscriptionData

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Unpack
 
+from skylarkmq.clients.arguments import check_group
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.consuming.allocation import averagely
 from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92
@@ -27,7 +28,7 @@ from skylarkmq.clients.consuming.push_consumer import ConsumerStatistics
 from skylarkmq.clients.consuming.queue_puller import QueueReader
 from skylarkmq.clients.errors import ClientClosed
 from skylarkmq.clients.hooks import Received
-from skylarkmq.clients.namespaces import Namespace, check_group
+from skylarkmq.clients.namespaces import Namespace
 from skylarkmq.clients.options import StandalonePullConsumerOptions, check_options
 from skylarkmq.clients.producing.replies import reply
 from skylarkmq.clients.settings import ConsumerSettings

@@ -18,6 +18,7 @@ from typing import Unpack
 
 import msgspec
 
+from skylarkmq.clients.arguments import check_group
 from skylarkmq.clients.connection.client import unique_ids
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.consuming.allocation import averagely
@@ -37,7 +38,7 @@ from skylarkmq.clients.consuming.queue_inboxes import Lanes
 from skylarkmq.clients.consuming.send_back import SendBack
 from skylarkmq.clients.errors import InvalidArgument
 from skylarkmq.clients.hooks import Received, joined
-from skylarkmq.clients.namespaces import Namespace, check_group
+from skylarkmq.clients.namespaces import Namespace
 from skylarkmq.clients.options import PushConsumerOptions, StandalonePushConsumerOptions, check_options
 from skylarkmq.clients.producing.replies import reply
 from skylarkmq.clients.settings import ConsumerSettings

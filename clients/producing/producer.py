@@ -23,11 +23,12 @@ from typing import Unpack
 
 import msgspec
 
+from skylarkmq.clients.arguments import check_group
 from skylarkmq.clients.connection.client import unique_ids
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.errors import ClientClosed, RequestTimeout
 from skylarkmq.clients.hooks import Observer, joined
-from skylarkmq.clients.namespaces import Namespace, check_group
+from skylarkmq.clients.namespaces import Namespace
 from skylarkmq.clients.options import StandaloneProducerOptions, check_options
 from skylarkmq.clients.producing.outgoing_message import prepare, prepare_batches, scheduled
 from skylarkmq.clients.producing.recalls import recall
