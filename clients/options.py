@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import TypedDict, TypeVar
+from typing import TypedDict, TypeVar, cast
 
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.connection.signing import Credentials
@@ -111,9 +111,8 @@ def check_options(given: Collection[str], kind: type, callee: str) -> None:
 
 def with_defaults(options: Named, namespace: str, hooks: Hooks | None) -> Named:
     """Return the options, with this namespace and these hooks where the caller gave none."""
-    options.setdefault("namespace", namespace)
-    options.setdefault("hooks", hooks)
-    return options
+    defaults: NamedOptions = {"namespace": namespace, "hooks": hooks}
+    return cast(Named, {**defaults, **options})
 
 
 @cache

@@ -21,7 +21,7 @@ _AT_LEAST_ONE: Final = frozenset({"concurrency", "default_topic_queues", "max_in
 
 
 class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a client checks servers, and its own certificate. The files are PEM and read once, when the client is made."""
+    """How a client checks servers, and its own certificate. Files are PEM, read once when the client is made."""
 
     trust_cert_path: str | os.PathLike[str] | None = None  # authorities of servers' certificates; default: the system's
     check_server: bool = True  # False accepts any server, which is the default of RocketMQ's clients
@@ -67,7 +67,7 @@ class ProducerSettings(Limits, frozen=True, kw_only=True):
     retries: int = 2  # further attempts on other queues, if the response or the transport allows a repetition
     max_message_bytes: int = 4 * 1024 * 1024  # of a body before compression, or of a batch; the broker's maxMessageSize
     compress_above_bytes: int = 4096  # smaller bodies are not compressed, nor those that compression does not shrink
-    compression_level: int | None = None  # of the codec; None: 5 for zlib, 0 for lz4, 3 for zstd
+    compression_level: int = 5  # of zlib
     default_topic: str = "TBW102"  # the template of topics that brokers create at the first message
     default_topic_queues: int = 4
 

@@ -92,7 +92,7 @@ class Client:
         self.running: list[Stoppable] = []  # in the order of their starts
         self._producer_groups: list[str] = []
         self._members: dict[str, Member] = {}
-        self._running = False
+        self._running = self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
@@ -126,6 +126,7 @@ class Client:
 
     async def close(self) -> None:
         """Stop the objects that still run, in the reverse order of their starts, and close all connections."""
+        self._closed = True
         try:
             while self.running:
                 await self.running[-1].stop()
@@ -135,7 +136,9 @@ class Client:
             await asyncio.gather(self.brokers.close(), self._name_server_connections.close())
 
     def check_usable(self) -> None:
-        """ClientClosed before the start; InvalidArgument on another event loop than that of the start."""
+        """Raise ClientClosed before the start and after `close`, InvalidArgument on another event loop."""
+        if self._closed:
+            raise ClientClosed("this client is closed: make another one")
         if self._loop is None:
             raise ClientClosed("this client is not started: use it inside `async with`, or call start()")
         if self._loop is not asyncio.get_running_loop():

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from skylarkmq.clients.blocking import run
+from skylarkmq.clients.background_loop import run
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.connection.routes import TRANSPORT_ERRORS
 from skylarkmq.clients.connection.topic_route import checked_cluster

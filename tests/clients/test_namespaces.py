@@ -6,6 +6,7 @@ from skylarkmq import (
     LATER,
     ConsumeFrom,
     ConsumerSettings,
+    InvalidArgument,
     Message,
     MessageExt,
     MessageQueue,
@@ -16,7 +17,6 @@ from skylarkmq import (
 from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
 from skylarkmq.protocol.bodies.heartbeat import HeartbeatData
 from skylarkmq.protocol.codes import RequestCode
-from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.headers.send_back import SendBackHeader
 from tests.clients.cluster import running_cluster
 from tests.clients.peer import until
@@ -52,7 +52,7 @@ def test_queues_go_the_same_way() -> None:
     assert namespace.wrap_queue(queue) == MessageQueue("ns%T", "broker-a", 3)
     assert namespace.strip_queue(namespace.wrap_queue(queue)) == queue
     assert NO_NAMESPACE.wrap_queue(queue) is queue
-    with pytest.raises(RequestError, match="illegal characters"):
+    with pytest.raises(InvalidArgument, match="illegal characters"):
         Namespace("no name")
 
 

@@ -18,7 +18,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skylarkmq import Admin, Message, MessageExt, ProducerSettings
-from skylarkmq.clients.blocking import Producer, run
+from skylarkmq.clients.background_loop import run
+from skylarkmq.clients.blocking import Producer
 from skylarkmq.clients.spark.pipeline.command import NotStarted, started, watch
 from skylarkmq.clients.spark.pipeline.job import Job
 from skylarkmq.clients.spark.pipeline.rows import (

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.blocking import run
+from skylarkmq.clients.background_loop import run
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.spark.options import OptionError, parse

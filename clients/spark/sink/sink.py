@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from skylarkmq.clients.blocking import run
+from skylarkmq.clients.background_loop import run
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.producing.producer import Producer, now_ms

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from skylarkmq import Admin, MessageExt
-from skylarkmq.clients.blocking import run
+from skylarkmq.clients.background_loop import run
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.settings import ClientSettings
 from skylarkmq.clients.spark.options import OptionError, parse
