@@ -4,6 +4,7 @@ import pytest
 
 from skylarkmq.broker.delivery.transactions.messages import (
     OP_PROPERTIES,
+    check_request_of,
     copy_of,
     decided_by,
     discard_of,
@@ -11,7 +12,6 @@ from skylarkmq.broker.delivery.transactions.messages import (
     half_of,
     make_half,
     op_of,
-    question_of,
 )
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.protocol.message import decode_properties, encode_properties
@@ -91,7 +91,7 @@ def test_the_offset_of_the_half_message_reaches_no_client(root: str) -> None:
     assert final_of(half).properties == discard_of(half).properties == expected
     assert "TRAN_PREPARED_QUEUE_OFFSET" not in half.properties  # from which delayed messages are made
     copy = copy_of(half, half.root, 2)
-    question = parse(memoryview(question_of(half, copy, HOST, "b").body))
+    question = parse(memoryview(check_request_of(half, copy, HOST, "b").body))
     assert isinstance(question, Record)
     assert b"\x02TRAN_PREPARED_QUEUE_OFFSET" not in question.properties
     assert b"TRANSACTION_CHECK_TIMES\x012\x02" in question.properties
