@@ -30,12 +30,11 @@ FACTS: Final = "facts"
 OPENING: Final = """\
 # Compatibility
 
-RocketMQ's official clients and tools, unchanged from their registries, against this broker: what `tests/interop` tries
-of them, and what came of it. This page is written by the tests themselves:
-`pytest tests/interop --compatibility docs/compatibility.md`; another test holds it against their plan,
-`tests/interop/matrix.py`.
+The results of `tests/interop`: RocketMQ's official clients and tools, unchanged from their registries, run against this
+broker. The tests write this page: `pytest tests/interop --compatibility docs/compatibility.md`. Another test compares
+it with their plan, `tests/interop/matrix.py`.
 
-✓ passes, – the client has no such feature, for the reason below.
+✓: passes. –: the client does not have the feature; the reason is below the table.
 
 ## Clients
 """
@@ -44,7 +43,7 @@ of them, and what came of it. This page is written by the tests themselves:
 TOOLS: Final = """
 ## Commands of mqadmin
 
-– is not tried, for the reason below; where nothing stands the version has no such command.
+✓: passes. –: not tested; the reason is below the table. Empty: the version has no such command.
 """
 
 
@@ -91,7 +90,7 @@ def document(verdicts: Verdicts) -> str:
         "\n## Features\n",
         _table(["", *(client.title for client in CLIENTS.values())], matrix),
         *clients.lines(),
-        "\nWhat the words stand for:\n",
+        "\nThe features:\n",
         *(f"- {heading}: {MEANINGS[feature]}" for feature, heading in FEATURES.items()),
         TOOLS,
         _table(["Command", *VERSIONS], tried),

@@ -24,30 +24,30 @@ FEATURES: Final = {
     "query": "query",
     "reset": "reset",
     "replies": "request–reply",
-    "asked": "asked",
+    "asked": "operator calls",
 }
-"""By name the heading; what is meant by each: MEANINGS."""
+"""From the name of a feature to its heading in the document; MEANINGS explains each."""
 
 MEANINGS: Final = {
-    "concurrent": "a thousand messages of every shape, sent in every way that the client has, read by a group of two: "
-    "each arrives once and unchanged, and a leaver's queues move to the other",
-    "orderly": "a queue is read in order by one member at a time, also when its owner is killed and when messages fail",
+    "concurrent": "a thousand messages of every form, sent in every way that the client has, read by a group of two: "
+    "each arrives once and unchanged, and when a member leaves, its queues move to the other member",
+    "orderly": "a queue is read in order by one member at a time, also when the owner is killed and when messages fail",
     "broadcast": "each member of a group gets every message, once",
-    "retry": "what fails comes again, and after the last time it lies among the group's dead letters",
-    "levels": "delayed by level: none early, none more than a second late",
-    "timers": "delivered at a time of the sender's choice, or taken back before it",
-    "transactions": "commit, rollback, and both after the broker has asked (check-back)",
-    "sql92": "subscriptions by an expression over properties",
+    "retry": "failed messages are redelivered, and after the last attempt become dead letters of the group",
+    "levels": "messages delayed by level: none early, none more than a second late",
+    "timers": "messages delivered at a time that the producer sets, or recalled before it",
+    "transactions": "commit, rollback, and both after a transaction check",
+    "sql92": "subscriptions by an expression over message properties",
     "query": "messages are found by key, by unique id and by offset id",
-    "reset": "a running group is sent back to the beginning: by the broker, and by telling its members",
-    "replies": "requests have their replies, of any size",
-    "asked": "an operator asks members for their state and positions, and has one of them consume a message",
+    "reset": "the offsets of a running group are reset to the beginning: by the broker, and by its members",
+    "replies": "requests get their replies, of any size",
+    "asked": "an operator queries the state and offsets of members, and has one member consume a message",
 }
 
-NO_TIMERS: Final = "no call for it; the property `TIMER_DELAY_MS` on a message does it, and is tried"
-NO_QUERY: Final = "no call for it"
-NO_REPLIES: Final = "knows neither requests nor replies"
-NO_ANSWERS: Final = "gives no answer to such questions; who asks is told so when time is up"
+NO_TIMERS: Final = "no method; setting the property `TIMER_DELAY_MS` works, and is tested"
+NO_QUERY: Final = "no method"
+NO_REPLIES: Final = "has neither requests nor replies"
+NO_ANSWERS: Final = "does not respond to such requests; the operator gets a timeout error"
 ONLY_CONCURRENT: Final = "consumes concurrently only"
 
 LACKING: Final[dict[tuple[str, str], str]] = {
@@ -72,11 +72,11 @@ LACKING: Final[dict[tuple[str, str], str]] = {
 """Why a client is not tried with a feature: it has none such."""
 
 NO_ACL: Final = "access control, which this broker does not have"
-NO_SLAVES: Final = "slaves and controllers, which this broker does not have"
-NO_COLD_FLOW: Final = "RocketMQ's control of cold reads; here cold reads hold up nobody"
+NO_SLAVES: Final = "replication and controllers, which this broker does not have"
+NO_COLD_FLOW: Final = "RocketMQ's control of cold reads; here cold reads do not delay other requests"
 NO_ROCKSDB: Final = "stores in RocksDB"
 NO_POP: Final = "POP, which this broker does not serve"
-ENDLESS: Final = "goes on for ever"
+ENDLESS: Final = "runs forever"
 
 LEFT_OUT: Final[dict[str, str]] = {
     **dict.fromkeys(("clusterRT", "startMonitoring"), ENDLESS),
