@@ -1,8 +1,8 @@
-"""docs/metrics.md out of the catalogue.
+"""Write docs/metrics.md from the metrics catalog.
 
     python -m tests.harness.metrics_document > docs/metrics.md
 
-What is told about all metrics stands here, in TEXT; the tables are the catalogue's. A test holds the file to this.
+TEXT is the part about all metrics; the tables come from the catalog. A test compares the file with this output.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,39 +29,41 @@ from skylarkmq.broker.ops.scrape import OVERFLOW
 
 TEXT: Final = f"""# Metrics
 
-`http://<host>:5557/metrics`, beside `/healthz` and `/readyz`, in Prometheus's text format or OpenMetrics, whichever is
-asked for, compressed if the scraper takes gzip. It is on by default and bound like the broker.
+`http://<host>:5557/metrics` serves the metrics, next to `/healthz` and `/readyz`. The format is Prometheus's text
+format or OpenMetrics, as requested, compressed if the scraper accepts gzip. The page is on by default and binds to the
+broker's address.
 
 | Setting | Default | |
 |---|---|---|
-| metricsExporterType | PROM | DISABLE takes the page away; OTLP_GRPC and LOG are known, and do the same as PROM |
-| metricsPromExporterPort, metricsPromExporterHost | 5557, as the broker | 0: no pages at all |
-| metricsLabel | | labels for all native metrics and ours: `zone:a,rack:7` |
-| metricsOtelCardinalityLimit | 50000 | series of one metric |
-| enable…Metrics | true | turn off what the tables name |
+| metricsExporterType | PROM | DISABLE removes the page; OTLP_GRPC and LOG are accepted and have the effect of PROM |
+| metricsPromExporterPort, metricsPromExporterHost | 5557, as the broker | port 0: no health pages and no metrics |
+| metricsLabel | | labels for all native and `skylark_` metrics: `zone:a,rack:7` |
+| metricsOtelCardinalityLimit | 50000 | maximum number of series per metric |
+| enable…Metrics | true | false disables the metrics that the tables mark with the setting |
 
 Scrape configuration, alert rules and a dashboard: [deploy/prometheus](../deploy/prometheus),
 [deploy/grafana](../deploy/grafana).
 
 ## Rules
 
-- Names, units and labels of `rocketmq_` metrics are RocketMQ 5's, and those of its exporter, on which Grafana's
-  dashboard 10477 is built; features that this version does not have are not told. `skylark_` metrics are ours.
-- What the exporter asks each client for (`rocketmq_client_…`) is not told.
-- Labels come from configuration and from tables, never from a client: no address, no client id, no message id.
-- Counters begin at 0 with the process. A series is there while its topic or group is; a topic that is deleted takes its
-  series along at once.
-- Beyond metricsOtelCardinalityLimit series of a metric, the first keep theirs, and all others are told as one with the
-  value `{OVERFLOW}` in every label of their own: their sum, or the largest where a sum means nothing (ages). How
-  often that happened is `skylark_scrape_folded_total`.
-- Rates of topics and groups are over the last minute, from what earlier scrapes saw: the first scrape tells the rate
-  since the start, and with scrapes further apart than a minute they are over that time.
-- Latencies of requests run from the read that brought them to the answer handed to the connection. With
-  `is_long_polling="true"` a pull waited for messages on purpose.
-- A scrape works in slices of 0.5 ms and lets everything else go first; `skylark_scrape_hold_seconds` says for how long
-  it held the event loop at most. A metric that cannot be collected is left out and counted, the others are told.
+- Names, units and labels of `rocketmq_` metrics are those of RocketMQ 5 and of its exporter, which Grafana's dashboard
+  10477 uses. Metrics of features that this version does not have are omitted. `skylark_` metrics are specific to this
+  broker.
+- Metrics that RocketMQ's exporter requests from each client (`rocketmq_client_…`) are omitted.
+- Label values come from configuration and from tables, never from a client: no address, no client id, no message id.
+- Counters start at 0 with the process. A series exists while its topic or group exists; deleting a topic removes its
+  series at once.
+- A metric has at most metricsOtelCardinalityLimit series. All further ones are aggregated into one overflow series,
+  with `{OVERFLOW}` as the value of each of its own labels. Its value is their sum, or the largest one where a sum has
+  no meaning (ages). `skylark_scrape_folded_total` counts the aggregated series.
+- Rates of topics and groups cover the last minute, computed from earlier scrapes. The first scrape returns the rate
+  since the start. If scrapes are more than a minute apart, a rate covers the time between them.
+- Latencies of requests run from the read that brought the request to the response that is passed to the connection.
+  `is_long_polling="true"` marks pulls that waited for messages.
+- A scrape runs in slices of 0.5 ms, with other work in between. `skylark_scrape_hold_seconds` is the longest time that
+  it blocked the event loop. A metric that cannot be collected is omitted and counted; the others are returned.
 
-Labels that are the same in all series of a broker, by the tables' column *scope*:
+These labels have the same value in all series of a broker, by the column *scope* of the tables:
 
 | Scope | Labels |
 |---|---|
@@ -69,19 +71,19 @@ Labels that are the same in all series of a broker, by the tables' column *scope
 
 
 def document() -> str:
-    """The whole file."""
+    """Return the text of the file."""
     return "\n".join((TEXT + "\n".join(scopes()), *sections(), library()))
 
 
 def scopes() -> Iterator[str]:
-    """A row for each scope."""
+    """Return one row for each scope."""
     for scope in Scope:
         more = ", metricsLabel" if scope in NATIVE else ""
         yield f"| {scope.name.lower()} | {', '.join(f'`{name}`' for name in scope.labels)}{more} |"
 
 
 def sections() -> Iterator[str]:
-    """The tables."""
+    """Return the sections with tables."""
     for title, rows in (
         ("Requests and messages", (*REQUESTS, *REMOTING)),
         ("Consumers", LAGS),
@@ -89,16 +91,16 @@ def sections() -> Iterator[str]:
         ("Store", STORAGE),
         ("Transactions", TRANSACTIONS),
         ("Broker", STATS),
-        ("The exporter's", EXPORTER),
-        ("Ours", OURS),
-        ("The process", PROCESS),
+        ("RocketMQ exporter", EXPORTER),
+        ("Skylark", OURS),
+        ("Process", PROCESS),
     ):
         yield f"\n## {title}\n"
         yield table(rows)
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Rows of the catalogue."""
+    """Return a table of catalog rows."""
     lines = ["| Name | Kind | Labels | Scope | Measures |", "|---|---|---|---|---|"]
     for row in rows:
         labels = ", ".join(f"`{name}`" for name in row.labels)
@@ -108,9 +110,9 @@ def table(rows: Iterable[Row]) -> str:
 
 
 def library() -> str:
-    """What prometheus_client adds."""
+    """Return the section about the metrics that prometheus_client adds."""
     rows = "\n".join(f"| `{name}` | {text} |" for name, text in LIBRARY.items())
-    return f"\n## The interpreter\n\n| Names | Measure |\n|---|---|\n{rows}\n"
+    return f"\n## Python interpreter\n\n| Names | Measure |\n|---|---|\n{rows}\n"
 
 
 if __name__ == "__main__":
