@@ -1,4 +1,4 @@
-"""The documents are true where a machine can tell: cited headings and linked files exist."""
+"""The documents agree with the repository: cited headings, linked files and named modules exist."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FORMATS = (ROOT / "docs" / "formats.md").read_text()
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 HEADINGS = {heading.lower() for heading in re.findall(r"^#+ (.+)$", FORMATS, flags=re.MULTILINE)}
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SOURCES = [
@@ -15,6 +16,7 @@ SOURCES = [
     for path in sorted((ROOT / folder).rglob("*.py"))
 ]
 CITATION = re.compile(r'docs/formats\.md[,:]?\s*((?:(?:and\s+)?"[^"]+"(?:,\s*)?)+)')
+MODULE_NAME = re.compile(r"(?<![\w/.*-])([\w-]+\.py)\b")
 FILE_NAME = re.compile(r"`((?:protocol|broker|clients|tests|deploy|docs)/[\w./-]+\.\w+)`")
 
 
@@ -23,19 +25,19 @@ def anchor(heading: str) -> str:
 
 
 def test_every_cited_section_of_the_formats_exists() -> None:
-    """A module that cites a section of docs/formats.md points at a heading."""
-    strays = [
+    """Each section of docs/formats.md that a module cites is a heading."""
+    missing = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in SOURCES
         for citation in CITATION.finditer(path.read_text())
         for name in re.findall(r'"([^"]+)"', citation[1])
         if re.sub(r"\s+", " ", name).lower() not in HEADINGS
     ]
-    assert strays == []
+    assert missing == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_and_file_name_of_a_document_leads_somewhere(path: Path) -> None:
+def test_links_and_file_names_of_a_document_exist(path: Path) -> None:
     """Relative links, anchors within a document, and files named in `code` exist."""
     text = path.read_text()
     anchors = {anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)}
@@ -47,3 +49,19 @@ def test_every_link_and_file_name_of_a_document_leads_somewhere(path: Path) -> N
     ]
     missing = [name for name in FILE_NAME.findall(text) if not (ROOT / name).exists()]
     assert broken + missing == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_named_without_a_folder_exist(path: Path) -> None:
+    """Each `module.py` in a document is the name of a file of the repository."""
+    folders = ("src", "protocol", "broker", "clients", "tests", "deploy")
+    modules = {module.name for folder in folders for module in (ROOT / folder).rglob("*.py")} | {"setup.py"}
+    assert sorted(set(MODULE_NAME.findall(path.read_text())) - modules) == []
+
+
+def test_the_glossary_is_alphabetical_and_defines_each_term_once() -> None:
+    """Each row of the glossary is a bold term and one sentence, in alphabetical order."""
+    rows = re.findall(r"^\| (\*\*.+?) \| (.+) \|$", GLOSSARY, flags=re.MULTILINE)
+    terms = [term.replace("**", "").replace("-", " ").lower() for term, _ in rows]
+    assert terms == sorted(set(terms))
+    assert [text for _, text in rows if not text.endswith(".") or ". " in text] == []
